@@ -91,7 +91,10 @@ impl TimedConnection {
         let stalled = self.timeouts.write;
         let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(stalled)));
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the connection takes no bytes")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the connection takes no bytes",
+        )))
     }
 }
 
@@ -117,7 +120,10 @@ impl AsyncRead for TimedConnection {
             return Poll::Pending;
         };
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the connection sends no bytes")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the connection sends no bytes",
+        )))
     }
 }
 

@@ -172,12 +172,7 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Tasks of all groups in one request of Place"
     ),
-    count!(
-        "plugins",
-        edge.plugins,
-        1..=MAX_COUNT,
-        "Plugins that one request names"
-    ),
+    count!("plugins", edge.plugins, 1..=MAX_COUNT, "Plugins that one request names"),
     count!(
         "policy_bytes",
         state.policy_bytes,

@@ -197,7 +197,10 @@ impl HealthProbe {
                 .map(|rejection| HealthCheck {
                     name: format!("reload/{}", rejection.name),
                     passed: true,
-                    detail: format!("the last document, from {}, was rejected: {rejection}", rejection.origin),
+                    detail: format!(
+                        "the last document, from {}, was rejected: {rejection}",
+                        rejection.origin
+                    ),
                 }),
         );
         checks

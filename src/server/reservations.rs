@@ -50,7 +50,10 @@ impl ServerContext {
         let pb::ReleaseReservationRequest { job, job_uid, attempt } = request;
         let most = self.read_options.limits.name_bytes;
         if job.is_empty() {
-            return Err(CallError::invalid("NAME_MISSING", "job: the name of the job is missing"));
+            return Err(CallError::invalid(
+                "NAME_MISSING",
+                "job: the name of the job is missing",
+            ));
         }
         for (field, text) in [("job", &job), ("job_uid", &job_uid)] {
             if text.len() > most {

@@ -1,4 +1,4 @@
-//! Assumptions: every way in which one ends, and what does not end it.
+//! Assumptions: every event that ends one, and events that do not.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
         (true, 400),
         "what it asks for is the source's"
     );
-    // The same by a whole snapshot, and by a record that cannot be read.
+    // A full sync without changes, and a record that cannot be read, do not end it either.
     stage.sequence += 1;
     let put = vec![node("n1", 1_000), pending("a/s", "a/solo", 400)];
     let whole = batch(stage.sequence, BatchKind::FullSyncLast, put);
@@ -79,7 +79,7 @@ async fn what_the_source_shows_ends_an_assumption() {
     let whole = batch(stage.sequence, BatchKind::FullSyncLast, vec![node("n1", 1_000)]);
     stage.state.apply_batch(whole).await.unwrap();
     assert_eq!(stage.used_cpu("n1"), 0, "a snapshot without it is a delete");
-    // A task of that name that comes back is another one.
+    // A task of that name that comes back is another incarnation.
     stage.put(vec![pending("a/s", "", 300)]).await;
     assert_eq!(stage.task("a/s"), (TaskStatus::Pending, String::new(), false));
 }
@@ -107,13 +107,13 @@ async fn leases_end_assumptions_but_not_while_the_source_is_stale() {
     assert!(stage.state.snapshot().revision.number > before.number);
     assert_eq!(stage.used_cpu("n1"), 0);
 
-    // Time without any lease is not held against the next.
+    // Time without any lease does not count against the next lease.
     stage.advance_clock(3_000, true).await;
     stage.place(&[("a/free", "n1")]).await;
     stage.advance_clock(30, true).await;
     assert!(stage.is_assumed("a/free"));
     stage.advance_clock(3_000, false).await;
-    assert!(stage.is_assumed("a/free"), "nobody could have told");
+    assert!(stage.is_assumed("a/free"), "no source could have reported it");
     // Two silences of half a minute each passed before the source counted as stale.
     stage.put(Vec::new()).await;
     stage.advance_clock(180, true).await;
@@ -185,7 +185,7 @@ async fn what_sessions_copy_is_bounded_and_given_back() {
         (2_048..50_000).contains(&each),
         "{each} bytes for one column of a chunk and what goes with it"
     );
-    // Taken back, it costs only what it costs to know of the task.
+    // Rolled back, the placement costs only the memory of the task.
     stage
         .state
         .step_session(&open[0], 1, &[SessionChange::Unallocate("a/s".into())])
@@ -197,10 +197,10 @@ async fn what_sessions_copy_is_bounded_and_given_back() {
     assert_eq!(stage.state.sessions.bytes(), 0);
     assert!(
         stage.state.step_session(&full.0, 0, &[allocate("a/s", "n1")]).is_ok(),
-        "there is room again"
+        "memory is free again"
     );
     stage.state.close_session(&full.0).unwrap();
-    // A session that changes nothing keeps a former state alive.
+    // A session without changes keeps a former state alive.
     let still = stage.open().await;
     stage.state.sessions.recount_retained(&stage.state.snapshot().state);
     assert_eq!(stage.state.sessions.bytes(), 0, "it is the newest");

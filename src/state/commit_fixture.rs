@@ -1,4 +1,4 @@
-//! A small cluster and its clock, for tests of commits and assumptions.
+//! Small cluster and its clock, for tests of commits and assumptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::engine::policy::Compatibility;
 pub(super) const BINPACK: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 pub(super) const QUOTAS: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
-/// A state, its clock, and the number of the next batch.
+/// State, its clock, and the number of the next batch.
 pub(super) struct CommitFixture {
     pub(super) state: Arc<SharedState>,
     pub(super) clock: Arc<FakeClock>,
     pub(super) sequence: u64,
     pub(super) store: FailingStore,
     limits: StateLimits,
-    /// How often it was started.
+    /// Number of starts.
     boots: u64,
 }
 
 fn start(limits: &StateLimits, clock: &Arc<FakeClock>, store: &FailingStore, boots: u64) -> Arc<SharedState> {
     let options = StateOptions {
         limits: limits.clone(),
-        // Names of sessions begin with its upper half.
+        // Names of sessions begin with the upper half of the epoch.
         epoch: boots << 32,
         ..StateOptions::default()
     };
@@ -49,28 +49,28 @@ impl CommitFixture {
         }
     }
 
-    /// The server dies, and another starts on its store. No source has told it anything yet.
+    /// Crashes the server and starts another on its store. No source has reported anything to it yet.
     pub(super) fn crash(&mut self) {
         self.store = self.store.crash();
         self.boots += 1;
         self.state = start(&self.limits, &self.clock, &self.store, self.boots);
     }
 
-    /// The source tells of all there is.
+    /// Sends all records of the source.
     pub(super) async fn report_all(&mut self, put: Vec<BatchRecord>) {
         self.sequence += 1;
         let whole = batch(self.sequence, BatchKind::FullSyncLast, put);
         self.state.apply_batch(whole).await.unwrap();
     }
 
-    /// Tasks of which the store keeps a placement, once time has passed.
+    /// Tasks whose placement the store holds, after a look at the clock.
     pub(super) async fn stored_tasks(&self) -> Vec<String> {
         self.state.expire_leases().await.unwrap();
         let stored = self.store.content().load().unwrap().assumptions;
         stored.iter().map(|one| one.task.to_string()).collect()
     }
 
-    /// Without any record; sessions live as long as they need.
+    /// Fixture without records; sessions live as long as needed.
     pub(super) async fn bare() -> Self {
         let long = Duration::from_hours(24);
         let limits = StateLimits {
@@ -152,7 +152,7 @@ impl CommitFixture {
             .unwrap()
     }
 
-    /// Commits all that a session has placed so far.
+    /// Commits all placements of a session so far.
     pub(super) async fn commit_at(&self, session: &str, after: u64) -> Result<Arc<CommitOutcome>, StateError> {
         let (state, session) = (Arc::clone(&self.state), session.to_owned());
         tokio::task::spawn_blocking(move || state.commit_session(&session, after, &[], &[]))
@@ -183,7 +183,7 @@ impl CommitFixture {
         entry.exact(ResourceId::CPU, NodeVector::Used).unwrap_or(0)
     }
 
-    /// Lets so many seconds pass, in which the source is heard every half minute.
+    /// Advances the clock by `seconds`, in which the source is heard every half minute if `heard`.
     pub(super) async fn advance_clock(&mut self, seconds: u64, heard: bool) {
         for _ in 0..seconds / 30 {
             self.clock.advance(30_000);

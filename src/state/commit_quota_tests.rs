@@ -1,4 +1,4 @@
-//! Commits and quotas: the card that a session chose, a queue that went, and what `upstream` judges.
+//! Commits and quotas: the card that a session chose, a removed queue, and the rules of `upstream`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn annotations(pairs: &[(&str, &str)]) -> TextMap {
         .collect()
 }
 
-/// A queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
+/// Queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
 async fn cards(document: &str) -> CommitFixture {
     let mut stage = CommitFixture::with(StateLimits::default(), document).await;
     let gpu = stage.state.resource_names().intern("nvidia.com/gpu").unwrap();
@@ -80,7 +80,7 @@ async fn a_card_that_was_given_away_meanwhile_is_rejected() {
         "the queue of task `a/y-0` no longer admits it to card `A`"
     );
     assert_eq!(stage.task("a/y-0").0, TaskStatus::Pending);
-    // Nor does the card of that node count when none is said, or one that it has not.
+    // The node's card does not count either if the session names none, or one that the node lacks.
     for card in ["", "B"] {
         let again = stage.open().await;
         let passed = stage.commit(&again, &[onto("a/y-0", "na", card)], &[]).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_card_that_was_given_away_meanwhile_is_rejected() {
             "node `na` has none of the cards that task `a/y-0` may use: B"
         );
     }
-    // The other card is there still; none said: the one that is admitted.
+    // The other card is still free; if the session names none, the admitted one is chosen.
     let again = stage.open().await;
     let committed = stage.commit(&again, &[allocate("a/y-0", "nb")], &[]).await.unwrap();
     assert_eq!(rejections(&committed), []);
@@ -113,11 +113,11 @@ async fn a_card_with_capacity_left_holds_whatever_came_free_elsewhere() {
         };
         stage.put(vec![BatchRecord::Task(other), quota(1, 0)]).await;
         let session = stage.open().await;
-        // Now `B` has room for both tasks of the job, `A` for the least of them only.
+        // Now `B` has quota for both tasks of the job, `A` only for one.
         stage.put(vec![quota(1, 2)]).await;
         let committed = stage.commit(&session, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
         assert_eq!(rejections(&committed), [], "{document}");
-        // From here on it is the job's card: the other one is none for the second task.
+        // From here on `B` is the job's card, and the second task cannot use `A`.
         let late = stage.open().await;
         let late = stage.commit(&late, &[onto("a/y-1", "nb", "B")], &[]).await.unwrap();
         assert_eq!(rejections(&late).len(), 1, "{document}");
@@ -132,7 +132,7 @@ async fn a_queue_that_went_meanwhile_is_rejected() {
     let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejections(&committed), [("a/s".to_owned(), "UNKNOWN_QUEUE")]);
     assert!(!committed.jobs[0].committed && !stage.is_assumed("a/s"));
-    // It comes back, and the job may go on.
+    // The queue comes back, and the job may go on.
     stage.put(vec![queue("q", 1_500)]).await;
     assert!(stage.place(&[("a/s", "n1")]).await.jobs[0].committed);
 }
@@ -144,12 +144,12 @@ async fn under_upstream_commits_are_judged_as_the_reference_judges() {
     let gang = [("a/g1", "n1"), ("a/g2", "n2")];
     let committed = stage.place(&gang).await;
     assert_eq!(rejections(&committed), []);
-    // What was committed counts for the next one: 1.2 of 1.5 cores are held.
+    // The committed placement counts for the next one: 1.2 of 1.5 cores are used.
     assert!(stage.place(&[("a/s", "n1")]).await.jobs[0].committed);
     stage.put(vec![pending("a/t", "a/solo", 1)]).await;
     let full = stage.place(&[("a/t", "n1")]).await;
     assert_eq!(rejections(&full), [("a/t".to_owned(), "InsufficientCPUQuota")]);
-    // A queue without a capability may hold nothing there; under `corrected` it is without limit.
+    // Under `upstream` a queue without a capability may hold nothing; under `corrected` it has no limit.
     stage
         .put(vec![BatchRecord::Queue(QueueRecord {
             name: "q".into(),

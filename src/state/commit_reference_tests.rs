@@ -1,5 +1,5 @@
-//! Random schedules of several sessions, syncs, deletes, nodes that come and go, releases, leases that end, stores that fail
-//! and servers that die, against a plain model that keeps lists and adds up.
+//! Random schedules of several sessions, syncs, deletes, nodes that come and go, releases, expired leases, failing
+//! stores and crashes, compared with a plain model that keeps lists and adds up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ fn job_of(task: usize) -> usize {
     task % JOBS
 }
 
-/// The first job takes its tasks one by one, the others are gangs of two.
+/// Minimum of a job: the first job takes its tasks one by one, the others are gangs of two.
 fn least(job: usize) -> usize {
     job.clamp(1, 2)
 }
@@ -77,13 +77,13 @@ fn job_record(job: usize) -> BatchRecord {
     })
 }
 
-/// A task as its source tells of it, and as it is assumed.
+/// Task as its source reports it, with its assumption.
 #[derive(Clone, Debug, PartialEq)]
 struct ReportedTask {
     uid: u32,
     status: TaskStatus,
     node: Option<usize>,
-    /// Node, and when it ends.
+    /// Node of the assumption, and the time at which it ends.
     assumed: Option<(usize, u64)>,
 }
 
@@ -96,13 +96,13 @@ impl ReportedTask {
 #[derive(Clone, Debug, Default)]
 struct ReferenceModel {
     now: u64,
-    /// Incarnation of each node that is there.
+    /// Incarnation of each existing node.
     nodes: BTreeMap<usize, u32>,
     tasks: BTreeMap<usize, ReportedTask>,
     incarnations: u32,
 }
 
-/// What a session saw, and placed in this order.
+/// State that a session saw, and its placements in order.
 struct ReferenceCycle {
     session: Arc<str>,
     seen: ReferenceModel,
@@ -110,13 +110,13 @@ struct ReferenceCycle {
 }
 
 impl ReferenceModel {
-    /// A node as its source tells of it.
+    /// Node as its source reports it.
     fn node(&self, node: usize) -> BatchRecord {
         let uid = self.nodes[&node].to_string();
         BatchRecord::Node(Arc::new(machine(&format!("m{node}"), &uid, NODE_CAPACITY * 100)))
     }
 
-    /// A task as its source tells of it.
+    /// Task as its source reports it.
     fn task(&self, task: usize) -> BatchRecord {
         let reported = &self.tasks[&task];
         BatchRecord::Task(TaskRecord {
@@ -127,7 +127,7 @@ impl ReferenceModel {
         })
     }
 
-    /// All there is, as its source tells of it.
+    /// All records, as their source reports them.
     fn all_records(&self) -> Vec<BatchRecord> {
         let nodes = self.nodes.keys().map(|node| self.node(*node));
         let tasks = self.tasks.keys().map(|task| self.task(*task));
@@ -135,7 +135,10 @@ impl ReferenceModel {
     }
 
     fn used(&self, node: usize) -> i64 {
-        let on = self.tasks.values().filter(|reported| reported.current_node() == Some(node));
+        let on = self
+            .tasks
+            .values()
+            .filter(|reported| reported.current_node() == Some(node));
         i64::try_from(on.count()).unwrap()
     }
 
@@ -154,7 +157,7 @@ impl ReferenceModel {
             .count()
     }
 
-    /// Commits what a session placed; the tasks that hold.
+    /// Commits the placements of a session. Returns the tasks whose placements hold.
     fn commit(&mut self, cycle: &ReferenceCycle) -> BTreeSet<usize> {
         let mut jobs: Vec<usize> = Vec::new();
         for (task, _) in &cycle.placed {
@@ -181,17 +184,17 @@ impl ReferenceModel {
     }
 }
 
-/// The state beside the model.
+/// State under test beside the model.
 struct ReferenceRun {
     fixture: CommitFixture,
     model: ReferenceModel,
     cycles: Vec<ReferenceCycle>,
     error_mode: StoreErrorMode,
-    /// Tasks of which the store may hold something else than is true.
+    /// Tasks for which the store may differ from memory.
     unrepaired: BTreeSet<usize>,
-    /// What the last write that failed late would have committed: incarnations by task.
+    /// Placements of the last write that failed late: incarnations by task.
     late_commit: BTreeMap<usize, u32>,
-    /// What was left in the store counts besides what was bound meanwhile.
+    /// True if placements left in the store count besides tasks that were bound meanwhile.
     overcommitted: bool,
 }
 
@@ -224,7 +227,7 @@ impl ReferenceRun {
         self.fixture.put(vec![self.model.node(node)]).await;
     }
 
-    /// A new incarnation of a task.
+    /// Replaces a task by a new incarnation.
     async fn renew(&mut self, task: usize) {
         self.model.incarnations += 1;
         let reported = ReportedTask {
@@ -237,7 +240,7 @@ impl ReferenceRun {
         self.show(task).await;
     }
 
-    /// The source tells of a task as the model has it.
+    /// Reports a task as the model has it.
     async fn show(&mut self, task: usize) {
         self.fixture.put(vec![self.model.task(task)]).await;
     }
@@ -294,7 +297,7 @@ impl ReferenceRun {
                 );
                 let held = self.model.clone().commit(&cycle);
                 self.write_failed(&held);
-                // It can be tried again.
+                // The commit can be tried again.
                 self.cycles.insert(session, cycle);
                 return;
             }
@@ -314,7 +317,7 @@ impl ReferenceRun {
         assert_eq!(refused, expected.map(|(task, _)| name(*task)).collect::<BTreeSet<_>>());
     }
 
-    /// A write failed. It was about these tasks.
+    /// Records a failed write about these tasks.
     fn write_failed(&mut self, about: &BTreeSet<usize>) {
         if self.error_mode == StoreErrorMode::FailAfterWrite {
             self.unrepaired.extend(about);
@@ -336,7 +339,7 @@ impl ReferenceRun {
         }
     }
 
-    /// The server dies, and another starts, which its source tells of everything.
+    /// Crashes the server and starts another, to which the source reports everything.
     async fn die(&mut self) {
         self.fixture.crash();
         self.cycles.clear();
@@ -440,7 +443,11 @@ impl ReferenceRun {
             self.write_failed(&BTreeSet::from([task]));
             return;
         };
-        let own = self.model.tasks.get_mut(&task).and_then(|reported| reported.assumed.take());
+        let own = self
+            .model
+            .tasks
+            .get_mut(&task)
+            .and_then(|reported| reported.assumed.take());
         assert_eq!(released.len(), usize::from(own.is_some()));
         assert!(
             self.error_mode == StoreErrorMode::None || own.is_none(),
@@ -454,7 +461,9 @@ impl ReferenceRun {
         for (task, reported) in &self.model.tasks {
             let (status, node, assumed) = self.fixture.task(&name(*task));
             let expected = reported.assumed.map_or(reported.status, |_| TaskStatus::Allocated);
-            let at = reported.current_node().map_or_else(String::new, |node| format!("m{node}"));
+            let at = reported
+                .current_node()
+                .map_or_else(String::new, |node| format!("m{node}"));
             assert_eq!(
                 (status, node, assumed),
                 (expected, at, reported.assumed.is_some()),

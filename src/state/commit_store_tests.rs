@@ -1,4 +1,5 @@
-//! Commits and the store: what outlives a crash, what takes it over, and what a store that fails leaves.
+//! Commits and the store: placements that survive a crash, how their source takes over, and the effects of a failing
+//! store.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ fn released(result: Result<(crate::engine::Revision, Vec<Arc<str>>), StateError>
     released.iter().map(ToString::to_string).collect()
 }
 
-/// A stage whose gang is committed, and that has been through a crash since.
+/// Fixture whose gang is committed, and that has crashed since.
 async fn after_a_crash() -> CommitFixture {
     let mut stage = CommitFixture::new().await;
     let committed = stage.place(&GANG).await;
@@ -33,7 +34,7 @@ async fn after_a_crash() -> CommitFixture {
 #[tokio::test]
 async fn a_commit_counts_after_a_crash_until_its_lease_ends() {
     let mut stage = after_a_crash().await;
-    // However long it takes: leases stand still as long as nobody tells.
+    // It may take any time: leases pause as long as no source reports the tasks.
     stage.clock.advance(3_600_000);
     assert_eq!(stage.stored_tasks().await.len(), 2);
     assert_eq!(stage.state.snapshot().state.assumed_count(), 0);
@@ -42,7 +43,7 @@ async fn a_commit_counts_after_a_crash_until_its_lease_ends() {
         assert_eq!(stage.task(task), (TaskStatus::Allocated, node.to_owned(), true));
         assert_eq!(stage.used_cpu(node), 600);
     }
-    // Who needs the same room comes too late, and nobody places the gang again.
+    // A task that needs the same capacity comes too late, and the gang is not placed again.
     stage.put(vec![pending("a/big", "", 500)]).await;
     let committed = stage.place(&[("a/big", "n1"), ("a/s", "n2")]).await;
     assert_eq!(rejections(&committed), [("a/big".to_owned(), "InsufficientResource")]);
@@ -53,7 +54,7 @@ async fn a_commit_counts_after_a_crash_until_its_lease_ends() {
         [(String::new(), "NothingPlaced")],
         "it is not pending"
     );
-    // One full lease, that of what was committed later included.
+    // One full lease, also for placements that were committed later.
     stage.state.expire_leases().await.unwrap();
     stage.advance_clock(270, true).await;
     assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (600, 900));
@@ -71,7 +72,7 @@ async fn the_card_of_a_commit_counts_after_a_crash() {
     stage.place(&GANG).await;
     stage.crash();
     stage.report_all(cluster()).await;
-    // The queue holds 1.2 of its 1.5 cores.
+    // The queue uses 1.2 of its 1.5 cores.
     stage.put(vec![pending("a/t", "a/solo", 301)]).await;
     let committed = stage.place(&[("a/t", "n1")]).await;
     assert_eq!(rejections(&committed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
@@ -98,7 +99,7 @@ async fn what_the_source_shows_after_a_crash_ends_it() {
         assert_eq!(stage.used_cpu("n1"), 0, "{shown:?}");
         assert_eq!(stage.used_cpu("n2"), if at == "n2" { 1_200 } else { 600 }, "{shown:?}");
         assert_eq!(stage.stored_tasks().await, ["a/g2"], "{shown:?}");
-        // A task of that name that comes later is another one.
+        // A later task of that name is another incarnation.
         stage.remove(RecordKind::Task, "a/g1").await;
         stage.put(vec![pending("a/g1", "a/gang", 600)]).await;
         assert!(!stage.is_assumed("a/g1"), "{shown:?}");
@@ -118,7 +119,7 @@ async fn a_task_that_cannot_be_read_is_waited_for() {
     stage.sequence = 7;
     stage.put(vec![pending("a/g1", "a/gang", 600)]).await;
     assert!(stage.is_assumed("a/g1"));
-    // It is deleted before it could be read.
+    // The source deletes the task before its record could be read.
     stage.remove(RecordKind::Task, "a/g2").await;
     assert_eq!(stage.stored_tasks().await, ["a/g1"]);
 }
@@ -148,7 +149,7 @@ async fn who_committed_may_release_after_a_crash() {
     stage.commit(&session, &changes, &[]).await.unwrap();
     stage.place(&[("a/s", "n1"), ("a/free", "n2")]).await;
     stage.crash();
-    // Before anybody has told of the tasks.
+    // No source has reported the tasks yet.
     let server = Arc::clone(&stage.state);
     assert_eq!(
         released(server.release_assumptions("", vec!["a/s".into()]).await),
@@ -165,7 +166,7 @@ async fn who_committed_may_release_after_a_crash() {
         ["a/g1", "a/g2"]
     );
     assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 200));
-    // What is answered is kept.
+    // A committed placement whose reply was sent is durable.
     stage.crash();
     stage.report_all(cluster()).await;
     assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 200));
@@ -200,7 +201,7 @@ async fn a_gang_is_one_write_with_what_it_takes_back() {
         .collect();
     assert_eq!(tasks, [("a/free", "n2"), ("a/s", "n2")], "what holds, and only that");
     assert_eq!(written.len(), 1);
-    // Without anything that holds, nothing is written.
+    // If no placement holds, nothing is written.
     written.clear();
     let session = stage.open().await;
     stage.commit(&session, &[], &["a/gang"]).await.unwrap();
@@ -236,7 +237,7 @@ async fn a_store_that_fails_commits_nothing() {
             ["a/s"],
             "what was there all the same is taken back: {problem:?}"
         );
-        // The session is still there.
+        // The session still exists.
         let committed = stage.commit(&session, &changes, &[]).await.unwrap();
         assert_eq!(rejections(&committed), []);
         stage.crash();
@@ -252,7 +253,7 @@ async fn what_a_failed_write_left_is_whole_and_ends() {
     let session = stage.open().await;
     let changes = GANG.map(|(task, node)| allocate(task, node));
     stage.commit(&session, &changes, &[]).await.unwrap_err();
-    // Nobody can take it back before the server dies.
+    // Nothing can release it before the server crashes.
     stage.crash();
     stage.report_all(cluster()).await;
     assert!(stage.is_assumed("a/g1") && stage.is_assumed("a/g2"));
@@ -301,7 +302,7 @@ async fn what_waits_counts_towards_the_limit() {
     let two = [allocate("a/s", "n1"), allocate("a/free", "n1")];
     let refused = stage.commit(&session, &two, &[]).await.unwrap_err();
     assert!(refused.to_string().contains("2 are in use"), "{refused}");
-    // What the commit itself takes back makes room within it.
+    // Releases within the commit make room for its placements.
     let change = [SessionChange::BindFailed("a/g1".into()), allocate("a/s", "n1")];
     let session = stage.open().await;
     stage.commit(&session, &change, &[]).await.unwrap();

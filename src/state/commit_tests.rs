@@ -1,4 +1,4 @@
-//! Commits: every conflict, and what holds.
+//! Commits: every conflict, and the placements that hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::*;
 use crate::engine::cycle::{SessionChange, TaskPlacement};
 use crate::engine::model::{JobRecord, NodeRecord, Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
 
-/// The conflicts of a commit: task, code.
+/// Conflicts of a commit: task, code.
 pub(super) fn rejections(committed: &CommitOutcome) -> Vec<(String, &'static str)> {
     let all = committed.jobs.iter().flat_map(|job| &job.rejections);
     all.map(|conflict| {
@@ -182,10 +182,10 @@ async fn a_gang_holds_whole_or_not_at_all() {
     assert_eq!(
         stage.used_cpu("n1"),
         300,
-        "the room that it had for a moment is free again"
+        "the capacity that it used for a moment is free again"
     );
 
-    // One that runs already counts.
+    // A member of the gang that runs already counts.
     let running = TaskRecord {
         status: TaskStatus::Running,
         node: "n1".into(),
@@ -216,7 +216,7 @@ async fn jobs_that_changed_are_rejected() {
     stage.remove(RecordKind::Job, "a/solo").await;
     let committed = stage.commit(&two, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejection_code(&committed), "JobGone");
-    // A task whose job was never told is one by itself.
+    // A task whose job was never reported counts alone.
     let committed = stage.place(&[("a/s", "n1")]).await;
     assert!(committed.jobs[0].committed);
 }
@@ -234,7 +234,7 @@ async fn the_newest_policy_admits() {
         .commit(&two, &[allocate("a/s", "n1"), allocate("a/free", "n2")], &[])
         .await
         .unwrap();
-    // 1.2 + 0.3 cores are what the queue may hold; a task without a job has no queue to ask.
+    // The queue may use 1.2 + 0.3 cores; a task without a job has no queue.
     assert_eq!(rejections(&committed), [("a/free".to_owned(), "UNKNOWN_JOB")]);
     stage.put(vec![pending("a/t", "a/solo", 1)]).await;
     let committed = stage.place(&[("a/t", "n1")]).await;
@@ -329,7 +329,7 @@ async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
     let refused = stage.commit(&full, &[allocate("a/free", "n1")], &[]).await.unwrap_err();
     assert_eq!(refused.reason(), "LIMIT_EXCEEDED");
     stage.commit(&full, &[], &["a/gang"]).await.unwrap_err();
-    // Only so much is remembered of how commits went; that they went stays.
+    // Only this many outcomes of commits are remembered; that the sessions were committed is remembered longer.
     stage.state.sessions.sweep();
     assert!(stage.commit(&session, &three, &[]).await.is_ok());
     let other = stage.open().await;

@@ -109,7 +109,11 @@ fn verdicts(done: &ConfirmOutcome, enqueued: Option<&[Arc<str>]>) -> (Vec<Arc<st
     let rejected = match enqueued {
         Some(enqueued) => {
             let permitted_jobs: BTreeSet<&Arc<str>> = permitted.iter().collect();
-            enqueued.iter().filter(|job| !permitted_jobs.contains(job)).cloned().collect()
+            enqueued
+                .iter()
+                .filter(|job| !permitted_jobs.contains(job))
+                .cloned()
+                .collect()
         }
         None => jobs(rejected),
     };

@@ -1,4 +1,4 @@
-//! Requests that come late, or for another incarnation, and jobs that hold more than they are promised.
+//! Late requests, requests for another incarnation, and jobs that hold more than they are promised.
 
 use super::ledger_tests::{LedgerFixture, job, running};
 use super::*;
@@ -28,7 +28,7 @@ async fn an_ended_job_is_remembered_however_long_the_server_runs() {
     house.state.expire_leases().await.unwrap();
     assert!(
         house.confirm(job("ns/a", "u", 6), 1).await.0,
-        "it is not remembered for ever"
+        "it is not remembered forever"
     );
 }
 
@@ -62,12 +62,12 @@ async fn a_release_for_another_incarnation_opens_no_way_back() {
         .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;
     assert!(house.confirm(job("ns/a", "u", 6), 5).await.0);
-    // Nothing is there of that incarnation; then the row goes.
+    // That incarnation has no reservation; the next release removes the row.
     assert!(house.state.release(release("old", 9)).await.unwrap().is_none());
     assert!(house.state.release(release("", 5)).await.unwrap().is_some());
     let late = (false, 0, "ReservationReleased");
     assert_eq!(house.confirm(job("ns/a", "u", 6), 5).await, late);
-    // One more for another incarnation changes nothing about it.
+    // A release for a third incarnation changes nothing about it.
     assert!(house.state.release(release("older", 0)).await.unwrap().is_none());
     assert_eq!(house.confirm(job("ns/a", "u", 6), 5).await, late);
     assert!(house.confirm(job("ns/a", "u", 6), 6).await.0);
@@ -91,7 +91,7 @@ async fn a_larger_size_counts_what_is_elastic_no_longer() {
     let house = ledger_fixture().await;
     let put = vec![BatchRecord::Job(job("ns/a", "u", 2)), running("ns/a-0", "ns/a", 6)];
     house.apply(2, BatchKind::Delta, put).await;
-    // It holds 6 cores of 10 and needs 2: four are elastic, and others may have them.
+    // The job holds 6 cores of 10 and needs 2: four are elastic and free for others.
     assert!(house.confirm(job("ns/b", "u", 4), 1).await.0);
     let larger = house.confirm(job("ns/a", "u", 8), 1).await;
     assert_eq!((larger.0, larger.2), (false, "InsufficientCPUQuota"), "6 + 4 + 2 of 10");

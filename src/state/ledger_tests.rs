@@ -1,4 +1,4 @@
-//! The admission ledger, seen from inside: what is promised, to whom, how long, and what a failing store leaves.
+//! Admission ledger, tested from inside: promises, their holders and leases, and the effects of a failing store.
 
 use super::failing_store::{FailingStore, StoreErrorMode};
 use super::tests::{FakeClock, batch};
@@ -21,7 +21,7 @@ pub(super) struct LedgerFixture {
 }
 
 impl LedgerFixture {
-    /// A server with the policy and a queue `q` that may hold 10 cores.
+    /// Server with the policy and a queue `q` that may hold 10 cores.
     pub(super) async fn new(limits: StateLimits, compatibility: Compatibility) -> Self {
         let house = Self::with_store(FailingStore::default(), limits, compatibility).await;
         house.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
@@ -82,7 +82,7 @@ impl LedgerFixture {
         self.state.confirm(confirm).await
     }
 
-    /// What became of one job: permitted, promised cores, first reason.
+    /// Outcome for one job: permitted, promised cores, first reason.
     pub(super) async fn confirm(&self, job: JobRecord, attempt: u64) -> (bool, i128, &'static str) {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();
@@ -100,7 +100,7 @@ impl LedgerFixture {
         self.state.release(release).await.unwrap().is_some()
     }
 
-    /// Allocated and inqueue cores of the queue, and whether a rebuild says the same.
+    /// Allocated and inqueue cores of the queue. Checks that a rebuild gives the same.
     fn account(&self) -> (i128, i128) {
         let snapshot = self.state.snapshot();
         let policy = snapshot.policies.get("default").unwrap();
@@ -171,7 +171,8 @@ async fn permits_are_promised_once_and_seen_by_all() {
     assert_eq!(permitted, [true, false, true], "each sees the permits before it");
     assert_eq!((done.revision.number, done.durability), (before + 1, Durability::Disk));
     assert_eq!(house.account(), (0, 10));
-    // The same content: the recorded outcome, and nothing is published. Another size: instead, if it fits.
+    // The same content gets the recorded outcome, and nothing is published. Another size replaces the reservation, if
+    // it fits.
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert_eq!(house.state.snapshot().revision.number, before + 1);
     assert_eq!(
@@ -180,7 +181,7 @@ async fn permits_are_promised_once_and_seen_by_all() {
     );
     assert_eq!(house.confirm(job("ns/a", "u", 2), 1).await, (true, 2, ""));
     assert_eq!(house.account(), (0, 6));
-    // An earlier attempt is answered from what is recorded.
+    // An earlier attempt gets the recorded outcome.
     assert_eq!(house.confirm(job("ns/a", "u", 3), 2).await, (true, 3, ""));
     assert_eq!(house.confirm(job("ns/a", "u", 9), 1).await, (true, 3, ""));
     assert_eq!(house.account(), (0, 7));
@@ -199,10 +200,10 @@ async fn a_release_cannot_be_undone_by_a_late_request() {
         (false, 0, "ReservationReleased")
     );
     assert_eq!(house.confirm(job("ns/a", "u", 6), 2).await, (true, 6, ""));
-    // The next incarnation is another job; it takes the place of the one before.
+    // The next incarnation is another job and replaces the previous one.
     assert_eq!(house.confirm(job("ns/a", "v", 8), 1).await, (true, 8, ""));
     assert_eq!(house.account(), (0, 8));
-    // A release before the request that it is about.
+    // A release may come before the request that it is about.
     assert!(!house.release("ns/z", 4).await);
     assert_eq!(house.confirm(job("ns/z", "u", 1), 4).await.2, "ReservationReleased");
 }
@@ -211,7 +212,7 @@ async fn a_release_cannot_be_undone_by_a_late_request() {
 async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
     let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    // The job's own record comes, then its phase, then tasks: in whatever order, nothing is free twice.
+    // The job's own record comes, then its phase, then its tasks: no amount is free twice, whatever the order.
     house
         .apply(
             2,
@@ -226,7 +227,7 @@ async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
     };
     house.apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)]).await;
     assert_eq!(house.account(), (2, 4), "the phase and the ledger tell of one promise");
-    // Another incarnation of the name, which was never promised anything.
+    // Another incarnation of the name has no reservation.
     house
         .apply(4, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "v", 6))])
         .await;
@@ -237,7 +238,7 @@ async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
         "ReservationReleased",
         "that job is over"
     );
-    // Removed, and done.
+    // A removed job, and a completed one.
     assert_eq!(house.confirm(job("ns/b", "u", 3), 1).await, (true, 3, ""));
     house
         .apply(5, BatchKind::Delta, vec![BatchRecord::Job(job("ns/b", "u", 3))])
@@ -260,11 +261,11 @@ async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
     house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert_eq!(house.state.lease_left("ns/a"), Some(lease));
-    // The source falls silent: the lease stands still.
+    // The source falls silent: the lease pauses.
     minutes(60);
     house.state.expire_leases().await.unwrap();
     assert_eq!((house.account(), house.state.lease_left("ns/a")), ((0, 6), None));
-    // It is heard again, and signs of the caller begin the lease anew.
+    // The source is heard again, and requests of the caller start the lease again.
     for sequence in 2..30 {
         house.apply(sequence, BatchKind::Delta, Vec::new()).await;
         house.state.expire_leases().await.unwrap();
@@ -276,7 +277,7 @@ async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
         assert_eq!(held, sequence < 18, "{sequence}");
         minutes(1);
     }
-    // It may be asked for again: nobody took it back.
+    // The job may ask again: its reservation was not released.
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
 }
 
@@ -287,7 +288,7 @@ async fn after_a_restart_promises_hold_and_leases_restart() {
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
     assert!(house.release("ns/b", 1).await);
     let house = LedgerFixture::with_store(house.store, StateLimits::default(), Compatibility::Corrected).await;
-    // Without the queue nothing new is promised; what was promised is known.
+    // Without the queue nothing new is promised; existing promises are known.
     let done = house.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
     assert_eq!(done.items[0].as_ref().unwrap_err().reason, "UNKNOWN_QUEUE");
     assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
@@ -326,7 +327,7 @@ async fn a_store_that_fails_changes_nothing() {
         (house.account(), house.state.snapshot().revision.number),
         ((0, 6), before)
     );
-    // What may have reached the disk after all is set right by the next write.
+    // The next write repairs whatever reached the disk.
     house
         .store
         .content()
@@ -375,7 +376,7 @@ async fn rows_and_tombstones_are_bounded() {
     // The older tombstone made room for the newer.
     assert_eq!(house.confirm(job("ns/a", "u", 1), 1).await, (true, 1, ""));
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
-    // All age.
+    // All tombstones grow old.
     house.clock.advance(3_600_000);
     house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
@@ -417,7 +418,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
         lease: None,
     };
     let session = house.state.open_session(open).await.unwrap().session;
-    // While the session goes on, somebody else takes 4 of the 10 cores.
+    // While the session goes on, another caller takes 4 of the 10 cores.
     assert_eq!(house.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));
     let enqueue = |job: &str| SessionChange::JobEnqueued(job.into());
     let confirm = |after, changes: Vec<SessionChange>| {
@@ -452,18 +453,18 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     assert_eq!(queue_account(stepped.cycle.plugin_states()), (0, 4));
     drop(stepped);
     assert_eq!(house.account(), (0, 8));
-    // Sent again: the recorded answer.
+    // A retry gets the recorded outcome.
     let (again, recorded) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
         .await
         .unwrap()
         .unwrap();
     assert!(again.repeated && Arc::ptr_eq(&recorded, &done));
     drop(again);
-    // The next action confirms what was enqueued since.
+    // The next action confirms the jobs that were enqueued since.
     house.release("ns/x", 1).await;
     let (_, done) = confirm(3, vec![enqueue("ns/a")]).await.unwrap().unwrap();
     assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().verdict.permitted);
-    // A store that fails leaves the session as it was.
+    // A failing store leaves the session as it was.
     house.store.set_error_mode(StoreErrorMode::RejectWrites);
     let error = confirm(5, vec![enqueue("ns/c")]).await.unwrap().map(drop).unwrap_err();
     assert_eq!(error.reason(), "STORE_FAILED");

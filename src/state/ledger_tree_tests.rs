@@ -1,4 +1,4 @@
-//! The ledger where queues stand below each other: a promise is held along the whole path.
+//! Ledger with a hierarchy of queues: a promise counts along the whole path.
 
 use super::ledger_tests::{LedgerFixture, cpu, job, queue, running};
 use super::*;
@@ -10,7 +10,7 @@ const TREE: &str =
     "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {cardHierarchy: true}\n";
 const HDRF: &str = "  - name: drf\n    enableHierarchy: true\n";
 
-/// Queues `x` and `y` below `dept`, which may hold 10 cores as each of them may, and 4 cards `A`; `q` stands alone.
+/// Queues `x` and `y` below `dept`, which may hold 10 cores like each of them, and 4 cards `A`; `q` is outside.
 async fn tree_fixture(document: &str) -> LedgerFixture {
     let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let reload = PolicyReload {
@@ -65,7 +65,8 @@ fn job_of_queue(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
 }
 
 impl LedgerFixture {
-    /// Cores and cards kept back in each of these queues, and cores held there; a rebuild says the same.
+    /// Reserved cores and cards of each of these queues, and their allocated cores. Checks that a rebuild gives the
+    /// same.
     fn queue_accounts(&self, queues: [&str; 3]) -> [(i128, i128, i128); 3] {
         let snapshot = self.state.snapshot();
         let policy = snapshot.policies.get("default").unwrap();
@@ -73,7 +74,8 @@ impl LedgerFixture {
             snapshot.plugin_states(policy),
             policy.policy.compute_plugin_states(&snapshot.state),
         );
-        let [incremental, rebuilt] = [&incremental, &rebuilt].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
+        let [incremental, rebuilt] =
+            [&incremental, &rebuilt].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
         assert!(incremental.accounts().eq(rebuilt.accounts()));
         queues.map(|queue| {
             let account = incremental.account(queue).unwrap();
@@ -82,7 +84,7 @@ impl LedgerFixture {
         })
     }
 
-    /// Permitted, or the first reason with the queue that it names.
+    /// Verdict: `permitted`, or the first reason with the queue that it names.
     async fn confirm_verdict(&self, job: JobRecord, attempt: u64) -> String {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();
@@ -112,7 +114,7 @@ async fn a_promise_is_held_by_every_queue_of_the_path() {
             "permitted"
         );
         assert_eq!(house.queue_accounts(QUEUE_PATH), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
-        // `y` itself has room for both; what is above it has not.
+        // `y` itself has headroom for both; the queue above it has not.
         assert_eq!(
             house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
             "InsufficientCPUQuota Queue <dept>"
@@ -126,7 +128,7 @@ async fn a_promise_is_held_by_every_queue_of_the_path() {
             "permitted"
         );
         assert_eq!(house.queue_accounts(QUEUE_PATH), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
-        // Others stand apart.
+        // Other queues are not affected.
         assert_eq!(
             house.confirm_verdict(job_of_queue("ns/c", "q", 10, 0), 1).await,
             "permitted"
@@ -163,7 +165,7 @@ async fn what_runs_is_handed_over_along_the_path() {
         "permitted"
     );
     house.remove(4, "ns/a").await;
-    // Its task has no job any more and counts nowhere; its promise ended with it.
+    // The task has no job any more and counts nowhere; the promise ended with the job.
     assert_eq!(house.queue_accounts(QUEUE_PATH), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
 }
 

@@ -209,7 +209,12 @@ pub(super) struct PolicyHistory {
 
 impl PolicyHistory {
     /// Adds a version. Returns the oldest versions, which are dropped to stay within `max_versions` and `max_bytes`.
-    fn accept(&mut self, version: &Arc<PolicyVersion>, max_versions: usize, max_bytes: usize) -> Vec<Arc<PolicyVersion>> {
+    fn accept(
+        &mut self,
+        version: &Arc<PolicyVersion>,
+        max_versions: usize,
+        max_bytes: usize,
+    ) -> Vec<Arc<PolicyVersion>> {
         (self.last, self.rejected_document) = (version.in_force.version, None);
         self.versions.push_back(Arc::clone(version));
         let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {

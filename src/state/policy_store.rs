@@ -213,7 +213,10 @@ impl PolicyRegistry {
     ///
     /// # Errors
     /// This program rejects a version that was in force. An earlier version that it rejects is left out.
-    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Result<(Self, ActivePolicies), StoredPolicyError> {
+    pub(super) fn open(
+        limits: &StateLimits,
+        stored_state: &StoredState,
+    ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
         let policies = Self::new(limits);
         let mut in_force = ActivePolicies::new();
         {

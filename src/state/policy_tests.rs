@@ -1,4 +1,5 @@
-//! Policies over a store that fails: what was refused to the operator is not in force after a crash.
+//! Policies over a failing store: a policy that the operator was told is not in force is not in force after a crash
+//! either.
 
 use super::commit_fixture::{BINPACK, QUOTAS};
 use super::failing_store::{FailingStore, StoreErrorMode};
@@ -30,7 +31,7 @@ impl PolicyFixture {
         Self { state, store }
     }
 
-    /// Dies, and starts again.
+    /// Crashes, and starts again.
     fn crash(self) -> Self {
         let store = self.store.crash();
         drop(self);
@@ -55,7 +56,7 @@ impl PolicyFixture {
             .await
     }
 
-    /// The store writes, and says that it failed; after that it refuses.
+    /// The store writes and reports an error; after that it rejects writes.
     async fn fail_late(&self, name: &str, document: &str, origin: PolicyOrigin) {
         let before = self.stored();
         self.store.set_error_mode(StoreErrorMode::FailAfterWrite);
@@ -68,7 +69,7 @@ impl PolicyFixture {
         self.store.content().load().unwrap()
     }
 
-    /// Name and version of what is in force, and which versions are kept.
+    /// Name and version of the policies in force, with the versions that are stored.
     fn serving(&self) -> Vec<(String, u64, Vec<u64>)> {
         let active = self.state.active_policies();
         let one = |version: &Arc<PolicyVersion>| {
@@ -89,7 +90,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
     }
     let (serving, stored) = (office.serving(), office.stored());
     assert_eq!(serving, [("default".to_owned(), 2, vec![2, 1])]);
-    // The third would have taken the place of the first, and a file would have been accepted.
+    // The third version would have replaced the first, and a file would have been accepted.
     office
         .fail_late("default", FIT, PolicyOrigin::File("policy.yaml".to_owned()))
         .await;
@@ -99,7 +100,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
     assert_eq!(office.serving(), serving);
     office.store.set_error_mode(StoreErrorMode::None);
     office.state.expire_leases().await.unwrap();
-    assert_eq!(office.stored(), stored, "it is set right when time passes");
+    assert_eq!(office.stored(), stored, "the next look at the clock repairs it");
     let office = office.crash();
     assert_eq!(office.serving(), serving);
     assert!(!office.state.file_was_accepted("default", FIT, Compatibility::Corrected));
@@ -110,7 +111,7 @@ async fn whatever_is_written_next_sets_it_right() {
     let office = PolicyFixture::with_store(FailingStore::default());
     office.push(QUOTAS).await.unwrap();
     let stored = office.stored();
-    // A promise.
+    // A reservation.
     office
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;

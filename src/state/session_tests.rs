@@ -1,4 +1,4 @@
-//! Sessions: sequence, leases, ends; seen from inside, with a clock turned by hand.
+//! Sessions: sequence, leases and ends, tested from inside with a fake clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn a_rejected_change_leaves_nothing_of_its_batch() {
         status(&state.peek_session(&session).unwrap(), "a/x").0,
         TaskStatus::Pending
     );
-    // The whole is sent again, mended.
+    // The whole call is sent again, corrected.
     assert_eq!(
         state.step_session(&session, 0, &changes[..1]).unwrap().applied_through,
         1
@@ -216,7 +216,7 @@ async fn leases_end_sessions_but_not_during_a_query() {
     clock.advance(29_000);
     let held = state.step_session(&session, 0, &[]).unwrap();
     clock.advance(60_000);
-    assert!(state.peek_session(&session).is_ok(), "a question is under way");
+    assert!(state.peek_session(&session).is_ok(), "a call is under way");
     drop(held);
     clock.advance(31_000);
     assert_eq!(reason(state.step_session(&session, 0, &[])), "SESSION_EXPIRED");

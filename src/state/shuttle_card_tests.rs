@@ -1,4 +1,4 @@
-//! Cards under the model checker: whole ones, either of two, and slices, against the quotas of a queue.
+//! Cards under the model checker: whole cards, either of two, and slices, against the quotas of a queue.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const QUOTA: [(&str, i128); 3] = [("A", 4), ("B", 2), ("A/mig-1g.5gb-mixed", 1)]
 const SLICE: &str = "A/mig-1g.5gb-mixed";
 const EITHER: &str = "A|B";
 
-/// The queue, with quotas of cards.
+/// Queue with quotas of cards.
 pub(super) fn with_quota(queue: BatchRecord) -> BatchRecord {
     let BatchRecord::Queue(mut queue) = queue else {
         panic!("a queue")
@@ -32,7 +32,8 @@ pub(super) fn with_quota(queue: BatchRecord) -> BatchRecord {
     BatchRecord::Queue(queue)
 }
 
-/// What is promised of each card, worked out from the rows alone. Either of two must find room on both together.
+/// Checks the promise for each card from the rows alone. A job that may use either of two cards needs capacity on both
+/// together.
 pub(super) fn cards_keep_the_promise(snapshot: &Snapshot) {
     let mut held: BTreeMap<&str, i128> = BTreeMap::new();
     for (_, row) in snapshot.state.reservations().iter() {
@@ -58,8 +59,8 @@ fn wants(name: &str, card: &str, cards: u32) -> JobRecord {
     }
 }
 
-/// Jobs that do not fit together: two of one card and either of two, and two slices where there is one; one of them lets
-/// go again, and the machine crashes.
+/// Jobs that do not fit together: two of one card and either of two, and two slices where there is one. One job is
+/// released again, and the machine crashes.
 fn crossing(checks: bool) {
     let site = ShuttleFixture::new(checks);
     let with = |act: fn(&ShuttleFixture)| {

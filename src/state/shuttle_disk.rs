@@ -1,4 +1,4 @@
-//! The disk of a machine under the model checker: it may fail, and its machine may lose power between any two steps.
+//! Disk of a machine under the model checker: it may fail, and its machine may lose power between any two steps.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use shuttle::thread;
 
 use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
 
-/// A machine that may have lost power: from then on nothing that it does is seen.
+/// Power of a machine: once it is off, nothing that the machine does is seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PowerSwitch(Arc<AtomicBool>);
 
@@ -21,12 +21,12 @@ impl PowerSwitch {
     }
 }
 
-/// A disk works, refuses, or fails after it has written.
+/// Modes of a disk: it works, rejects writes, or fails after it has written.
 pub(super) const DISK_WORKS: u8 = 0;
 pub(super) const DISK_REJECTS: u8 = 1;
 pub(super) const DISK_FAILS_LATE: u8 = 2;
 
-/// A disk, whose writes take time.
+/// Disk whose writes take time.
 #[derive(Debug)]
 pub(super) struct SimulatedDisk {
     pub(super) content: MemoryStore,

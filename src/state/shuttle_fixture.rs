@@ -1,4 +1,4 @@
-//! What the model checker's schedules happen on: the real writer, ledger and engine on a machine that may lose power
+//! Machine for the model checker's schedules: the real writer, ledger and engine on a machine that may lose power
 //! between any two steps, and whose disk may fail.
 
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ use crate::engine::policy::{CompileOptions, compile};
 use crate::engine::{PluginStateCache, PolicyInForce, Revision, Snapshot};
 use crate::store::MemoryStore;
 
-/// Cores that the queue may hold.
+/// Number of cores that the queue may hold.
 const CAPABILITY: i128 = 10;
 
-/// Where snapshots are shown: each is looked at, however short it is the newest.
+/// Publisher that checks every snapshot, however short it is the newest.
 #[derive(Debug)]
 struct CheckedPublisher {
     newest: Mutex<Arc<Snapshot>>,
@@ -55,8 +55,8 @@ impl SnapshotPublisher for CheckedPublisher {
     }
 }
 
-/// The promise, worked out from the records alone; and the accounts that came along with the snapshot equal it. The node has
-/// as much as the queue, and of a gang there is all or nothing.
+/// Checks the promise from the records alone, and the incremental accounts of the snapshot against it. The node has as
+/// much as the queue; a gang is placed whole or not at all.
 fn keeps_the_promise(snapshot: &Snapshot) {
     let mut held: BTreeMap<&str, i128> = BTreeMap::new();
     let mut placed: BTreeMap<&str, usize> = BTreeMap::new();
@@ -148,7 +148,7 @@ impl CommandInbox for FakeInbox {
     }
 }
 
-/// A server from its start to its end.
+/// Server from its start to its end.
 struct FakeServer {
     commands: Sender<WriterCommand>,
     publisher: Arc<CheckedPublisher>,
@@ -161,11 +161,11 @@ struct FakeServer {
 #[derive(Default)]
 struct SourceRecords {
     tasks: BTreeMap<Arc<str>, TaskRecord>,
-    /// Of the last batch.
+    /// Number of the last batch.
     sequence: u64,
 }
 
-/// What is there whichever machine runs.
+/// Parts that exist whichever machine runs.
 #[derive(Clone)]
 pub(super) struct ShuttleFixture {
     server: Arc<RwLock<FakeServer>>,
@@ -215,8 +215,14 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         clock,
     };
     let mut writer = Writer::new(parts, &stored, |cluster_state| {
-        AdmissionLedger::open(&limits, Box::new(store), &stored, &SharedLeases::default(), cluster_state)
-            .without_checks(!checks)
+        AdmissionLedger::open(
+            &limits,
+            Box::new(store),
+            &stored,
+            &SharedLeases::default(),
+            cluster_state,
+        )
+        .without_checks(!checks)
     });
     writer = writer.without_checks(!checks);
     writer.publish_initial(BTreeMap::from([("default".into(), policy())]));
@@ -235,7 +241,8 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
 }
 
 impl FakeServer {
-    /// Asks; `None`: the machine has lost power, and nobody knows what it did.
+    /// Sends a command and waits; `None`: the machine has lost power, and nobody knows whether the command had an
+    /// effect.
     fn send_and_wait<T: Send + 'static>(
         commands: Sender<WriterCommand>,
         power: &PowerSwitch,
@@ -249,7 +256,7 @@ impl FakeServer {
             }
         });
         commands.send(command(reply)).ok()?;
-        // A message that nobody takes any more goes with the last sender.
+        // A message that no receiver takes is dropped with the last sender.
         drop(commands);
         answered.recv().ok()
     }
@@ -262,7 +269,7 @@ impl FakeServer {
         assert!(outcome.resync.is_none() && outcome.rejected.is_empty(), "{outcome:?}");
     }
 
-    /// The whole of the records.
+    /// Sends all records.
     fn report_all(&self, truth: &mut SourceRecords) {
         truth.sequence += 1;
         let node = machine("n", "", 1_000 * i64::try_from(CAPABILITY).unwrap());
@@ -298,7 +305,7 @@ impl ShuttleFixture {
         }
     }
 
-    /// Asks until a machine answers.
+    /// Sends a command until a machine replies.
     fn retry_until_answered<T: Send + 'static>(&self, command: impl Fn(CommandReply<T>) -> DurableCommand) -> T {
         loop {
             let (commands, power) = {
@@ -349,7 +356,7 @@ impl ShuttleFixture {
             .unwrap();
     }
 
-    /// A task of a job is there: running, or waiting for its place.
+    /// Reports a task of a job: running, or pending.
     pub(super) fn report_task(&self, job: &'static str, number: usize, cores: i64, runs: bool) {
         let name: Arc<str> = format!("{job}-{number}").into();
         let (status, node) = if runs {
@@ -375,7 +382,7 @@ impl ShuttleFixture {
         machine.report_all(&mut truth);
     }
 
-    /// Commits all tasks of a job to the node. Its conflicts; `None`: the disk failed.
+    /// Commits all tasks of a job to the node. Returns the conflicts; `None`: the disk failed.
     pub(super) fn commit(&self, job: &'static str, tasks: usize) -> Option<Vec<&'static str>> {
         let placement = |number: usize| ProposedPlacement {
             placement: TaskPlacement {
@@ -406,7 +413,7 @@ impl ShuttleFixture {
         Some(conflicts.map(|conflict| conflict.reason.code).collect())
     }
 
-    /// Ends what a job's commit assumed. False: the disk failed.
+    /// Ends the assumptions of a job's commit. False: the disk failed.
     pub(super) fn release_assumptions(&self, job: &'static str) -> bool {
         let released = self.retry_until_answered(|reply| {
             let release = AssumptionCommand::Release(job.into(), Vec::new(), reply);
@@ -415,7 +422,7 @@ impl ShuttleFixture {
         released.is_ok()
     }
 
-    /// How many tasks of a job are assumed.
+    /// Number of a job's tasks that are assumed.
     pub(super) fn assumed(&self, job: &str) -> usize {
         let snapshot = self.server.read().unwrap().publisher.newest();
         let own = snapshot
@@ -426,22 +433,22 @@ impl ShuttleFixture {
         own.filter(|(name, _)| snapshot.state.is_assumed(name)).count()
     }
 
-    /// The disk fails: at once, or after it has written.
+    /// Makes the disk fail: at once, or after it has written.
     pub(super) fn fail(&self, late: bool) {
         self.error_mode
             .store(if late { DISK_FAILS_LATE } else { DISK_REJECTS }, Ordering::SeqCst);
     }
 
-    /// The disk is well.
+    /// Makes the disk work again.
     pub(super) fn stop_failing(&self) {
         self.error_mode.store(DISK_WORKS, Ordering::SeqCst);
     }
 
-    /// The machine loses power, and another starts on its disk.
+    /// Cuts the machine's power, and starts another machine on its disk.
     pub(super) fn crash(&self) {
         let mut machine = self.server.write().unwrap();
         machine.power.turn_off();
-        // Whoever waits for the next command notices.
+        // A thread that waits for the next command notices.
         drop(
             machine
                 .commands
@@ -463,7 +470,7 @@ impl ShuttleFixture {
         rows.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Everybody lets go: nothing is left, in memory and on the disk.
+    /// Ends all jobs, and checks that nothing is left in memory and on the disk.
     pub(super) fn end(self) {
         for name in ["ns/a", "ns/b", "ns/c"] {
             self.release(name, 9);
@@ -474,7 +481,7 @@ impl ShuttleFixture {
             truth.tasks.clear();
             machine.report_all(&mut truth);
         }
-        // What the store was not told of yet it is told when time passes.
+        // A look at the clock writes the pending changes to the store.
         self.advance_clock(0);
         let machine = self.server.read().unwrap();
         let snapshot = machine.publisher.newest();

@@ -1,6 +1,6 @@
-//! The real writer, ledger and engine under a model checker, which decides who runs when: clients that confirm, commit,
-//! release and retry, tasks that start, leases that end, disks that fail, and a machine that loses power between any two
-//! steps.
+//! The real writer, ledger and engine under a model checker, which decides the order of threads: clients that confirm,
+//! commit, release and retry, tasks that start, leases that expire, failing disks, and a machine that loses power
+//! between any two steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -50,7 +50,7 @@ fn crossing(checks: bool) {
     site.end();
 }
 
-/// Leases end while others ask, and a crash grants them anew.
+/// Leases expire during other requests, and a crash starts them again.
 fn expiry() {
     let site = ShuttleFixture::new(true);
     site.advance_clock(0);
@@ -80,12 +80,12 @@ fn expiry() {
     site.end();
 }
 
-/// Commits the tasks of a job; true: all of them have their place.
+/// Commits the tasks of a job. True if all of them have their place.
 fn placed(site: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
     let Some(conflicts) = site.commit(job, tasks) else {
         return false;
     };
-    // Asked again after a crash, it finds what it has itself committed.
+    // A retry after a crash finds the tasks that it has committed itself.
     let placed = conflicts.iter().all(|code| *code == "TaskNotPending");
     let assumed = site.assumed(job);
     assert_eq!(
@@ -96,7 +96,7 @@ fn placed(site: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
     placed
 }
 
-/// Two gangs that do not fit together, a third job that lets go again, a disk that fails for a while, and a crash.
+/// Two gangs that do not fit together, a third job that is released again, a disk that fails for a while, and a crash.
 fn committing(checks: bool, late: bool) {
     let site = ShuttleFixture::new(checks);
     let jobs = [("ns/a", 2, 3), ("ns/b", 2, 3), ("ns/c", 1, 4)];
@@ -141,7 +141,7 @@ fn committing(checks: bool, late: bool) {
     site.end();
 }
 
-/// How many schedules to try; `PUMICE_MODEL_SCHEDULES` says another number.
+/// Number of schedules to try; `PUMICE_MODEL_SCHEDULES` sets another number.
 #[expect(
     clippy::disallowed_methods,
     reason = "the environment of a test run is its command line"

@@ -1,4 +1,4 @@
-//! The writer, sources and sessions, seen from inside.
+//! Writer, sources and sessions, tested from inside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::engine::model::{
     TaskStatus,
 };
 
-/// A clock that tests turn by hand, in milliseconds.
+/// Clock that tests set, in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct FakeClock(AtomicU64);
 
@@ -136,7 +136,7 @@ async fn batches_become_visible_in_order_and_once() {
     );
     assert!(
         state.snapshot().state.node_by_name("n1").is_none(),
-        "a snapshot replaces what its source had"
+        "a full sync replaces the records of its source"
     );
 }
 
@@ -170,7 +170,7 @@ async fn a_lost_part_never_makes_the_rest_look_like_the_whole() {
         .apply_batch(part(6, BatchKind::FullSyncPart, 1, "n1"))
         .await
         .unwrap();
-    assert_eq!(state.snapshot().state.node_count(), 2, "held back until the last part");
+    assert_eq!(state.snapshot().state.node_count(), 2, "staged until the last part");
     state
         .apply_batch(part(7, BatchKind::FullSyncLast, 2, "n5"))
         .await

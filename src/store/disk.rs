@@ -225,7 +225,9 @@ fn load_state(database: &Database) -> Result<Result<StoredState, String>, redb::
     }
     for entry in transaction.open_table(POLICY_FILES)?.iter()? {
         let (name, content) = entry?;
-        stored_state.policy_files.push((name.value().into(), content.value().into()));
+        stored_state
+            .policy_files
+            .push((name.value().into(), content.value().into()));
     }
     Ok(Ok(stored_state))
 }

@@ -200,10 +200,7 @@ fn another_format_is_rejected() {
     transaction.commit().unwrap();
     drop(database);
     let error = DiskStore::open(&directory.0).unwrap_err().to_string();
-    assert!(
-        error.ends_with("has format 2; this program reads format 1"),
-        "{error}"
-    );
+    assert!(error.ends_with("has format 2; this program reads format 1"), "{error}");
 }
 
 #[test]

@@ -84,7 +84,9 @@ fn help(name: &str) -> String {
         _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
     };
     let what = match name {
-        _ if name.contains("real_capacity") => "Amount that the cluster leaves to a queue after the guarantees of others",
+        _ if name.contains("real_capacity") => {
+            "Amount that the cluster leaves to a queue after the guarantees of others"
+        }
         _ if name.contains("capacity") => "Amount that a queue may hold",
         _ if name.contains("deserved") => "Amount that a queue deserves",
         _ if name.contains("allocated") => "Amount that a queue holds",

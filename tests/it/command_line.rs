@@ -1,4 +1,4 @@
-//! The command line against a server in this process: what people see, and what scripts get.
+//! Command line against a server in this process: output for people, and output for scripts.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Pages that promise tests keep their word.
+//! Tests that pages promise exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Every test of the project that is run, by name.
+/// Names of all tests of the project that are run.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
     for folder in ["src", "tests"] {
@@ -31,7 +31,7 @@ fn tests() -> BTreeSet<String> {
     let parts = files.iter().flat_map(|file| file.split("#[test]").skip(1));
     let named = parts.filter_map(|part| {
         let (before, name) = part.split_once("fn ")?;
-        // Other attributes and comments may stand between, and nothing else; one that is ignored is no test.
+        // Only attributes and comments may stand between; an ignored test does not count.
         let is_fair = |line: &str| line.is_empty() || line.starts_with("#[") || line.starts_with("//");
         let is_run = !before.contains("#[ignore") && before.lines().map(str::trim).all(is_fair);
         let name = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -40,7 +40,7 @@ fn tests() -> BTreeSet<String> {
     named.collect()
 }
 
-/// A row of a table of differences: what it says, and the tests that it names.
+/// Row of a table of differences: its texts, and the tests that it names.
 struct DifferenceRow {
     text: String,
     tests: Vec<String>,

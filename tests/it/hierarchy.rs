@@ -1,5 +1,5 @@
-//! Queues in the hierarchy of drf: what is wrong with their places is said when they come, when a policy comes, and in every
-//! listing and answer.
+//! Queues in the hierarchy of drf: problems of their places are reported when they arrive, when a policy arrives, and
+//! in every listing and response.
 
 use pumice::server::pb;
 
@@ -70,7 +70,7 @@ fn order(wire: &BlockingClients) -> pb::OrderResult {
     wire.order(query).unwrap().result.unwrap_or_default()
 }
 
-/// Every fault that a queue can have by itself.
+/// Problems that a queue can have by itself.
 const INVALID_QUEUES: [(&str, &str, &str, &str, &str); 7] = [
     ("fewer", "root/eng/dev", "1/2", "HIERARCHY_WEIGHTS_COUNT", WEIGHTS),
     ("more", "root/eng", "1/2/3", "HIERARCHY_WEIGHTS_COUNT", WEIGHTS),
@@ -244,8 +244,8 @@ fn the_full_tree_is_readable() {
             (path, job, node.weight, node.share, dominant, node.saturated)
         })
         .collect();
-    // Below the root, eng has 0.5 by weight 1 and sci 0.2 by weight 2: eng is scaled down to the measure of sci, 0.1 per weight.
-    // What it shows is 1 cpu and 20 Gi times 0.2, beside 2 cpus and 1 Gi as they are.
+    // Below the root, eng has 0.5 by weight 1 and sci 0.2 by weight 2: eng is scaled down to the measure of sci, 0.1
+    // per weight. It shows 1 cpu and 20 Gi times 0.2, besides 2 cpus and 1 Gi unscaled.
     let expected = [
         ("root", "", 1.0, 0.22, "cpu", false),
         ("root/eng", "", 1.0, 0.5, "memory", false),

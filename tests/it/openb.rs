@@ -1,5 +1,5 @@
-//! A real GPU cluster: the first thousand tasks of the openb trace in order of creation, none leaving, each put on the
-//! best node of a Score with Filter, in one session. The trace's folder stands in `PUMICE_OPENB`.
+//! Real GPU cluster: the first thousand tasks of the openb trace in order of creation, none leaving, each put on the
+//! best node of a Score with Filter, in one session. `PUMICE_OPENB` names the trace's folder.
 #![expect(clippy::print_stdout, reason = "says when the trace is absent, and what came out")]
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn trace(folder: &std::path::Path) -> pb::Cluster {
     import.into_cluster()
 }
 
-/// CPU tasks placed, and those of them on GPU nodes.
+/// Number of CPU tasks placed, and of those on GPU nodes.
 fn place(wire: &BlockingClients, policy: &str, tasks: &[pb::Task], gpu_nodes: &BTreeSet<String>) -> (usize, usize) {
     let snapshot = pb::LatestRef {
         policy: policy.to_owned(),

@@ -1,4 +1,4 @@
-//! Policies while the server runs: refused, compared, rolled back, read back.
+//! Policies of a running server: rejected, compared, rolled back, read back.
 
 use pumice::server::pb;
 use tonic::Code;
@@ -29,7 +29,7 @@ fn active(wire: &BlockingClients) -> pb::Policy {
         .unwrap_or_default()
 }
 
-/// The total of one node under the policy in force, and the version that the answer names.
+/// Total of one node under the policy in force, and the version that the result names.
 fn score_and_version(wire: &BlockingClients) -> (f64, u64) {
     let query = pb::ScoreRequest {
         tasks: vec![hypothetical_task(&[("cpu", "1")])],
@@ -240,7 +240,7 @@ fn versions_are_compared_and_swapped_stored_and_rolled_back() {
     assert_history_is_stored(wire, back.version, second.version);
 }
 
-/// Newest first, one of them active, each with its document.
+/// Checks the history: newest first, one version active, each with its document.
 fn assert_history_is_stored(wire: &BlockingClients, active: u64, second: u64) {
     let of_name = pb::ListPoliciesRequest {
         name: "default".to_owned(),

@@ -1,4 +1,4 @@
-//! The program as a process: how it stops, and what it refuses to start with.
+//! Program as a process: how it stops, and settings with which it does not start.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ fn a_running_query_finishes_before_the_process_ends() {
     let mut decisions = pb::decision_service_client::DecisionServiceClient::new(wire.channel());
     let mut state = pb::state_service_client::StateServiceClient::new(wire.channel());
     let (result, ()) = wire.wait(async {
-        // The waiting question goes out first, on the same connection; once the second is answered, the server has both.
+        // The waiting request goes out first, on the same connection; once the second has its response, the server has
+        // both.
         tokio::join!(decisions.score(waiting), async {
             state.get_server_info(pb::GetServerInfoRequest {}).await.unwrap();
             process.terminate();

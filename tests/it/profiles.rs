@@ -1,4 +1,4 @@
-//! A `KubeSchedulerConfiguration` with several profiles, over gRPC: a question or session names one.
+//! `KubeSchedulerConfiguration` with several profiles, over gRPC: a request or a session names one.
 
 use std::collections::BTreeMap;
 

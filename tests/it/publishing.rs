@@ -23,7 +23,7 @@ fn generation(number: u64) -> pb::Cluster {
     }
 }
 
-/// What one listing shows: its revision, after checking that it is one whole generation.
+/// Revision of one listing, after a check that it shows one whole generation.
 fn check_listing(wire: &BlockingClients) -> u64 {
     let reply = wire.list_nodes(pb::ListNodesRequest::default()).unwrap();
     let size = |node: &pb::NodeStatus| {
@@ -51,7 +51,7 @@ fn check_listing(wire: &BlockingClients) -> u64 {
     reply.metadata.unwrap_or_default().revision.unwrap_or_default().number
 }
 
-/// What one question shows: the node without the task is the better one, whatever the generation.
+/// Revision of one Score: the node without the task is the better one, in every generation.
 fn check_scores(wire: &BlockingClients) -> u64 {
     let query = pb::ScoreRequest {
         tasks: vec![hypothetical_task(&[("cpu", "1")]); 2],
@@ -88,7 +88,7 @@ fn readers_see_complete_batches_in_order() {
                 }
             });
         }
-        // As long as it takes for every reader to see many states, and no longer than it can.
+        // Long enough for every reader to see many states, and bounded.
         let (mut sequence, mut number) = (1, 0);
         let mut send = |batch: &dyn Fn(u64) -> pb::Batch| {
             sequence += 1;
@@ -98,7 +98,7 @@ fn readers_see_complete_batches_in_order() {
             number += 1;
             let mut cluster = generation(number);
             if number % 3 == 0 {
-                // A snapshot in two parts: the first must not show.
+                // Full sync in two parts: the first must not be visible.
                 let first = pb::Cluster {
                     nodes: cluster.nodes.split_off(1),
                     ..pb::Cluster::default()

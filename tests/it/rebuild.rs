@@ -1,4 +1,4 @@
-//! State that was changed piece by piece is the state that is built at once from what is left.
+//! State that was changed step by step, compared with the state that is built at once from the same records.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::wire::BlockingClients;
 
 const SOURCES: [&str; 3] = ["s0", "s1", "s2"];
 
-/// Puts a record of a source, or takes it away.
+/// Change of one record of a source: put, or remove.
 #[derive(Clone, Debug)]
 enum RecordDelta {
     Put(SourceRecord),
@@ -68,7 +68,7 @@ fn list<'a>(items: BTreeMap<&'a str, &'a str>) -> Vec<(&'a str, &'a str)> {
     items.into_iter().collect()
 }
 
-/// A record of a source. Tasks name nodes and jobs of any source, whether or not they are there.
+/// Record of a source. Tasks name nodes and jobs of any source, whether or not these exist.
 fn record(source: usize) -> impl Strategy<Value = SourceRecord> {
     let name = move |kind: &str, number: u8| format!("{kind}-{source}-{number}");
     let sizes = prop::sample::select(vec!["0", "1", "1500m", "7", "100u", "64Gi", "3e3"]);
@@ -112,7 +112,7 @@ fn record(source: usize) -> impl Strategy<Value = SourceRecord> {
     ]
 }
 
-/// What one source does: changes, or a whole snapshot.
+/// Batch of one source: changes, or a full sync.
 #[derive(Clone, Debug)]
 enum SourceBatch {
     Delta(Vec<RecordDelta>),
@@ -137,7 +137,7 @@ fn source_batch() -> impl Strategy<Value = (usize, SourceBatch)> {
     })
 }
 
-/// The last put of a name counts; a delta's removals come before its puts.
+/// Applies a batch to the owned records. The last put of a name counts; a delta's removals come before its puts.
 fn take(owned: &mut RecordsBySource, sent: &SourceBatch) -> (pb::Cluster, Option<pb::Removals>) {
     let mut put = RecordsBySource::new();
     let mut removals = pb::Removals::default();
@@ -173,7 +173,7 @@ fn take(owned: &mut RecordsBySource, sent: &SourceBatch) -> (pb::Cluster, Option
     }
 }
 
-/// All that is shown of a ground, but for owners and slots.
+/// Listings of a state, without owners and slots.
 fn shown(
     wire: &BlockingClients,
     evaluation_ref: Option<pb::EvaluationRef>,

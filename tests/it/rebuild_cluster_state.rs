@@ -1,4 +1,4 @@
-//! The engine's cluster state changed step by step is the cluster state that is built at once, bit for bit.
+//! Engine's cluster state changed step by step, compared bit for bit with the one that is built at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pumice::engine::model::{
     TaskFields, TaskRecord, TaskStatus as Status,
 };
 
-/// A change of the engine's own cluster state.
+/// Change of the engine's own cluster state.
 #[derive(Clone, Debug)]
 enum StateMutation {
     Node(u8, Vec<(u16, i64)>),
@@ -66,7 +66,7 @@ fn given(ids: &[ResourceId], amounts: &[(u16, i64)]) -> ResourceAmounts {
         .collect()
 }
 
-/// What is left, by name.
+/// Remaining records, by name.
 #[derive(Default)]
 struct RemainingRecords {
     nodes: BTreeMap<Arc<str>, Arc<NodeRecord>>,
@@ -74,7 +74,7 @@ struct RemainingRecords {
     tasks: BTreeMap<Arc<str>, TaskRecord>,
 }
 
-/// Makes one change to the cluster state, and to what is left.
+/// Applies one change to the cluster state and to the remaining records.
 fn apply(cluster_state: &mut ClusterState, left: &mut RemainingRecords, ids: &[ResourceId], touch: StateMutation) {
     let source: Arc<str> = Arc::from("s");
     match touch {
@@ -131,7 +131,7 @@ fn apply(cluster_state: &mut ClusterState, left: &mut RemainingRecords, ids: &[R
     }
 }
 
-/// The cluster state of what is left, built in another order.
+/// Cluster state of the remaining records, built in another order.
 fn build(left: &RemainingRecords) -> ClusterState {
     let (mut cluster_state, source): (_, Arc<str>) = (empty(6), Arc::from("s"));
     for task in left.tasks.values() {

@@ -1,4 +1,4 @@
-//! Questions that ask for a state at least so new, and node tables of another time.
+//! Requests for a state that is new enough, and node tables of another generation.
 
 use pumice::server::pb;
 use tonic::Code;
@@ -121,8 +121,8 @@ fn named(table: &[String], set: &pb::NodeSet) -> Vec<String> {
     slots.map(|slot| table[slot].clone()).collect()
 }
 
-/// An answer with its nodes by name: scores (sorted by name unless there is a limit), fitting nodes, their number, and
-/// the refused ones by reason.
+/// Result with its nodes by name: scores (sorted by name unless there is a limit), fitting nodes, their number, and the
+/// rejected nodes by reason.
 type DecodedScores = (
     Vec<(String, u64)>,
     Vec<String>,
@@ -130,7 +130,7 @@ type DecodedScores = (
     Vec<(Option<pb::Reason>, u32, Vec<String>)>,
 );
 
-/// Asks for scores in an encoding and reads the answer by the node table.
+/// Asks for scores in an encoding and reads the result with the node table.
 fn ask(
     wire: &BlockingClients,
     names: &[String],

@@ -1,4 +1,5 @@
-//! What every gRPC client expects of a server: health, reflection, itself described, and later work said to be later.
+//! Surface that every gRPC client expects: health, reflection, server information, and clear errors of unsupported
+//! calls.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +86,7 @@ fn reflection_shows_all_services_and_their_files() {
             matches!(shown, MessageResponse::FileDescriptorResponse(files) if !files.file_descriptor_proto.is_empty())
         );
     }
-    // Details of errors are shown readably by generic clients only if their types are known, too.
+    // Generic clients show details of errors readably only if they know their types.
     let details = reflect(
         &server,
         MessageRequest::FileContainingSymbol("google.rpc.ErrorInfo".to_owned()),

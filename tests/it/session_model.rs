@@ -1,6 +1,6 @@
-//! Sessions under `corrected` against a separate, naive model of the table of effects.
+//! Sessions under `corrected`, compared with a separate, naive model of the table of effects.
 //!
-//! The model keeps tasks only, and adds everything up anew each time.
+//! The model has tasks only, and adds everything up again each time.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::support::records::{job, node, queue, session_ref, task, task_on_node}
 use crate::support::wire::BlockingClients;
 use crate::support::{EmbeddedServer, reason};
 
-/// Tasks of the ground: name, job, cpu, status, node.
+/// Tasks at the start: name, job, cpu, status, node.
 const TASKS: [(&str, &str, u32, TaskStatus, &str); 8] = [
     ("ns/pending-0", "ns/a", 1, Pending, ""),
     ("ns/pending-1", "ns/a", 2, Pending, ""),
@@ -47,7 +47,7 @@ struct SessionModel {
     marks: Vec<(String, ModelState)>,
 }
 
-/// A change did not fit: nothing was done.
+/// Rejected change: nothing was done.
 struct RejectedChange;
 
 impl SessionModel {
@@ -74,7 +74,7 @@ impl SessionModel {
         }
     }
 
-    /// One change; `None`: it is refused, and with it all changes of the call.
+    /// Applies one change; `None`: it is rejected, and with it all changes of the call.
     fn apply(&mut self, change: &Change) -> Option<Result<(), RejectedChange>> {
         if let Change::Savepoint(name) = change {
             self.marks.push((name.clone(), self.state.clone()));
@@ -144,7 +144,7 @@ impl ModelState {
         Ok(())
     }
 
-    /// cpu and pods of the tasks that this holds for, added up.
+    /// Sum of cpu and pods over the tasks that `counts` selects.
     fn sum(&self, counts: impl Fn(&ModelTask) -> bool) -> (f64, f64) {
         let tasks = self.tasks.values().filter(|task| counts(task));
         tasks.fold((0.0, 0.0), |(cpu, pods), task| {
@@ -163,7 +163,7 @@ fn amounts(amounts: &[pb::Amount]) -> (f64, f64) {
     (of("cpu"), of("pods"))
 }
 
-/// All that the session shows is what the model has.
+/// Checks that the session shows the content of the model.
 fn compare(wire: &BlockingClients, session: &str, applied: u64, state: &ModelState) {
     let evaluation_ref = || Some(session_ref(session, applied, Vec::new()));
     let nodes = wire.list_nodes(pb::ListNodesRequest {
@@ -266,7 +266,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// One call with changes: all of them or none, with a warning for each that did not fit.
+/// Makes one call with changes: all of them or none, with a warning for each that did not fit.
 fn call(wire: &BlockingClients, session: &str, applied: &mut u64, model: &mut SessionModel, changes: &[Change]) {
     let (mut next, mut misfits, mut refused) = (model.clone(), Vec::new(), None);
     for (number, change) in changes.iter().enumerate() {

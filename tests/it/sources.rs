@@ -1,4 +1,4 @@
-//! What sources may do: positions, epochs, owners, and records that cannot be read.
+//! Sources: positions, epochs, owners, and records that cannot be read.
 
 use pumice::server::pb;
 
@@ -122,7 +122,7 @@ fn a_name_of_another_source_is_rejected_and_stays_its_owners() {
     assert!(taken.refused.is_empty(), "a name without an owner is free: {taken:?}");
 }
 
-/// Nodes that fit, and what refuses the others.
+/// Nodes that fit, and the reasons that reject the others.
 fn verdict(wire: &BlockingClients) -> (Vec<String>, Vec<String>) {
     let query = pb::FilterRequest {
         tasks: vec![hypothetical_task(&[("cpu", "1")])],

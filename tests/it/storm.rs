@@ -1,6 +1,6 @@
 //! A thousand reloads, good and bad, while eight clients decide and the cluster changes.
 //!
-//! Every answer is computed again, by the engine in this process, from the revision and the policy version that it
+//! The engine in this process computes every result again, from the revision and the policy version that the result
 //! names and the test's own record of batches and documents.
 #![expect(clippy::print_stdout, reason = "says how many answers were computed again")]
 
@@ -23,7 +23,7 @@ const CLIENTS: usize = 8;
 const RESPONSES_PER_CLIENT: usize = 2_500;
 const NODES: u64 = 32;
 
-/// A document that no other number has: a mixture of two would give scores of neither.
+/// Document that differs for every number: a mixture of two would give the scores of neither.
 fn good(number: u64) -> String {
     let weight = number + 1;
     let (cpu, gpu) = if number.is_multiple_of(2) {
@@ -53,7 +53,7 @@ fn bad(number: u64) -> String {
     }
 }
 
-/// The node that changes with this number, as it is then.
+/// Node that changes with this number, after the change.
 fn changed(number: u64) -> pb::Node {
     let gpu = (number % 5).to_string();
     let mut node = node(
@@ -79,7 +79,7 @@ fn query_tasks() -> Vec<pb::Task> {
     ]
 }
 
-/// What was answered, and from what.
+/// Scores that a client received, with the revision and the version that they name.
 struct ObservedScore {
     revision: u64,
     version: u64,
@@ -87,15 +87,15 @@ struct ObservedScore {
     item: pb::ScoreItem,
 }
 
-/// What the test itself put in.
+/// Batches and documents that the test sent.
 #[derive(Default)]
 struct PublishedInputs {
-    /// Revision, and what was put then.
+    /// Revision, and nodes put there.
     batches: Vec<(u64, Vec<pb::Node>)>,
     documents: BTreeMap<u64, String>,
 }
 
-/// Reloads and batches, one after the other; half of the batches fall between two reloads.
+/// Sends reloads and batches, one after the other; half of the batches fall between two reloads.
 fn drive(wire: &BlockingClients, record: &mut PublishedInputs, under_way: &dyn Fn() -> bool) {
     let mut sequence = 1;
     for number in 0..RELOADS {
@@ -126,7 +126,7 @@ fn drive(wire: &BlockingClients, record: &mut PublishedInputs, under_way: &dyn F
                 .batches
                 .push((outcome.revision.unwrap_or_default().number, nodes));
         }
-        // The first reload stands before the first question; from then on the clients decide all the time.
+        // The first reload comes before the first request; from then on the clients decide all the time.
         while number > 0 && !under_way() {
             std::thread::yield_now();
         }
@@ -175,7 +175,7 @@ fn bits(names: &[String], scores: &[f64]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Computes an answer anew and compares all of it.
+/// Computes a result again and compares all of it.
 fn compare(cluster_state: &ClusterState, policy: &Policy, task: &pb::Task, result: &ObservedScore) {
     let sheet = decide::score(cluster_state, policy, &engine::score_query(cluster_state, task))
         .unwrap()
@@ -221,7 +221,7 @@ fn compare(cluster_state: &ClusterState, policy: &Policy, task: &pb::Task, resul
     assert_eq!(shown, expected, "rejections at {at}");
 }
 
-/// Computes all answers again.
+/// Computes all results again.
 fn verify(record: &PublishedInputs, mut results: Vec<ObservedScore>) {
     results.sort_by_key(|result| result.revision);
     let versions: Vec<u64> = results.iter().map(|result| result.version).collect();
@@ -287,7 +287,7 @@ fn every_result_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
             .enumerate()
             .map(|(client, asked)| scope.spawn(move || ask(&server.connect(), done, asked, client)))
             .collect();
-        // A client that fails ends the test, not the driver's patience.
+        // A client that fails ends the test, instead of a wait without end.
         let all = |clients: &[std::thread::ScopedJoinHandle<'_, _>]| {
             asked
                 .iter()

@@ -272,7 +272,10 @@ impl GroupReader<'_> {
         match &self.job {
             Some(job) if task.job.is_empty() => task.job = Arc::clone(job),
             Some(job) if *job != task.job => {
-                let message = format!("the task belongs to job `{}`, and the request is about `{job}`", task.job);
+                let message = format!(
+                    "the task belongs to job `{}`, and the request is about `{job}`",
+                    task.job
+                );
                 return Err(invalid("JOB_MISMATCH", "task.job", message));
             }
             Some(_) => {}
@@ -312,7 +315,10 @@ impl GroupReader<'_> {
                 return refuse("TASKS_DIFFER", message);
             }
             if let Some(job) = self.job.as_ref().filter(|job| **job != task.job) {
-                let message = format!("task `{name}` belongs to job `{}`, and the request is about `{job}`", task.job);
+                let message = format!(
+                    "task `{name}` belongs to job `{}`, and the request is about `{job}`",
+                    task.job
+                );
                 return refuse("JOB_MISMATCH", message);
             }
             if !self.seen.insert(&task.name) {

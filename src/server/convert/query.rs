@@ -377,10 +377,7 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
     };
     let record = &stored.record;
     if !record.uid.may_equal(&uid.as_str().into()) {
-        let message = format!(
-            "the existing task `{name}` is another incarnation, `{}`",
-            record.uid
-        );
+        let message = format!("the existing task `{name}` is another incarnation, `{}`", record.uid);
         return Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message));
     }
     let only = pb::Task {

@@ -1,4 +1,4 @@
-//! Callers that err or mean harm: the service refuses with a reason, stays small, and goes on.
+//! Callers that make mistakes or attack: the service rejects them with a reason, stays small, and goes on.
 
 use prost::Message;
 use tonic::Code;
@@ -90,7 +90,7 @@ async fn an_error_about_many_changes_fits_in_trailers() {
     assert_eq!(effects.applied_through, 300, "the changes are applied all the same");
     assert_eq!(effects.invalidation.unwrap().scope(), pb::InvalidationScope::All);
 
-    // The reply that told what they spoiled may have been lost.
+    // The reply that reported the invalidated nodes may have been lost.
     query.plugins.clear();
     let again = server.decisions.score(query.clone()).await.unwrap().into_inner();
     let invalidation = again.metadata.unwrap().effects.unwrap().invalidation.unwrap();
@@ -181,7 +181,7 @@ async fn a_slot_keeps_its_name_while_its_node_is_away() {
     server.stop().await;
 }
 
-/// Every odd node as in the whole, the rest and all tasks later, backwards, after detours.
+/// Sends every odd node in a full sync, and the rest and all tasks later, in reverse and with detours.
 async fn in_another_order(server: &mut TestServer, cluster: &pb::Cluster) {
     let half = pb::Cluster {
         nodes: cluster.nodes.iter().rev().step_by(2).cloned().collect(),

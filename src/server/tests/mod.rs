@@ -1,4 +1,4 @@
-//! The services as a caller meets them, over a real connection.
+//! Services as a caller sees them, over a real connection.
 
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -143,7 +143,7 @@ fn reason(status: &Status) -> String {
     status.get_error_details().error_info().unwrap().reason.clone()
 }
 
-/// The detail of this name.
+/// Detail of this type name.
 fn detail<M: Message + Default>(status: &Status, name: &str) -> M {
     let status = tonic_types::Status::decode(status.details()).unwrap();
     let found = status.details.iter().find(|any| any.type_url.ends_with(name));

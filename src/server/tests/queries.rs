@@ -1,4 +1,4 @@
-//! Questions, grounds and answers.
+//! Requests, their `against`, and their results.
 
 use tonic::{Code, Status};
 
@@ -136,7 +136,7 @@ async fn items_fail_alone_and_unknown_candidates_fail_the_call() {
     server.stop().await;
 }
 
-/// How far the session came, as the error says.
+/// Number of the session's last change, as the error reports it.
 fn applied_through(status: &Status) -> u64 {
     detail::<pb::ResponseMetadata>(status, "ResponseMetadata")
         .effects

@@ -1,5 +1,5 @@
-//! Schedulers that race on one small cluster: whatever they commit, nodes, quotas and gangs hold in every state that can be
-//! seen. Without the judgement of commits the same race breaks all three.
+//! Schedulers that race on one small cluster: whatever they commit, nodes, quotas and gangs hold in every visible
+//! state. Without the checks of commits the same race breaks all three.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use tonic::transport::Channel;
 
 const SCHEDULERS: usize = 5;
 const NODES: usize = 4;
-/// Cores of a node; tasks take one each.
+/// Number of cores of a node; each task takes one.
 const CORES: usize = 8;
-/// Cores that a queue may hold: together less than there are.
+/// Number of cores that a queue may hold; both queues together may hold less than the cluster has.
 const QUOTA: usize = 12;
 const JOBS: usize = 24;
 
@@ -29,7 +29,7 @@ fn members(job: usize) -> usize {
 }
 
 fn queue(job: usize) -> &'static str {
-    // The first ones are of one queue, so that the first round wants more than it may hold.
+    // The first jobs belong to one queue, so that the first round wants more than its quota.
     if job < JOBS / 2 { "left" } else { "right" }
 }
 
@@ -67,7 +67,7 @@ fn cluster() -> pb::Cluster {
     }
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, the same in every run.
 struct RaceRandom(u64);
 
 impl RaceRandom {
@@ -80,14 +80,14 @@ impl RaceRandom {
     }
 }
 
-/// A connection of its own.
+/// Client with a connection of its own.
 #[derive(Clone)]
 struct RaceClient {
     decisions: DecisionServiceClient<Channel>,
     state: StateServiceClient<Channel>,
 }
 
-/// What a session sees.
+/// State that a session sees.
 struct ObservedState {
     session: String,
     used: BTreeMap<String, usize>,
@@ -106,7 +106,7 @@ fn session_ref(session: &str) -> pb::EvaluationRef {
     }
 }
 
-/// Whole cores: tasks take nothing else.
+/// Whole cores of an amount: tasks use nothing else.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -167,7 +167,7 @@ fn status(stored: &pb::StoredTask) -> TaskStatus {
 }
 
 impl ObservedState {
-    /// What is broken in this one state: of nodes, of queues, of gangs.
+    /// Violations in this one state: of nodes, of queues, of gangs.
     fn violations(&self) -> BTreeSet<&'static str> {
         let mut broken = BTreeSet::new();
         let mut reported: BTreeMap<String, usize> = BTreeMap::new();
@@ -225,7 +225,7 @@ impl ObservedState {
     }
 }
 
-/// Puts whole gangs on the first nodes with room, as the session sees it.
+/// Plans whole gangs on the first nodes with free capacity, as the session sees it.
 fn plan_gangs(seen: &ObservedState, gangs: &[Vec<String>], first: usize) -> Vec<pb::SessionChange> {
     let mut used: Vec<(String, usize)> = seen.used.clone().into_iter().collect();
     used.rotate_left(first);
@@ -249,7 +249,7 @@ fn plan_gangs(seen: &ObservedState, gangs: &[Vec<String>], first: usize) -> Vec<
 }
 
 struct RaceProgress {
-    /// All have seen the empty cluster; all have committed on it; that was looked at.
+    /// Barrier of all clients: all have seen the empty cluster, all have committed on it, and the result was checked.
     rounds: Barrier,
     finished: AtomicBool,
     committed: AtomicUsize,
@@ -269,7 +269,7 @@ async fn schedule(mut caller: RaceClient, number: usize, race: Arc<RaceProgress>
     let mut dice = RaceRandom(number as u64 + 1);
     let seen = caller.observe().await;
     race.rounds.wait().await;
-    // Everybody wants two gangs of its own on the first node, and one forgets most of a third.
+    // Every client wants two gangs of its own on the first node, and one forgets most of a third.
     let mut gangs: Vec<Vec<String>> = seen.pending_by_job().into_values().skip(number * 2).take(2).collect();
     if number == 0 {
         gangs.push(seen.pending_by_job().into_values().nth(SCHEDULERS * 2).unwrap()[..1].to_vec());
@@ -288,9 +288,9 @@ async fn schedule(mut caller: RaceClient, number: usize, race: Arc<RaceProgress>
         gangs.truncate(1 + dice.below(3));
         let changes = plan_gangs(&seen, &gangs, dice.below(NODES));
         match dice.below(5) {
-            // It crashes: nothing of it must count, and its session ends by itself.
+            // The client crashes: nothing of its session may count, and the session ends by itself.
             0 => {}
-            // Its reply is lost, and it asks again.
+            // The reply is lost, and the client retries.
             1 => {
                 let first = caller.commit(&seen.session, changes.clone()).await;
                 let again = caller.commit(&seen.session, changes).await;
@@ -305,7 +305,8 @@ async fn schedule(mut caller: RaceClient, number: usize, race: Arc<RaceProgress>
     }
 }
 
-/// The cluster: binds what was committed, some of it late, tells old news meanwhile, and lets whole jobs end.
+/// Source of the cluster: binds committed tasks, some of them late, sends old records meanwhile, and lets whole jobs
+/// end.
 async fn bind_committed(mut caller: RaceClient, race: Arc<RaceProgress>) {
     let (mut dice, mut sequence) = (RaceRandom(99), 1);
     let mut bound: BTreeMap<String, pb::Task> = BTreeMap::new();
@@ -366,7 +367,7 @@ async fn close(caller: &mut RaceClient, seen: &ObservedState) {
     caller.decisions.close_session(request).await.unwrap();
 }
 
-/// Looks at states as fast as it can; what was broken in the first round, and ever.
+/// Observes states as fast as it can. Returns the violations of the first round, and those of all rounds.
 async fn watch_states(
     mut caller: RaceClient,
     race: Arc<RaceProgress>,
@@ -393,7 +394,7 @@ async fn watch_states(
     (first, broken, looks)
 }
 
-/// Runs it; what was broken in the first round, what later, and the race.
+/// Runs a race. Returns the violations of the first round, those of later rounds, and the race.
 async fn run_race(bound: app::BoundServer) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, Arc<RaceProgress>) {
     let mut server = TestServer::serve(bound).await;
     let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);
@@ -432,7 +433,7 @@ impl TestServer {
 
 fn config() -> ServerConfig {
     let mut config = ServerConfig::on_free_ports();
-    // Those that crash leave their sessions behind.
+    // Clients that crash leave their sessions behind.
     config.limits.state.sessions = 10_000;
     config
 }

@@ -157,7 +157,10 @@ impl LedgerDraft {
         if self.cluster_state.reservations().len() < self.max_rows {
             return Ok(());
         }
-        let message = format!("limit `reservations` is {}: the ledger holds no more reservations", self.max_rows);
+        let message = format!(
+            "limit `reservations` is {}: the ledger holds no more reservations",
+            self.max_rows
+        );
         let reason = "TOO_MANY_RESERVATIONS";
         Err(Problem::new(ProblemKind::Exhausted, reason, "", message))
     }

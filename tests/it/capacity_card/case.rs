@@ -1,4 +1,4 @@
-//! A recorded case: its cluster as a cluster state, and its dumps.
+//! Recorded case: its cluster as a cluster state, and its dumps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn sum(into: &mut ResourceAmounts, other: &ResourceAmounts) {
     }
 }
 
-/// Sum over containers, at least each init container.
+/// Effective amounts: the sum over containers, at least those of each init container.
 fn effective(resources: &mut ResourceTable, task: &Json, field: &str) -> ResourceAmounts {
     let mut total = amounts(resources, &task[field]).unwrap_or_default();
     for container in task["extra_containers"].as_array().into_iter().flatten() {
@@ -138,7 +138,7 @@ fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskReco
     })
 }
 
-/// The cluster of a case.
+/// Cluster state of a case.
 pub(crate) fn cluster_state(cluster: &Json) -> ClusterState {
     let mut resources = ResourceTable::default();
     let list = |field: &str| cluster[field].as_array().cloned().unwrap_or_default();
@@ -204,7 +204,7 @@ pub(super) fn config(policy: &Json) -> CapacityConfig {
     CapacityConfig::read(&arguments, Compatibility::Upstream, &mut DiagnosticReport::default())
 }
 
-/// Compares a case with what was recorded.
+/// Compares a case with its recording.
 pub(crate) fn run(case: &Json) -> Result<(), String> {
     let expect = &case["expect"];
     let Some(any) = expect["any_of"].as_array() else {
@@ -359,7 +359,7 @@ fn close(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
-/// Equal, a missing card being one of which there is nothing.
+/// True if two amounts are equal; a missing card counts as 0.
 pub(crate) fn same(expected: &Json, got: &Json) -> bool {
     match (expected, got) {
         (Json::Object(a), Json::Object(b)) => a.keys().chain(b.keys()).all(|key| match (a.get(key), b.get(key)) {

@@ -1,4 +1,4 @@
-//! What is better under `compatibility: corrected`, surprise by surprise (`docs/compatibility.md` has their rows).
+//! Differences under `compatibility: corrected`, surprise by surprise (`docs/compatibility.md` has their rows).
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use pumice::engine::plugins::capacity_card::rejection::{
 use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
 use pumice::engine::policy::Compatibility;
 
-/// A small world to ask.
+/// Small cluster for requests about cards.
 struct CardFixture {
     cluster: Json,
 }
 
 impl CardFixture {
-    /// Nodes `na` and `nb` with eight `A` or `B` (resource `nvidia.com/gpu`), and a queue `q`.
+    /// Fixture with nodes `na` and `nb` with eight `A` or `B` (resource `nvidia.com/gpu`), and a queue `q`.
     fn new(quota: &str) -> Self {
         let node = |name: &str, product: &str| {
             json!({"name": name, "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8",
@@ -40,7 +40,7 @@ impl CardFixture {
         self
     }
 
-    /// A job with a `card.request` and one cpu, without tasks.
+    /// Adds a job with a `card.request` and one cpu, without tasks.
     fn job(self, name: &str, phase: &str, request: &str) -> Self {
         self.put(
             json!({"uid": format!("ns/{name}"), "queue": "q", "phase": phase, "min_member": 1,
@@ -48,7 +48,7 @@ impl CardFixture {
         )
     }
 
-    /// A job of tasks `(card name, status, node)`, each with one card and one cpu.
+    /// Adds a job of tasks `(card name, status, node)`, each with one card and one cpu.
     fn pods(self, name: &str, phase: &str, min_member: usize, tasks: &[(&str, &str, &str)]) -> Self {
         let task = |(number, (card, status, node)): (usize, &(&str, &str, &str))| {
             let annotations = match *card {
@@ -109,7 +109,7 @@ impl CardScenario {
         self.state.vote_job(&self.cluster_state, &self.job_record(job)).unwrap()
     }
 
-    /// Asks, and keeps the permit.
+    /// Admits a job, and counts the permit.
     fn admit(&mut self, job: &str) -> Vec<&'static str> {
         let verdict = self.check_job(job);
         if verdict.is_permitted() {
@@ -211,11 +211,11 @@ fn s3_amounts_reserved_for_a_choice_count() {
     assert_eq!(asked.admit("two"), [""; 0]);
     assert_eq!(asked.admit("three"), [INSUFFICIENT_CARD]);
     assert_eq!(asked.admit("single"), [INSUFFICIENT_CARD]);
-    // Bookings of choices move aside for a single card, as long as there is room for all.
+    // Reservations of jobs with a choice move to another card for a single one, as long as all have headroom.
     let mut asked = snapshot.open();
     assert_eq!((asked.admit("one"), asked.admit("single")), (vec![], vec![]));
     assert_eq!(asked.admit("two"), [INSUFFICIENT_CARD]);
-    // A task that is promised room counts under the card that it will use.
+    // A pipelined task counts under the card that it will use.
     let mut asked = CardFixture::new(r#"{"A": 1, "B": 1}"#)
         .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
         .open();
@@ -316,7 +316,7 @@ fn s9_and_s10_labels_are_parsed_uniformly_and_their_problems_reported() {
         (cards.collect::<Vec<_>>(), node.diagnostics.len())
     };
     let product = "nvidia.com/gpu.product";
-    // The resource that the labels are about comes before others of the vendor, and other vendors' are none.
+    // The resource named by the labels comes before others of the vendor; resources of other vendors are not cards.
     let given = json!({"nvidia.com/gpu": "8", "nvidia.com/ga": "1", "nvidia.com.cn/npu": "4"});
     assert_eq!(
         cards(json!({product: "A"}), given),
@@ -327,7 +327,7 @@ fn s9_and_s10_labels_are_parsed_uniformly_and_their_problems_reported() {
         cards(ascend, json!({"huawei.com/ascend-910": "8"})).0,
         ["910=8huawei.com/ascend-910"]
     );
-    // Shared cards without a product, or without its memory, are none.
+    // Shared cards without a product, or without its memory, are not cards.
     for given in ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"] {
         assert_eq!(
             cards(json!({"nvidia.com/gpu.replicas": "4"}), json!({given: "7"})),
@@ -351,7 +351,7 @@ fn s11_the_minimum_is_that_of_unfinished_members() {
     let asked = CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &elastic).open();
     assert_eq!(asked.inqueue("A"), 0);
     assert_eq!(asked.state.account("q").unwrap().elastic.card("A"), Some(1000));
-    // Pending, though a task runs: only the rest is asked for.
+    // The job is pending although a task runs: only the rest is requested.
     let asked = CardFixture::new(r#"{"A": 1}"#)
         .pods("j", "Pending", 1, &[("A", "Running", "na")])
         .open();
@@ -363,7 +363,7 @@ fn s12_a_task_whose_card_is_gone_still_counts() {
     let asked = CardFixture::new(r#"{"A": 4}"#)
         .pods("j", "Running", 1, &[("Gone", "Running", "na")])
         .open();
-    // The node has it: what it has is what is used.
+    // The node has the card: its own card is used.
     assert_eq!(asked.held("A"), 1000);
     let mut snapshot =
         CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("Gone", "Running", "nx"), ("Gone", "Pending", "")]);
@@ -497,7 +497,7 @@ fn s23_the_limit_is_the_capability_and_the_rest_is_shown_beside_it() {
     snapshot.cluster["queues"].as_array_mut().unwrap().push(other);
     let asked = snapshot.open();
     let limits = &asked.state.account("q").unwrap().limits;
-    // Eight, less the seven that are guaranteed to both, and its own one.
+    // Eight, less the seven that are guaranteed to both other queues, and its own one.
     assert_eq!(limits.real_capability.card("A"), Some(2000));
 }
 

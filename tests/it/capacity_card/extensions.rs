@@ -1,4 +1,4 @@
-//! What goes beyond the plugin's design document: each behind a switch of its arguments.
+//! Extensions beyond the plugin's design document, each behind a switch of its arguments.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn quotas_hold_for_all_queues_below() {
         message.starts_with("Queue <dept> has insufficient <A> quota: requested <2 cards>, total would be <4 cards>")
     );
     assert!(ask(&mut state, &cluster_state, 2).is_permitted());
-    // `B` is no card of the department's quota; a queue without a quota of its own has what is above it.
+    // `B` is not in the department's quota; a queue without a quota of its own has that of its parent.
     assert_eq!(codes(&ask(&mut state, &cluster_state, 3)), [INSUFFICIENT_CARD]);
     assert_eq!(codes(&ask(&mut state, &cluster_state, 4)), [INSUFFICIENT_CARD]);
     let inqueue = |queue: &str| state.account(queue).unwrap().inqueue.card_or_zero("A");
@@ -153,7 +153,7 @@ fn paths_that_lead_nowhere_admit_nothing() {
     assert_eq!(codes(&ask(&mut state, &cluster_state, 0)), [PATH_INVALID]);
     assert_eq!(codes(&ask(&mut state, &cluster_state, 1)), [PATH_INVALID]);
     assert!(codes(&ask(&mut state, &cluster_state, 2)).contains(&QUEUE_NOT_OPEN));
-    // `root` stands above all, whether or not it is a record.
+    // `root` is above all queues, whether or not it has a record.
     assert!(ask(&mut state, &cluster_state, 3).is_permitted());
 }
 
@@ -176,7 +176,7 @@ fn tasks_of_one_job_may_use_different_cards() {
     let mut mixed = CapacityState::of(&cluster_state, mixed, Compatibility::Corrected);
     assert!(ask(&mut mixed, &cluster_state, 0).is_permitted());
     assert!(ask(&mut mixed, &cluster_state, 1).is_permitted());
-    // Four and one are five: all that there is.
+    // Four and one are five: the whole capacity.
     assert_eq!(codes(&ask(&mut mixed, &cluster_state, 2)), [INSUFFICIENT_CARD]);
     assert_eq!(codes(&ask(&mut mixed, &cluster_state, 3)), [INSUFFICIENT_CARD]);
 }
@@ -252,15 +252,15 @@ fn preemption_over_cards_is_never_in_vain() {
     ];
     let candidates = ["ns/j/t1", "ns/j/t2", "ns/j/t3", "ns/j/t4"];
     let ask = |quota: &str| victims(&cluster(quota, &tasks), VictimKind::Preempt, "ns/j/t0", &candidates);
-    // The quota of A is used up: who holds A may go, nobody else; other nodes have no A at all.
+    // The quota of A is used up: only tasks with A may be evicted; other nodes have no A at all.
     assert_eq!(ask(r#"{"A": 2, "B": 8}"#), [true, false, false, true]);
-    // Two are held of none: both would have to go, and still nothing could be given.
+    // Two are used without any quota: both would have to go, and still nothing could be given.
     assert_eq!(ask(r#"{"B": 8}"#), [false; 4]);
-    // One too many is held: two must go, and two can.
+    // One too many is used: two must go, and two can.
     assert_eq!(ask(r#"{"A": 1, "B": 8}"#), [true, false, false, true]);
-    // There is quota: the room on the node is all that is wanted.
+    // There is quota: only capacity on the node is missing.
     assert_eq!(ask(r#"{"A": 3, "B": 8}"#), [true, false, false, true]);
-    // One of them alone frees one, and two are short.
+    // One alone frees one card, and two are missing.
     let cluster_state = cluster(r#"{"A": 1, "B": 8}"#, &tasks);
     assert_eq!(
         victims(&cluster_state, VictimKind::Preempt, "ns/j/t0", &candidates[..1]),
@@ -290,9 +290,9 @@ fn reclaim_over_cards_leaves_queues_what_they_deserve() {
     };
     let candidates = ["ns/full/t0", "ns/over/t0", "ns/over/t1"];
     let ask = |own: &str| victims(&snapshot(own), VictimKind::Reclaim, "ns/own/t0", &candidates);
-    // One holds two of the one that it deserves: one of these may go.
+    // One queue uses two and deserves one: one of its tasks may go.
     assert_eq!(ask(r#"{"A": 1}"#), [false, true, false]);
-    // Without quota for the task, nothing of others helps it.
+    // Without quota for the task, no eviction of other tasks helps it.
     assert_eq!(ask(r#"{"B": 1}"#), [false; 3]);
 }
 

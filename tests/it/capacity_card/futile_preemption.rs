@@ -1,4 +1,4 @@
-//! With `cardVictims` nobody goes for a preemptor that the quota of its queue would still keep out.
+//! With `cardVictims` no task is evicted for a preemptor that the quota of its queue would still keep out.
 
 use serde_json::{Value as Json, json};
 
@@ -9,7 +9,7 @@ use pumice::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
 use pumice::engine::model::ClusterState;
 use pumice::engine::plugin::VictimKind;
 
-/// Who goes for `preemptor` on a node, by capacity-card and these plugins beside it.
+/// Victims for `preemptor` on a node, by capacity-card and the given plugins.
 fn ask(
     cluster_state: &ClusterState,
     beside: &str,
@@ -49,16 +49,16 @@ fn the_preemptor_fits_only_when_its_quota_has_headroom() {
         let verdict = ask(&cluster(quota, &tasks), "", node, "ns/j/t0", &candidates, false);
         (verdict.victims, verdict.fits_after)
     };
-    // There is room on the node for all of them; what is short is the quota.
+    // The node has capacity for all tasks; the quota is the bound.
     assert_eq!(ask(r#"{"A": 3}"#, "na"), (vec![0, 1], Some(0)));
     assert_eq!(ask(r#"{"A": 2}"#, "na"), (vec![0, 1], Some(1)));
     assert_eq!(ask(r#"{"A": 1}"#, "na"), (vec![0, 1], Some(2)));
     assert_eq!(ask(r#"{"A": 0}"#, "na"), (vec![], None));
-    // A node without the card: whoever goes, the preemptor cannot run there.
+    // On a node without the card the preemptor cannot run, whichever task is evicted.
     assert_eq!(ask(r#"{"A": 2}"#, "nb"), (vec![], None));
 }
 
-/// A queue with so many `A`, a job `ns/big` that runs four tasks of one, and `ns/new` that waits for so many.
+/// Queue with `quota` cards `A`, a job `ns/big` that runs four tasks of one each, and `ns/new` that wants `wanted`.
 fn two_jobs(quota: u32, wanted: u32) -> ClusterState {
     let task = |name: &str, cards: u32, node: &str| {
         json!({"name": name, "annotations": {"volcano.sh/card.name": "A"}, "node": node,
@@ -92,16 +92,16 @@ fn what_other_plugins_leave_must_still_be_enough() {
         );
         (verdict.victims.len(), verdict.fits_after)
     };
-    // One is short: one has to go, whatever room there is.
+    // One card is missing: one task has to go, whatever the node has.
     assert_eq!(ask(4, 1, true), (1, Some(1)));
     assert_eq!(ask(5, 1, true), (0, Some(0)));
-    // Three are short, and drf lets one go only: better none.
+    // Three cards are missing, and drf lets one task go only: better none.
     assert_eq!(ask(4, 3, false), (0, None));
 }
 
 #[test]
 fn no_victim_is_chosen_where_the_job_cannot_use_the_card() {
-    // Once the job uses `B`, filter and admission refuse the preemptor on nodes with `A`, whoever goes.
+    // Once the job uses `B`, filter and admission reject the preemptor on nodes with `A`, whichever task is evicted.
     let ask = |quota: &str, used: &str| {
         let tasks = [("A|B", "Running", used), ("A|B", "Pending", ""), ("A", "Running", "na")];
         let verdict = ask(&cluster(quota, &tasks), "", "na", "ns/j/t1", &["ns/j/t2"], false);

@@ -1,4 +1,4 @@
-//! Which nodes tasks may run on under `corrected`, and how these are scored.
+//! Nodes on which tasks may run under `corrected`, and their scores.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ pub(super) fn policy(document: &str) -> Arc<Policy> {
     compile(document, &CompileOptions::default()).unwrap().policy
 }
 
-/// Nodes `na` and `nb` with eight `A` or `B`, `none` without cards, and a queue `q` with tasks `(card name, status, node)`.
+/// Nodes `na` and `nb` with eight `A` or `B`, `none` without cards, and a queue `q` with tasks `(card name, status,
+/// node)`.
 pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> ClusterState {
     let node = |name: &str, product: &str| {
         json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
@@ -116,7 +117,7 @@ fn tasks_run_only_where_their_queue_has_cards_left() {
         ]
     );
     assert_eq!(fit(&cluster_state, &ask(&cluster_state, "ns/j/t2")), ["nb"]);
-    // Where nothing is left, nothing fits; a card that is nowhere is said.
+    // Without quota nothing fits; the reason names a card that no node has.
     let cluster_state = cluster(
         r#"{"A": 1}"#,
         &[("A|B", "Running", "na"), ("A|B", "Pending", ""), ("C", "Pending", "")],
@@ -185,7 +186,7 @@ fn equal_tasks_of_different_queues_are_judged_apart() {
     assert_eq!(fit, [1, 0]);
 }
 
-/// Places so many of the tasks `ns/j/t0`, `ns/j/t1`, ….
+/// Places `count` tasks `ns/j/t0`, `ns/j/t1`, ….
 pub(super) fn place(cluster_state: &ClusterState, policy: &Policy, count: usize) -> PlaceResult {
     let names: Vec<Arc<str>> = (0..count).map(|number| format!("ns/j/t{number}").into()).collect();
     let group = PlaceGroup {
@@ -219,7 +220,7 @@ pub(super) fn place(cluster_state: &ClusterState, policy: &Policy, count: usize)
 fn place_gives_the_cards_that_the_quota_has_left() {
     let tasks = [("A|B", "Pending", ""); 6];
     let cluster_state = cluster(r#"{"A": 2, "B": 3}"#, &tasks);
-    // With admission, and without: then only the filter keeps the quota.
+    // With admission, and without it: then only the filter guards the quota.
     for switch in ["", "\n    enabledAllocatable: false"] {
         let policy = policy(&format!("{POLICY}{switch}\n"));
         let placing = place(&cluster_state, &policy, 6);

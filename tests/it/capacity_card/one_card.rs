@@ -10,7 +10,7 @@ fn document(mixed: bool) -> String {
     format!("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n")
 }
 
-/// The nodes on which each of these tasks may run.
+/// Nodes on which each of these tasks may run.
 fn fit(cluster_state: &ClusterState, mixed: bool, tasks: &[&str]) -> Vec<Vec<Arc<str>>> {
     let items = decide::filter(
         cluster_state,
@@ -37,7 +37,7 @@ fn filter_passes_only_nodes_with_the_card_that_the_job_uses() {
     let asked = ["ns/j/t1", "ns/j/t2"];
     assert_eq!(fit(&cluster_state, false, &asked), [["na".into()], ["nb".into()]]);
     assert_eq!(fit(&cluster_state, true, &asked)[0], ["na".into(), "nb".into()]);
-    // Its card is used up: the other one is none for this job.
+    // The job's card is used up, and the job cannot use the other one.
     let cluster_state = cluster(r#"{"A": 1, "B": 2}"#, &tasks);
     assert_eq!(fit(&cluster_state, false, &asked), [vec![], vec!["nb".into()]]);
     assert_eq!(fit(&cluster_state, true, &asked)[0], ["nb".into()]);

@@ -1,4 +1,4 @@
-//! The promise of permits under `corrected`: whatever is asked in whatever order, no quota is broken.
+//! Promise of permits under `corrected`: no quota is broken, whatever is requested in whatever order.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -18,7 +18,7 @@ fn choice(set: usize) -> String {
 }
 
 proptest! {
-    /// Of all cards of any set, no more is kept back for jobs that must use one of them than the queue may hold.
+    /// For any set of cards, jobs that must use one of them reserve at most the queue's quota of the set.
     #[test]
     fn all_permits_fit_the_quotas_together(
         quota in prop::array::uniform3(0_i64..6),
@@ -45,7 +45,7 @@ proptest! {
                 state.reserve(&cluster_state, record, &verdict).unwrap();
                 permitted.push(*job);
             } else {
-                // Not refused without need: no card alone has room for it beside what others must keep there.
+                // No rejection without need: no card alone has headroom besides the reservations that must stay on it.
                 let room = |card: usize| {
                     let others: i64 = permitted.iter().filter(|(set, _)| *set == 1 << card).map(|(_, cards)| cards).sum();
                     quota[card] - others
@@ -60,7 +60,7 @@ proptest! {
             let inside: i64 = permitted.iter().filter(|(cards, _)| cards & !set == 0).map(|(_, cards)| cards).sum();
             prop_assert!(inside <= room, "{permitted:?} in {quota:?}");
         }
-        // The same permits, taken back, leave nothing behind.
+        // Releasing these permits leaves nothing behind.
         state.end_tentative();
         prop_assert!(state.account("q").unwrap().inqueue.is_zero());
     }

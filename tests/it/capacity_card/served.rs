@@ -1,4 +1,4 @@
-//! The examples of the plugin's design document through a real server, from manifests as users write them.
+//! Examples of the plugin's design document on a real server, from manifests as users write them.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn served(cluster: pb::Cluster) -> EmbeddedServer {
     server
 }
 
-/// One scheduler's cycle.
+/// One cycle of a scheduler.
 struct CardSession<'w> {
     wire: &'w BlockingClients,
     session: String,
@@ -113,7 +113,7 @@ impl<'w> CardSession<'w> {
         Some(node)
     }
 
-    /// By queue and card: held, and the quota.
+    /// Allocated cards and quota, by queue and card.
     fn cards(&mut self) -> BTreeMap<(String, String), (f64, f64)> {
         let asked = pb::ListQueuesRequest {
             against: Some(self.session_ref()),
@@ -260,7 +260,7 @@ fn queue_metrics_match_the_state() {
         "volcano_queue_capacity_scalar_resources{{policy=\"default\",queue_name=\"team-a\",resource=\"{A100}\"}}"
     );
     assert_eq!(read(&scalar), Some(5000.0));
-    // Two tasks run, and a node loses two of its cards: both are seen, from what was known before.
+    // Two tasks run, and a node loses two of its cards: the incremental state shows both.
     let running: Vec<pb::Task> = cluster
         .tasks
         .iter()

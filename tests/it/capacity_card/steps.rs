@@ -12,7 +12,8 @@ use pumice::engine::plugins::capacity_card::{
 };
 use pumice::engine::policy::Compatibility;
 
-/// Names of tasks here are `namespace/job/task`, so that they differ; in messages they are `namespace/task`.
+/// Short name of a task: names here are `namespace/job/task`, so that they differ; in messages they are
+/// `namespace/task`.
 fn short(name: &str) -> String {
     let parts: Vec<&str> = name.split('/').collect();
     format!("{}/{}", parts[0], parts[parts.len() - 1])

@@ -1,6 +1,6 @@
-//! Runs the commands of the pages. A block ` ```sh run ` is run by bash, page by page against a server of the page's own; a
-//! block whose words end with `is_output` is what the block before it writes to standard output. There `…` stands for any text,
-//! and for any number of lines where it is alone.
+//! Runs the commands of the pages. Bash runs a block ` ```sh run `, page by page, against a server of the page's own. A
+//! block whose words end with `is_output` is the expected standard output of the previous block. There `…` stands for
+//! any text, and for any number of lines where it is alone.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::{page, pages, root};
 use crate::support::process::ServeProcess;
 use crate::tools::ToolTestFolder;
 
-/// A block that is run or compared.
+/// Block that is run or compared.
 #[derive(Debug)]
 struct CommandBlock {
     line: usize,
@@ -18,7 +18,7 @@ struct CommandBlock {
     text: String,
 }
 
-/// The blocks of a page that are run or compared.
+/// Blocks of a page that are run or compared.
 fn blocks(page: &str) -> Vec<CommandBlock> {
     let mut blocks = Vec::new();
     let mut lines = page.lines().enumerate();
@@ -41,7 +41,8 @@ fn blocks(page: &str) -> Vec<CommandBlock> {
     blocks
 }
 
-/// Is this what the page says? How many blanks there are does not count: columns are as wide as what stands in them.
+/// True if the output is the one that the page shows. The number of blanks does not matter, because column widths
+/// depend on the content.
 fn output_matches(said: &str, written: &str) -> bool {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let said: Vec<String> = said.lines().map(words).collect();
@@ -60,7 +61,7 @@ fn lines_fit(said: &[String], written: &[String]) -> bool {
     }
 }
 
-/// One line, in which `…` is any text.
+/// True if one line matches; `…` is any text.
 fn line_fits(said: &str, line: &str) -> bool {
     let Some((head, tail)) = said.split_once('…') else {
         return said == line;
@@ -73,7 +74,7 @@ fn line_fits(said: &str, line: &str) -> bool {
     })
 }
 
-/// Runs a page; what went wrong, block by block.
+/// Runs a page. Returns the problems, block by block.
 fn run(name: &str) -> String {
     let blocks = blocks(&page(name));
     let mut problems = String::new();
@@ -127,7 +128,7 @@ fn run(name: &str) -> String {
     problems
 }
 
-/// The program that was built, the tools that `make docs` fetches, and what the machine has.
+/// Search path: the program that was built, the tools that `make docs` fetches, and the machine's own.
 fn path() -> std::ffi::OsString {
     let built = Path::new(env!("CARGO_BIN_EXE_pumice")).parent().unwrap().to_owned();
     let fetched = root().join(".cache/go/bin");

@@ -1,4 +1,4 @@
-//! Nothing that the program can say or take is missing from its pages: codes, metrics, calls, commands, keys of policies.
+//! Completeness of the pages: every code, metric, call, command and policy key of the program is documented.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,9 +8,9 @@ use crate::support::EmbeddedServer;
 use crate::support::records::{full_sync, hypothetical_task};
 use pumice::server::pb;
 
-/// Words of that shape that are no codes of answers.
+/// Words with the shape of a code that are not codes of responses.
 const NO_CODES: &[&str] = &[
-    // gRPC's own words, which have a table of their own.
+    // Words of gRPC, which have a table of their own.
     "ABORTED",
     "ALREADY_EXISTS",
     "CANCELLED",
@@ -27,9 +27,9 @@ const NO_CODES: &[&str] = &[
     "UNIMPLEMENTED",
     "UNKNOWN",
     "OK",
-    // The start of some codes.
+    // Prefixes of codes.
     "ARGUMENT_",
-    // Cargo's variables, HTTP, OpenTelemetry, YAML, SI.
+    // Variables of cargo, and words of HTTP, OpenTelemetry, YAML and SI.
     "CARGO_PKG_VERSION",
     "CARGO_MANIFEST_DIR",
     "ERROR",
@@ -46,7 +46,7 @@ const NO_CODES: &[&str] = &[
     "FALSE",
 ];
 
-/// The shipped text of a source file: without comments and without the tests at its end.
+/// Shipped text of a source file: without comments and without the tests at its end.
 fn shipped(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
@@ -54,7 +54,7 @@ fn shipped(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Source files below a folder, tests left out.
+/// Source files below a folder, without tests.
 fn sources(folder: &str) -> Vec<std::path::PathBuf> {
     let is_test = |path: &std::path::PathBuf| {
         let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
@@ -63,7 +63,7 @@ fn sources(folder: &str) -> Vec<std::path::PathBuf> {
     files(folder, "rs").into_iter().filter(|path| !is_test(path)).collect()
 }
 
-/// The texts in quotes, one line at a time.
+/// Texts in quotes, one line at a time.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('"').skip(1).step_by(2))
 }
@@ -131,7 +131,7 @@ fn every_code_is_in_troubleshooting() {
 #[test]
 fn every_metric_is_in_operations_and_alerts_use_none_that_is_not_there() {
     let server = EmbeddedServer::start();
-    // What has never been counted is not on the page.
+    // The page omits series that were never counted.
     server
         .wire
         .apply_batch(full_sync("docs", 1, pb::Cluster::default()))
@@ -209,7 +209,7 @@ fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
     }
 }
 
-/// The sources of a plugin's arguments and annotations, by the heading of its section.
+/// Sources of a plugin's arguments and annotations, by the heading of its section.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     (
         "resource-strategy-fit",
@@ -237,7 +237,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Words in those files that are no keys: names of resources and parts, values, and the key of effective documents.
+/// Words in those files that are not keys: names of resources and parts, values, and the key of effective documents.
 const NO_KEYS: &[&str] = &[
     "a",
     "a/a",
@@ -338,7 +338,7 @@ fn links_between_pages_lead_somewhere() {
     }
 }
 
-/// The anchor of a heading.
+/// Anchor of a heading.
 fn slug(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let letters = text

@@ -1,11 +1,11 @@
-//! The documents for people: their commands work, and they leave nothing out.
+//! Documents for people: their commands work, and they are complete.
 
 mod commands;
 mod complete;
 
 use std::path::{Path, PathBuf};
 
-/// A page, by its path from the root of the repository.
+/// Text of a page, by its path from the root of the repository.
 fn page(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
@@ -14,7 +14,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The README and every page of `docs`, by path from the root.
+/// README and every page of `docs`, by path from the root.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];
     let mut more: Vec<String> = files("docs", "md")
@@ -26,7 +26,7 @@ fn pages() -> Vec<String> {
     pages
 }
 
-/// All files below a folder with this ending.
+/// Files below a folder with this ending.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];

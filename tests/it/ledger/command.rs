@@ -1,4 +1,4 @@
-//! `pumice reservations`, as people see it.
+//! `pumice reservations`, as people use it.
 
 use std::process::{Command, Output};
 

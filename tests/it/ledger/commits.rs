@@ -1,5 +1,5 @@
-//! Real servers that are killed after a commit: what was answered as DISK counts when the next one starts, a gang whole, and
-//! ends in the end.
+//! Real servers that are killed after a commit: placements acknowledged as DISK count on the next server, a gang as a
+//! whole, and end at last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use crate::support::records::{full_sync, job, node, queue, session_ref, task};
 use crate::support::wire::BlockingClients;
 
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
-/// Cores of a node; tasks take one each.
+/// Number of cores of a node; each task takes one.
 const CORES: u64 = 8;
 const CLIENTS: u64 = 4;
 const JOBS: u64 = 5;
-/// Acknowledged commits between two kills.
+/// Number of acknowledged commits between two kills.
 const COMMITS: u64 = 40;
 
 fn name(client: u64, number: u64) -> String {
@@ -36,7 +36,7 @@ fn members(job: &str) -> [String; 2] {
     [format!("{job}-0"), format!("{job}-1")]
 }
 
-/// Jobs of two tasks that wait, and need each other.
+/// Pending jobs of two tasks that need each other.
 fn cluster() -> pb::Cluster {
     let names = || (0..CLIENTS).flat_map(|client| (0..JOBS).map(move |number| name(client, number)));
     let gang = |name: String| pb::Job {
@@ -89,7 +89,7 @@ fn codes(committed: &pb::CommitSessionResponse) -> Vec<&str> {
         .collect()
 }
 
-/// Assumed tasks, and where.
+/// Nodes of the assumed tasks.
 fn assumed(wire: &BlockingClients) -> BTreeMap<String, String> {
     let tasks = wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks;
     let assumed = tasks.into_iter().filter(|stored| stored.assumed);
@@ -111,7 +111,7 @@ fn runtime() -> Arc<Runtime> {
     Arc::new(builder.worker_threads(2).enable_all().build().unwrap())
 }
 
-/// A client, after its source has told of all there is.
+/// Client, after its source has sent all records.
 fn connect(runtime: &Arc<Runtime>, process: &ServeProcess) -> BlockingClients {
     let wire = BlockingClients::connect(Arc::clone(runtime), process.grpc);
     wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
@@ -123,7 +123,7 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
     let (directory, runtime) = (LedgerTestDirectory::new("commit"), runtime());
     let process = start(&directory, &[]);
     let wire = connect(&runtime, &process);
-    // The first node is full but for one core.
+    // The first node has one core left.
     let full: Vec<(String, &str)> = (0..4)
         .flat_map(|number| members(&name(0, number)))
         .map(|task| (task, "n0"))
@@ -146,7 +146,7 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
     assert_eq!(assumed(&wire), before);
     let late = commit(&wire, &[("c1/j0-0", "n0"), ("c1/j0-1", "n1")]);
     assert_eq!(codes(&late), ["InsufficientResource", "GangIncomplete"]);
-    // One that is released stays so.
+    // A released placement stays released.
     let release = pb::ReleaseAssumptionsRequest {
         tasks: members("c0/j0").to_vec(),
         ..Default::default()
@@ -154,7 +154,7 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
     assert_eq!(wire.release_assumptions(release).unwrap().released.len(), 2);
     process.kill();
 
-    // The lease is the new server's, and begins when the source is heard.
+    // The new server's lease counts, and begins when the source is heard.
     let process = start(&directory, &["--assumption-lease-ms", "300"]);
     let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
     let mut least = usize::MAX;
@@ -175,12 +175,12 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
     assert_eq!(codes(&room), Vec::<&str>::new());
 }
 
-/// What the world outside knows.
+/// Commits and releases that clients know of.
 #[derive(Default)]
 struct CommitLog {
-    /// Jobs whose commit is acknowledged, and that nobody has begun to take back: where their tasks are.
+    /// Jobs whose commit is acknowledged and whose release has not begun, with the nodes of their tasks.
     held: BTreeMap<String, [&'static str; 2]>,
-    /// Jobs whose release is acknowledged, and that nobody has begun to commit again.
+    /// Jobs whose release is acknowledged and whose next commit has not begun.
     free: BTreeSet<String>,
 }
 
@@ -229,7 +229,7 @@ impl CommitClient {
         client.release_assumptions(release).await.map(drop)
     }
 
-    /// Commits a job, or takes it back.
+    /// Commits a job, or releases it.
     async fn live(&mut self, job: &str) {
         let held = self.site.log.lock().unwrap().held.remove(job).is_some();
         if !held {
@@ -244,7 +244,7 @@ impl CommitClient {
                 return;
             }
         }
-        // Also if nobody knows what became of the commit.
+        // Released even if the outcome of the commit is unknown.
         while self.release(job).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -252,7 +252,7 @@ impl CommitClient {
     }
 }
 
-/// What was acknowledged before the crash is there after it, and of each job all or nothing.
+/// Checks that acknowledged commits survived the crash, each job as a whole or not at all.
 fn compare(site: &CommitTest, wire: &BlockingClients) {
     let assumed = assumed(wire);
     let log = site.log.lock().unwrap();
@@ -307,7 +307,7 @@ fn commits_hold_through_a_storm() {
         .collect();
     for kill in 1..=4 {
         while site.commits.load(Ordering::Relaxed) < kill * COMMITS {
-            // Who fails ends the test; nobody else would bring the commits that are waited for.
+            // A client that fails ends the test, because nothing else would make the awaited commits.
             let ended = clients.iter().any(JoinHandle::is_finished);
             assert!(!ended, "a client failed");
             std::thread::sleep(Duration::from_millis(5));

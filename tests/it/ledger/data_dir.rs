@@ -1,4 +1,4 @@
-//! What outlives the process in `data_dir`: reservations, releases, versions of policies.
+//! State in `data_dir` that survives the process: reservations, releases, versions of policies.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use crate::support::EmbeddedServer;
 use crate::support::process::serve;
 use crate::support::records::full_sync;
 
-/// A directory that goes with the test.
+/// Directory that is removed with the test.
 pub(super) struct LedgerTestDirectory(pub(super) PathBuf);
 
 impl LedgerTestDirectory {
@@ -123,7 +123,7 @@ fn versions_of_policies_outlive_the_process() {
     assert_eq!(versions(&server), before);
     let active = active(&server);
     assert_eq!((active.version, active.origin.as_str()), (4, "rollback:2"));
-    // Numbers go on.
+    // Version numbers continue.
     put_policy(&server.wire);
     let again = server.wire.rollback_policy(pb::RollbackPolicyRequest {
         version: 3,
@@ -152,7 +152,7 @@ fn a_policy_file_wins_only_if_it_changed() {
     assert!(active(&server).origin.starts_with("file:"));
     put_policy(&server.wire);
     drop(server);
-    // The file is as it was when it was accepted: what came later goes on serving.
+    // The file has not changed since it was accepted: the later version stays in force.
     let server = start();
     assert_eq!(
         (active(&server).version, active(&server).origin.as_str()),

@@ -1,4 +1,4 @@
-//! The admission ledger, through the wire.
+//! Admission ledger, over the wire.
 
 mod command;
 mod commits;
@@ -20,7 +20,7 @@ pub(crate) fn put_policy(wire: &BlockingClients) {
     wire.reload_policy(reload).unwrap();
 }
 
-/// A queue that may hold so many cores.
+/// Queue that may hold `cores` cores.
 pub(crate) fn limited(name: &str, cores: u32) -> pb::Queue {
     pb::Queue {
         capability: Some(amounts(&[("cpu", &cores.to_string())])),
@@ -28,7 +28,7 @@ pub(crate) fn limited(name: &str, cores: u32) -> pb::Queue {
     }
 }
 
-/// A job that needs so many cores.
+/// Job that needs `cores` cores.
 pub(crate) fn wants(name: &str, of: &str, cores: u32) -> pb::Job {
     pb::Job {
         uid: format!("{name}-uid"),
@@ -39,7 +39,7 @@ pub(crate) fn wants(name: &str, of: &str, cores: u32) -> pb::Job {
     }
 }
 
-/// Asks for a job.
+/// Item that asks for a job.
 pub(crate) fn ask(job: pb::Job, attempt: u64) -> pb::AdmitSubject {
     pb::AdmitSubject {
         subject: Some(pb::admit_subject::Subject::Job(job)),
@@ -47,7 +47,7 @@ pub(crate) fn ask(job: pb::Job, attempt: u64) -> pb::AdmitSubject {
     }
 }
 
-/// Confirms at the newest state.
+/// Request that confirms at the newest state.
 pub(crate) fn confirm(items: Vec<pb::AdmitSubject>) -> pb::AdmitRequest {
     pb::AdmitRequest {
         mode: pb::AdmitMode::Confirm.into(),

@@ -77,7 +77,7 @@ fn a_confirmation_reports_the_reservation_and_its_durability() {
         problems,
         [("JOB_NOT_FOUND", "items[2].job.name"), ("CHECK_ONLY", "items[3].task")]
     );
-    // What is promised counts for those who only check, at once.
+    // A promise counts at once for callers that only check.
     let check = pb::AdmitRequest {
         items: vec![ask(wants("ns/d", "q", 1), 0)],
         ..Default::default()
@@ -163,7 +163,7 @@ fn a_session_confirms_once_per_action() {
     };
     let votes = server.wire.admit(tentative).unwrap();
     assert!(votes.result.unwrap().items.iter().all(|item| item.permitted));
-    // Meanwhile another takes what the second would have had.
+    // Meanwhile another job takes the capacity that the second would have used.
     let other = server.wire.admit(confirm(vec![ask(wants("ns/x", "q", 4), 0)])).unwrap();
     assert!(other.result.unwrap().items[0].permitted);
     let enqueued = ["ns/c", "ns/a"].map(|name| Change::JobEnqueued(name.to_owned()));

@@ -1,4 +1,4 @@
-//! A server with too much to do: small questions, health and refusals still come, and nothing hangs on for ever.
+//! Overloaded server: small requests, health checks and rejections still get through, and no call hangs forever.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ use crate::support::records::full_sync;
 use crate::support::wire::BlockingClients;
 
 const RUNNING: &str = "pumice_workers_busy{kind=\"query\"}";
-/// Tasks that keep a worker busy for longer than any test looks, if nobody stops it.
+/// Number of tasks that occupy a worker for longer than any test waits, unless they are cancelled.
 const ENDLESS: usize = 9_000;
 const NODES: usize = 10_000;
 
@@ -34,7 +34,7 @@ fn loaded(work: usize, worker_queue: usize) -> EmbeddedServer {
     server
 }
 
-/// A small question: one task on a few nodes.
+/// Small request: one task on a few nodes.
 fn small() -> pb::ScoreRequest {
     let names = (0..8).map(|number| format!("n{number:05}")).collect();
     pb::ScoreRequest {
@@ -46,7 +46,7 @@ fn small() -> pb::ScoreRequest {
     }
 }
 
-/// Asks on a thread until it is told to stop or is answered.
+/// Thread that sends requests until it is stopped or gets a reply.
 fn asking(
     wire: &BlockingClients,
     asked: pb::ScoreRequest,
@@ -105,7 +105,7 @@ fn excess_large_queries_are_rejected_and_cancelled_with_their_caller() {
     stop.send(()).unwrap();
     assert_eq!(large.join().unwrap(), None);
     until("the work is given up", || metric_value(server.http, RUNNING) == 0.0);
-    // The small one is all that was ever judged to the end.
+    // Only the small request was ever judged to its end.
     assert_eq!(
         metric_value(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"),
         1.0
@@ -164,9 +164,9 @@ fn small_queries_finish_while_large_ones_run() {
         .collect();
     until("a large question runs", || metric_value(server.http, RUNNING) == 1.0);
     let busy = measure(300);
-    // Every small one came through before any large one.
+    // Every small request came through before any large one.
     assert!(large.iter().all(|(_, thread)| !thread.is_finished()));
-    // A figure to look at, not a bound.
+    // Printed for people; not a bound.
     let shown = format!("small questions, p50 and p99: {quiet:?} alone, {busy:?} beside large ones (debug build)");
     writeln!(std::io::stdout(), "{shown}").unwrap();
     for (stop, thread) in large {
@@ -209,7 +209,7 @@ fn half_open_connections_and_readers_that_do_not_read_are_closed() {
     config.keepalive_timeout = Duration::from_millis(100);
     config.limits.edge.stalled = Duration::from_millis(100);
     let server = EmbeddedServer::with(config);
-    // Says nothing: nobody would ever know whether it lives.
+    // This connection is silent: nobody would ever know whether its client lives.
     let mut silent = TcpStream::connect(server.grpc).unwrap();
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let end = silent.read_to_end(&mut Vec::new());
@@ -218,7 +218,7 @@ fn half_open_connections_and_readers_that_do_not_read_are_closed() {
         "it was kept"
     );
 
-    // Asks on and on, and takes no answer.
+    // This connection sends request after request, and takes no response.
     let mut deaf = TcpStream::connect(server.http).unwrap();
     deaf.set_write_timeout(Some(Duration::from_mins(1))).unwrap();
     let ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(64);

@@ -1,4 +1,4 @@
-//! Memory: what a snapshot needed goes back to the system when the server comes to rest.
+//! Memory that a full sync needed returns to the system when the server comes to rest.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an operator expects: settings, reloads, figures, and a server that stays responsive.
+//! Expectations of operators: settings, reloads, metrics, and a server that stays responsive.
 
 mod alerts;
 mod expectations;
@@ -27,7 +27,7 @@ use tonic_types::StatusExt as _;
 
 use crate::support::records::{hypothetical_task, node, nodes};
 
-/// A directory of its own, gone with the test.
+/// Directory that is removed with the test.
 pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
 impl TestDirectory {
@@ -52,7 +52,7 @@ impl Drop for TestDirectory {
     }
 }
 
-/// Waits until something is so. It is a fault of the server if that never happens, not of a slow machine.
+/// Waits until a condition holds. If it never does, the server is wrong, however slow the machine.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if so() {
@@ -73,7 +73,7 @@ pub(crate) fn fetch(address: SocketAddr, path: &str) -> (String, String) {
     (head.to_lowercase(), body.to_owned())
 }
 
-/// One figure of the metrics page; 0 if it is not there.
+/// Value of one series of the metrics page; 0 if it is absent.
 pub(crate) fn metric_value(address: SocketAddr, series: &str) -> f64 {
     let (_, page) = fetch(address, "/metrics");
     let line = page
@@ -82,25 +82,25 @@ pub(crate) fn metric_value(address: SocketAddr, series: &str) -> f64 {
     line.map_or(0.0, |value| value.parse().unwrap())
 }
 
-/// The limit that a refusal names.
+/// Limit that an error names.
 pub(crate) fn limit_of(status: &Status) -> String {
     let info = status.get_details_error_info();
     info.and_then(|info| info.metadata.get("limit").cloned())
         .unwrap_or_default()
 }
 
-/// A document that packs, with a comment that makes it another one.
+/// Policy document that packs, made unique by a comment.
 pub(crate) fn document(comment: &str) -> String {
     format!("# {comment}\nactions: allocate\ntiers:\n- plugins:\n  - name: binpack\n")
 }
 
-/// A cluster of so many nodes.
+/// Cluster of `count` nodes.
 pub(crate) fn cluster(count: usize) -> pb::Cluster {
     let one = |number| node(&format!("n{number:05}"), &[("cpu", "64"), ("memory", "256Gi")]);
     nodes((0..count).map(one).collect())
 }
 
-/// A question on so many tasks, no two alike.
+/// Request with `tasks` tasks, no two alike.
 pub(crate) fn score_request(tasks: usize) -> pb::ScoreRequest {
     let one = |number: usize| hypothetical_task(&[("cpu", &format!("{}m", number + 1)), ("memory", "1Gi")]);
     pb::ScoreRequest {
@@ -110,7 +110,7 @@ pub(crate) fn score_request(tasks: usize) -> pb::ScoreRequest {
     }
 }
 
-/// Limits as the server tells them.
+/// Limits that the server reports.
 pub(crate) fn reported_limits(info: &pb::GetServerInfoResponse) -> BTreeMap<String, u64> {
     let limits = info.limits.iter();
     limits.map(|limit| (limit.name.clone(), limit.value)).collect()

@@ -1,4 +1,4 @@
-//! The real program as a process of its own, with what it logs.
+//! Real program as a process of its own, with its log.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::until;
 use crate::support::wire::BlockingClients;
 
-/// A serving process. It is killed when it is dropped.
+/// Serving process. It is killed when it is dropped.
 pub(crate) struct LoggedProcess {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -20,7 +20,7 @@ pub(crate) struct LoggedProcess {
     pub(crate) http: SocketAddr,
 }
 
-/// The program, with nothing of this process's own settings.
+/// Command of the program, without settings of this process.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PUMICE_")) {
@@ -72,7 +72,7 @@ impl LoggedProcess {
         line.is_some()
     }
 
-    /// What it logged up to now; each line must be one object.
+    /// Lines logged up to now; each must be one object.
     pub(crate) fn log(&self) -> Vec<Value> {
         let lines = self.lines.lock().unwrap();
         lines
@@ -89,7 +89,7 @@ impl LoggedProcess {
         BlockingClients::connect(Arc::new(runtime.unwrap()), self.grpc)
     }
 
-    /// Sends it a signal, such as `HUP`.
+    /// Sends the process a signal, such as `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([&format!("-{name}"), &self.child.id().to_string()])
@@ -97,7 +97,7 @@ impl LoggedProcess {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits for its end, and for the last line of its log.
+    /// Waits for the end of the process, and for the last line of its log.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         if let Some(reader) = self.reader.take() {

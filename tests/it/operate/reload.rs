@@ -1,4 +1,4 @@
-//! Reloads from anywhere: one history, and a bad document never serves.
+//! Reloads from every origin: one history, and a bad document is never in force.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn a_valid_file_serves_and_an_invalid_one_is_reported() {
     );
 }
 
-/// As the kubelet writes a `ConfigMap`: a new directory, then one link swapped.
+/// Checks a change as the kubelet writes a `ConfigMap`: a new directory, then one swapped link.
 #[test]
 fn a_swapped_link_is_seen() {
     let scratch = TestDirectory::new();
@@ -88,7 +88,7 @@ fn a_swapped_link_is_seen() {
     symlink("..one", scratch.0.join("..data")).unwrap();
     symlink("..data/policy.yaml", scratch.0.join("policy.yaml")).unwrap();
     let server = server_watching_file(&scratch.0.join("policy.yaml"));
-    // The same length, so that only the content tells them apart.
+    // The length is the same, so only the content differs.
     version("..two", "other");
     symlink("..two", scratch.0.join("..data_tmp")).unwrap();
     std::fs::rename(scratch.0.join("..data_tmp"), scratch.0.join("..data")).unwrap();

@@ -1,4 +1,4 @@
-//! Settings: what wins, what is told, and what is refused.
+//! Settings: precedence, reports, and rejections.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The Unix socket: served beside the address, replaced when it was left behind, never taken from somebody.
+//! Unix socket: served in addition to the address, replaced if a killed process left it behind, never taken from
+//! another process.
 
 use std::os::unix::net::UnixListener;
 

@@ -68,7 +68,7 @@ fn a_call_is_part_of_its_callers_trace() {
         wire.wait(client.score(request)).unwrap();
     };
     ask(Some(format!("00-{trace}-{span}-01")));
-    // Neither a caller that does not want its trace kept nor one without a trace is traced here.
+    // A caller without a trace, or whose trace is not sampled, is not traced here.
     ask(Some(format!("00-{}-{span}-00", trace.replace('0', "1"))));
     ask(None);
     program.signal("TERM");

@@ -1,4 +1,4 @@
-//! Figures, probes and logs: complete, readable by programs, and silent about what is nobody's business.
+//! Metrics, probes and logs: complete, readable by programs, and free of callers' data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::{TestDirectory, cluster, document, fetch, score_request, until};
 use crate::support::EmbeddedServer;
 use crate::support::records::full_sync;
 
-/// Checks a page as OpenMetrics 1.0 has it: families with type and help before their samples, samples named after their
-/// type, no series twice, the end marked. Gives the samples.
+/// Reads a page as OpenMetrics 1.0 defines it: families with type and help before their samples, samples named after
+/// their type, no series twice, the end marked. Returns the samples.
 fn read_open_metrics(page: &str) -> BTreeMap<String, f64> {
     let mut types: BTreeMap<&str, &str> = BTreeMap::new();
     let mut helped = BTreeSet::new();
@@ -64,7 +64,7 @@ fn read_open_metrics(page: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-/// What the page says of a server that was used a little.
+/// Series of a server that was used a little.
 const EXPECTED_METRICS: &[(&str, f64)] = &[
     ("pumice_calls_total{rpc=\"Score\",code=\"OK\"}", 1.0),
     ("pumice_call_duration_seconds_count{rpc=\"Score\"}", 1.0),
@@ -146,7 +146,7 @@ fn the_metrics_page_is_complete_and_well_formed() {
     ] {
         assert!(samples[series] > 0.0, "{series}");
     }
-    // Asked again, an info of an older version is gone.
+    // On the next request the info of an older version is gone.
     assert!(!page.contains("version=\"1\",hash"), "{page}");
 }
 

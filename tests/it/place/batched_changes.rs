@@ -1,4 +1,4 @@
-//! Changes of a cycle that are taken together, against the same ones, each by itself: on random clusters, under every
+//! Changes of a cycle applied together, compared with the same changes one by one: on random clusters, under every
 //! plugin, whether they fit or not.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::case::{PlaceCase, case};
 use super::engine::{cases, policy};
 use crate::support::engine;
 
-/// A change: what is done, and to which task on which node.
+/// Random change: its kind, its task and its node.
 type RandomChange = (u8, prop::sample::Index, prop::sample::Index);
 
 /// Tasks in rows, as a scheduler places them, and some that do not fit.
@@ -58,7 +58,7 @@ fn changes(case: &PlaceCase, steps: &[RandomChange], sorted: bool) -> Vec<Sessio
     steps.iter().map(change).collect()
 }
 
-/// Everything that a cycle holds, but for what plugins keep.
+/// Content of a cycle without its plugin states.
 fn state(cycle: &SchedulingCycle) -> String {
     let cluster_state = cycle.cluster_state();
     let tasks: Vec<_> = cluster_state.tasks().iter().collect();
@@ -70,7 +70,7 @@ fn state(cycle: &SchedulingCycle) -> String {
     format!("{:?}{tasks:?}{held:?}", cluster_state.chunks())
 }
 
-/// What became of tasks; `cards`: with the cards that were said.
+/// Changes of tasks; `cards`: with the requested cards.
 fn moved(cycle: &SchedulingCycle, cards: bool) -> Vec<(Arc<str>, TaskMoved)> {
     let moved = cycle.moved_tasks().map(|(task, moved)| {
         let mut moved = moved.clone();
@@ -82,9 +82,9 @@ fn moved(cycle: &SchedulingCycle, cards: bool) -> Vec<(Arc<str>, TaskMoved)> {
     moved.collect()
 }
 
-/// Both cycles hold the same, to the last bit.
+/// Checks that both cycles are equal to the last bit.
 pub(super) fn same(one: &SchedulingCycle, other: &SchedulingCycle, cards: bool) {
-    // Too long to be read.
+    // The texts are too long for a message.
     assert!(state(one) == state(other), "nodes, tasks, and what jobs hold");
     assert_eq!(moved(one, cards), moved(other, cards));
     let drf = |cycle: &SchedulingCycle| cycle.plugin_states().get::<DrfState>("drf").cloned();

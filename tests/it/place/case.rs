@@ -13,7 +13,7 @@ const NIC: &str = "example.com/nic";
 pub(super) const CARD: &str = "volcano.sh/card.name";
 pub(super) const JOB: &str = "ns/job";
 
-/// Policies with every plugin that is served.
+/// Policies with every supported plugin.
 pub(super) const POLICIES: [&str; 12] = [
     "- name: resource-strategy-fit
     arguments:
@@ -59,7 +59,7 @@ pub(super) fn document(policy: usize) -> String {
     )
 }
 
-/// One group: cpu, memory in its unit, gpus, which cards would do, and how many tasks.
+/// Group of tasks: cpu, memory in its unit, gpus, usable cards, and number of tasks.
 #[derive(Clone, Debug)]
 pub(super) struct CaseGroup {
     pub(super) cpu: u32,
@@ -70,7 +70,7 @@ pub(super) struct CaseGroup {
     pub(super) count: usize,
 }
 
-/// A node: cpu, gpus, what is used of both, its card, and its state (0: ready).
+/// Node: cpu, gpus, used parts of both, its card, and its state (0: ready).
 type CaseNode = (u32, u32, u32, u32, usize, u8);
 
 #[derive(Clone, Debug)]
@@ -78,12 +78,12 @@ pub(super) struct PlaceCase {
     pub(super) policy: usize,
     pub(super) compatibility: Compatibility,
     nodes: Vec<CaseNode>,
-    /// Nodes' memory is so much, and so little of it is left, that floats skip integers.
+    /// True if nodes have so much memory, and so little left, that floats skip integers.
     huge: bool,
     /// Tasks on nodes: node, status, cpu, gpus.
     running_tasks: Vec<(usize, usize, u32, u32)>,
     pub(super) groups: Vec<CaseGroup>,
-    /// Cores of the queue, cards A and B.
+    /// Quota of the queue: cores, cards A and B.
     quota: (u32, u32, u32),
     min_member: i32,
     pub(super) min_available: Option<u32>,
@@ -162,7 +162,7 @@ const STATUSES: [pb::TaskStatus; 4] = [
     pb::TaskStatus::Pipelined,
 ];
 
-/// Not in the order of the slots.
+/// Name of a node; names do not follow the order of the slots.
 fn name(number: usize) -> String {
     format!("n{:03}", number * 379 % 1000)
 }
@@ -175,7 +175,7 @@ impl PlaceCase {
             .collect()
     }
 
-    /// Nodes that may be used.
+    /// Names of the usable nodes.
     pub(super) fn nodes(&self) -> Vec<String> {
         let among = |number: &usize| self.candidates.as_ref().is_none_or(|among| among[*number]);
         (0..self.nodes.len())

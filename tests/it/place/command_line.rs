@@ -1,4 +1,4 @@
-//! `pumice place` and `pumice capacity`, as the program that people run.
+//! `pumice place` and `pumice capacity`, as people run the program.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use crate::support::records::{amounts, full_sync, node, nodes, queue};
 const GANG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gang.yaml");
 const GPU: &str = "nvidia.com/gpu";
 
-/// Runs `pumice` against a server: how it ended, what it said, what it complained of.
+/// Runs `pumice` against a server. Returns its exit code, output and error output.
 fn pumice(server: &EmbeddedServer, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(arguments)
@@ -23,7 +23,7 @@ fn pumice(server: &EmbeddedServer, arguments: &[&str]) -> (Option<i32>, String, 
     (status.code(), text(stdout), text(stderr))
 }
 
-/// A node with eight cards of a kind.
+/// Node with eight cards of a kind.
 fn gpus(name: &str, card: &str, cpu_used: &str, cards_used: &str) -> pb::Node {
     let labels = [("product", card), ("count", "8"), ("memory", "81920")];
     pb::Node {
@@ -91,11 +91,11 @@ fn capacity_counts_shapes_by_queue_and_card_and_names_stranded_cards() {
     assert_eq!(
         rows,
         [
-            // Of twelve cards eight are there with cpu beside them.
+            // Of twelve cards eight have cpu beside them.
             ("research", "A100", &json!(2), &json!({"a0": 4})),
-            // Three cards are free: one pod, and so no pair.
+            // Three cards are free: one pod fits, and no pair.
             ("research", "H100", &json!(0), &one),
-            // Three cards of quota: one pod, and so no pair.
+            // Three cards of quota are left: one pod fits, and no pair.
             ("small", "A100", &json!(0), &json!({"a0": 1})),
             ("small", "H100", &json!(0), &none),
         ]
@@ -118,7 +118,7 @@ fn capacity_counts_shapes_by_queue_and_card_and_names_stranded_cards() {
     assert_eq!(row[..6], ["research", "A100", "2", "4", "a0", "(4)"], "{text}");
     assert!(text.contains("stranded: free, but their node has no cpu"), "{text}");
 
-    // The pods of a file say which card would do.
+    // The pods of a file name the usable cards.
     let (code, text, complaint) = pumice(&server, &["capacity", "-f", GANG, "-o", "json"]);
     assert_eq!(code, Some(0), "{complaint}");
     let report: Value = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The engine's Place on random clusters, under every plugin and both compatibilities.
+//! Place of the engine on random clusters, under every plugin and both compatibilities.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub(super) fn policy(case: &PlaceCase) -> Arc<Policy> {
         .policy
 }
 
-/// The engine, asked task by task.
+/// Engine, asked task by task.
 struct EngineScheduler {
     policy: Arc<Policy>,
     cycle: SchedulingCycle,
     begun: SchedulingCycle,
-    /// What the changes since then did.
+    /// Outcome of the changes since then.
     outcome: ChangeOutcome,
 }
 
@@ -187,7 +187,7 @@ fn group_placements(cluster_state: &ClusterState, placing: &PlaceResult) -> Vec<
     groups.collect()
 }
 
-/// How many tasks had to find a place, from the case alone.
+/// Number of tasks that must be placed, from the case alone.
 pub(super) fn min_count(case: &PlaceCase) -> usize {
     let all = case.groups.iter().map(|group| group.count).sum();
     let members = usize::try_from(case.cluster().jobs[0].min_member).unwrap();
@@ -244,7 +244,7 @@ fn check(case: &PlaceCase) {
         .unwrap();
     let corrected = case.compatibility == pumice::engine::policy::Compatibility::Corrected;
     let plain = |all: Vec<GroupPlacements>| -> Vec<GroupPlacements> {
-        // What card the reference books does not stand in its answers.
+        // Results do not show the card that the reference counts.
         let card = |card: String| if corrected { card } else { String::new() };
         let each = |went: GroupPlacements| {
             went.into_iter()
@@ -266,7 +266,7 @@ fn check(case: &PlaceCase) {
         let blockers = &group.as_ref().unwrap().blockers;
         assert_eq!(blockers.is_empty(), asked.count == went.len(), "{blockers:?}");
         let refused: u32 = blockers.iter().map(|blocker| blocker.rejection.count).sum();
-        // All nodes, or the queue before any node was looked at.
+        // All nodes are rejected, or the queue before any node.
         assert!(refused == 0 || refused as usize == case.nodes().len(), "{blockers:?}");
     }
 
@@ -282,7 +282,10 @@ fn check(case: &PlaceCase) {
     let query = with_missing_job(query);
     let place_missing = |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, &|| false).unwrap();
     let recomputed = place_missing(PluginStateOrigin::Modified(begun.plugin_states()));
-    assert_eq!(place_missing(PluginStateOrigin::Computed(begun.plugin_states())), recomputed);
+    assert_eq!(
+        place_missing(PluginStateOrigin::Computed(begun.plugin_states())),
+        recomputed
+    );
 }
 
 fn with_missing_job(mut query: PlaceQuery) -> PlaceQuery {
@@ -344,7 +347,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
     assert_eq!(cycle.moved_tasks().count(), 0);
 }
 
-/// `PUMICE_CASES=N`: so many times as many.
+/// Number of cases; `PUMICE_CASES=N` multiplies it by N.
 pub(super) fn cases(usual: u32) -> u32 {
     let factor = std::env::var_os("PUMICE_CASES").and_then(|factor| factor.into_string().ok());
     usual * factor.and_then(|times| times.parse().ok()).unwrap_or(1)

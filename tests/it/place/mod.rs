@@ -1,4 +1,4 @@
-//! Place against a loop that asks task by task.
+//! Place, compared with a loop that asks task by task.
 
 mod batched_changes;
 mod case;

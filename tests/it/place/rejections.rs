@@ -1,4 +1,4 @@
-//! What Place refuses, and how it says why.
+//! Requests and groups that Place rejects, and the reasons that it gives.
 
 use pumice::server::pb;
 use tonic::Code;
@@ -192,7 +192,7 @@ fn a_contradictory_query_is_rejected_entirely() {
         task: Some(hypothetical_task(&[("cpu", "1")])),
         ..pb::TaskGroup::default()
     };
-    // Nothing was placed, and the number is taken.
+    // Nothing was placed, and the change has its number.
     let result = wire.place(in_session(0, vec![nameless])).unwrap().result.unwrap();
     assert_eq!(result.groups[0].problem.clone().unwrap().reason, "NAMES_MISSING");
     let reply = wire.place(in_session(1, vec![group()])).unwrap();
@@ -235,7 +235,7 @@ fn a_gang_that_does_not_fit_reports_its_blockers() {
     let result = wire.place(enough).unwrap().result.unwrap();
     assert_eq!((result.placed, result.placed_count, result.min_count), (true, 3, 3));
 
-    // The job needs three, one of which runs.
+    // The job needs three tasks, one of which runs.
     let query = preview(vec![named(&["ns/a-0", "ns/a-1"]), named(&["ns/a-2"])]);
     let result = wire.place(query).unwrap().result.unwrap();
     assert_eq!((result.placed, result.placed_count, result.min_count), (true, 3, 2));

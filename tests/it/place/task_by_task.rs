@@ -1,25 +1,25 @@
-//! The loop that Place must equal: filter, score, assume, one task after the other.
+//! Loop that Place must equal: filter, score, assume, one task after the other.
 
 use pumice::server::pb;
 
-/// What the loop asks: an engine, or a server.
+/// Scheduler that the loop asks: an engine, or a server.
 pub(super) trait TaskByTaskScheduler {
-    /// May this task be allocated? The cards that would do, best first; `None`: no.
+    /// Usable cards of a task that may be allocated, best first; `None`: it may not.
     fn admit(&mut self, task: &pb::Task) -> Option<Vec<String>>;
-    /// Nodes that pass every filter with this room.
+    /// Nodes that pass every filter with this capacity.
     fn filter(&mut self, task: &pb::Task, fit: pb::ResourceFit) -> Vec<String>;
     /// Scores of these nodes.
     fn score(&mut self, task: &pb::Task, nodes: &[String]) -> Vec<(String, f64)>;
-    /// The task is there now.
+    /// Counts the task on the node.
     fn assume(&mut self, task: &pb::Task, node: &str, pipelined: bool, card: &str);
-    /// Everything after the beginning did not happen.
+    /// Undoes all changes.
     fn undo(&mut self);
 }
 
-/// Where the tasks of one group went: node, whether it was pipelined, card.
+/// Placements of one group's tasks: node, whether it was pipelined, card.
 pub(super) type GroupPlacements = Vec<(String, bool, String)>;
 
-/// Places groups of tasks; `has` says whether a node has a card.
+/// Places groups of tasks; `has` tells whether a node has a card.
 pub(super) fn place(
     scheduler: &mut dyn TaskByTaskScheduler,
     groups: &[Vec<pb::Task>],

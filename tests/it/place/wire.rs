@@ -1,4 +1,4 @@
-//! Place in a session of a real server against a second session that is asked task by task.
+//! Place in a session of a real server, compared with a second session that is asked task by task.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -14,12 +14,12 @@ use crate::support::EmbeddedServer;
 use crate::support::records::{amounts, full_sync, job, node, queue, session_ref, task};
 use crate::support::wire::BlockingClients;
 
-/// A session of the server, asked task by task.
+/// Session of the server, asked task by task.
 struct SessionScheduler<'w> {
     wire: &'w BlockingClients,
     name: String,
     after: u64,
-    /// What the next question brings with it.
+    /// Changes of the next request.
     changes: Vec<Change>,
 }
 
@@ -205,7 +205,7 @@ fn check(server: &EmbeddedServer, case: &PlaceCase, sequence: u64) {
         .map(|(node, ..)| node.clone());
     let expected: std::collections::BTreeSet<String> = expected.collect();
     assert_eq!(touched, expected.into_iter().collect::<Vec<_>>());
-    // Sent again, it has happened once.
+    // A retry changes nothing.
     assert_eq!(wire.place(asked).unwrap().result.unwrap(), result);
     one.after = 1;
     assert_eq!(one.state(), other.state());
@@ -220,7 +220,7 @@ fn place_leaves_the_session_as_task_by_task_calls_would() {
         if sequence % 2 == 0 {
             case.compatibility = Compatibility::Corrected;
         }
-        // A group is about somebody.
+        // Every group has a task.
         for group in &mut case.groups {
             group.count = group.count.max(1);
         }
@@ -228,7 +228,7 @@ fn place_leaves_the_session_as_task_by_task_calls_would() {
     }
 }
 
-/// A server with quotas of cards, a node of each, and these tasks of a job.
+/// Server with quotas of cards, a node of each card, and these tasks of a job.
 fn cards(quota: &str, tasks: Vec<pb::Task>) -> EmbeddedServer {
     let server = EmbeddedServer::start();
     let with = |name: &str, card: &str| {
@@ -314,7 +314,7 @@ fn a_hypothetical_job_chooses_its_one_card_by_its_number_of_tasks() {
     };
     assert_eq!(place(None, like(JOB)), stored);
     assert_eq!(place(Some(job("ns/new", "q")), like("ns/new")), stored);
-    // Nothing of it is stored any more.
+    // The aborted placement leaves nothing behind.
     let (gone, source) = (vec!["ns/0".to_owned(), "ns/1".to_owned(), "ns/2".to_owned()], "test");
     let removed = pb::Batch {
         source: source.to_owned(),

@@ -12,7 +12,7 @@ use pumice::engine::model::{
 };
 use pumice::server::pb;
 
-/// Amounts of a list; names that nobody counts are left out.
+/// Amounts of a list, without names that schedulers do not count.
 fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> ResourceAmounts {
     let items = list.into_iter().flat_map(|list| &list.items);
     items
@@ -27,7 +27,7 @@ fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> Resour
         .collect()
 }
 
-/// The engine's word for a status of the wire.
+/// Status in the engine's terms.
 fn status(task: &pb::Task) -> TaskStatus {
     match task.status() {
         pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskStatus::Pending,
@@ -43,7 +43,7 @@ fn status(task: &pb::Task) -> TaskStatus {
     }
 }
 
-/// The cluster state of a cluster, every record valid.
+/// Cluster state of a cluster, every record valid.
 pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
     let (mut table, source): (_, Arc<str>) = (ResourceTable::default(), Arc::from("test"));
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
@@ -105,14 +105,14 @@ pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
     cluster_state
 }
 
-/// Names and texts as the engine keeps them.
+/// Names and texts in the engine's form.
 fn texts(map: &BTreeMap<String, String>) -> TextMap {
     map.iter()
         .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str())))
         .collect()
 }
 
-/// A task, its pod counted.
+/// Record of a task, its pod counted.
 pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     let mut requests = amounts(table, task.requests.as_ref());
     requests.set(ResourceId::PODS, 1 + requests.get(ResourceId::PODS).unwrap_or(0));
@@ -127,7 +127,7 @@ pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     })
 }
 
-/// A question of Score about one task, with its filter and parts.
+/// Query of Score for one task, with its filter and parts.
 pub(crate) fn score_query(cluster_state: &ClusterState, task: &pb::Task) -> ScoreQuery {
     let mut table = (**cluster_state.resources()).clone();
     let task = QueryTask {

@@ -12,7 +12,7 @@ pub(crate) use server::EmbeddedServer;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-/// The stable word of an error; empty: it has none.
+/// Reason code of an error; empty if it has none.
 pub(crate) fn reason(status: &Status) -> String {
     status
         .get_details_error_info()

@@ -1,4 +1,4 @@
-//! The real program as a process of its own.
+//! Real program as a process of its own.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::EmbeddedServer;
 
-/// `pumice serve` on free ports, to be given more arguments.
+/// Command `pumice serve` on free ports, to be given more arguments.
 pub(crate) fn serve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
     command.args([
@@ -21,7 +21,7 @@ pub(crate) fn serve() -> Command {
     command
 }
 
-/// Runs `pumice` against a server; `None`: one that is not there.
+/// Runs `pumice` against a server; `None`: one that does not exist.
 pub(crate) fn pumice(server: Option<&EmbeddedServer>, arguments: &[&str]) -> Output {
     let address = server.map_or_else(|| "127.0.0.1:1".to_owned(), |server| server.grpc.to_string());
     Command::new(env!("CARGO_BIN_EXE_pumice"))
@@ -39,23 +39,23 @@ pub(crate) fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A running `pumice serve` on free ports. It is killed when it is dropped.
+/// Running `pumice serve` on free ports. It is killed when it is dropped.
 pub(crate) struct ServeProcess {
     child: Child,
-    /// Where gRPC is served.
+    /// Address of gRPC.
     pub(crate) grpc: SocketAddr,
-    /// Where probes and metrics are served.
+    /// Address of probes and metrics.
     pub(crate) http: SocketAddr,
     log: Option<std::thread::JoinHandle<()>>,
 }
 
 impl ServeProcess {
-    /// Starts it, and waits until it says where it serves.
+    /// Starts the process, and waits until it reports its addresses.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_in(arguments, &[])
     }
 
-    /// The same with variables of the environment.
+    /// Starts the process with variables of the environment.
     pub(crate) fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = serve();
         command.args(["--log", "info", "--log-format", "json"]).args(arguments);
@@ -77,7 +77,7 @@ impl ServeProcess {
         };
         let address = |name: &str| serving[name].as_str().unwrap().parse().unwrap();
         let (grpc, http) = (address("grpc"), address("http"));
-        // The rest of the log is read, so that a full pipe does not hold the process up.
+        // The rest of the log is read, so that a full pipe does not block the process.
         let log = std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -87,23 +87,23 @@ impl ServeProcess {
         }
     }
 
-    /// Ends it at once, as a failing machine would.
+    /// Kills the process, as a failing machine would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.wait();
     }
 
-    /// Asks it to stop.
+    /// Asks the process to stop.
     pub(crate) fn terminate(&self) {
         self.signal("-TERM");
     }
 
-    /// Holds it up, as a machine that does not give it any time would.
+    /// Suspends the process, as an overloaded machine would.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -113,7 +113,7 @@ impl ServeProcess {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         if let Some(log) = self.log.take() {
@@ -125,7 +125,7 @@ impl ServeProcess {
 
 impl Drop for ServeProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _: Result<(), _> = self.child.kill();
         let _: Result<ExitStatus, _> = self.child.wait();
     }

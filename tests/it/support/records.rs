@@ -1,8 +1,8 @@
-//! Short ways to write records, batches and grounds.
+//! Short ways to write records, batches and references.
 
 use pumice::server::pb;
 
-/// A list of amounts.
+/// List of amounts.
 pub(crate) fn amounts(items: &[(&str, &str)]) -> pb::ResourceList {
     let items = items
         .iter()
@@ -10,7 +10,7 @@ pub(crate) fn amounts(items: &[(&str, &str)]) -> pb::ResourceList {
     pb::ResourceList { items: items.collect() }
 }
 
-/// A node with room for 110 pods beside what is said.
+/// Node with 110 pods besides the given amounts.
 pub(crate) fn node(name: &str, items: &[(&str, &str)]) -> pb::Node {
     let mut allocatable = amounts(items);
     allocatable
@@ -24,7 +24,7 @@ pub(crate) fn node(name: &str, items: &[(&str, &str)]) -> pb::Node {
     }
 }
 
-/// A job in a queue.
+/// Job in a queue.
 pub(crate) fn job(name: &str, queue: &str) -> pb::Job {
     pb::Job {
         name: name.to_owned(),
@@ -33,7 +33,7 @@ pub(crate) fn job(name: &str, queue: &str) -> pb::Job {
     }
 }
 
-/// A queue.
+/// Queue with this name.
 pub(crate) fn queue(name: &str) -> pb::Queue {
     pb::Queue {
         name: name.to_owned(),
@@ -41,7 +41,7 @@ pub(crate) fn queue(name: &str) -> pb::Queue {
     }
 }
 
-/// A task of a job that waits for a node.
+/// Pending task of a job.
 pub(crate) fn task(name: &str, job: &str, requests: &[(&str, &str)]) -> pb::Task {
     pb::Task {
         name: name.to_owned(),
@@ -51,19 +51,19 @@ pub(crate) fn task(name: &str, job: &str, requests: &[(&str, &str)]) -> pb::Task
     }
 }
 
-/// The same task on a node.
+/// Task with a status and a node.
 pub(crate) fn task_on_node(mut task: pb::Task, status: pb::TaskStatus, node: &str) -> pb::Task {
     task.set_status(status);
     node.clone_into(&mut task.node);
     task
 }
 
-/// A task that nobody stores.
+/// Task that is not stored.
 pub(crate) fn hypothetical_task(requests: &[(&str, &str)]) -> pb::Task {
     task("", "", requests)
 }
 
-/// A batch of epoch 1.
+/// Batch of epoch 1.
 fn batch(source: &str, sequence: u64, kind: pb::BatchKind, put: pb::Cluster) -> pb::Batch {
     pb::Batch {
         source: source.to_owned(),
@@ -75,7 +75,7 @@ fn batch(source: &str, sequence: u64, kind: pb::BatchKind, put: pb::Cluster) -> 
     }
 }
 
-/// A whole snapshot.
+/// Complete full sync in one part.
 pub(crate) fn full_sync(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
     pb::Batch {
         part: 1,
@@ -83,7 +83,7 @@ pub(crate) fn full_sync(source: &str, sequence: u64, put: pb::Cluster) -> pb::Ba
     }
 }
 
-/// A part of a snapshot, not the last.
+/// Part of a full sync, not the last.
 pub(crate) fn full_sync_part(source: &str, sequence: u64, part: u32, put: pb::Cluster) -> pb::Batch {
     pb::Batch {
         part,
@@ -91,12 +91,12 @@ pub(crate) fn full_sync_part(source: &str, sequence: u64, part: u32, put: pb::Cl
     }
 }
 
-/// Changes.
+/// Changes of a source.
 pub(crate) fn delta(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
     batch(source, sequence, pb::BatchKind::Delta, put)
 }
 
-/// Nodes only.
+/// Cluster of nodes only.
 pub(crate) fn nodes(nodes: Vec<pb::Node>) -> pb::Cluster {
     pb::Cluster {
         nodes,
@@ -104,7 +104,7 @@ pub(crate) fn nodes(nodes: Vec<pb::Node>) -> pb::Cluster {
     }
 }
 
-/// A step of a session.
+/// Step of a session.
 pub(crate) fn session_ref(session: &str, after: u64, changes: Vec<pb::session_change::Change>) -> pb::EvaluationRef {
     let changes = changes
         .into_iter()
@@ -120,7 +120,7 @@ pub(crate) fn session_ref(session: &str, after: u64, changes: Vec<pb::session_ch
     }
 }
 
-/// Shared state, at least so new.
+/// Shared state, at least at this revision.
 pub(crate) fn latest_ref(revision: pb::Revision, wait_milliseconds: i32) -> pb::EvaluationRef {
     let snapshot = pb::LatestRef {
         at_least: Some(revision),

@@ -1,4 +1,4 @@
-//! A whole server in this process, on free ports of the loopback address.
+//! Complete server in this process, on free ports of the loopback address.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 
 use super::wire::BlockingClients;
 
-/// A server that is served by this process. It drains when it is dropped.
+/// Server in this process. It drains when it is dropped.
 pub(crate) struct EmbeddedServer {
-    /// A client of it.
+    /// Client of the server.
     pub(crate) wire: BlockingClients,
-    /// Where gRPC is served.
+    /// Address of gRPC.
     pub(crate) grpc: SocketAddr,
-    /// Where probes and metrics are served.
+    /// Address of probes and metrics.
     pub(crate) http: SocketAddr,
     /// The state behind the services.
     pub(crate) state: Arc<SharedState>,
@@ -28,12 +28,12 @@ pub(crate) struct EmbeddedServer {
 }
 
 impl EmbeddedServer {
-    /// A server with the embedded defaults.
+    /// Server with the embedded defaults.
     pub(crate) fn start() -> Self {
         Self::with(ServerConfig::on_free_ports())
     }
 
-    /// A server with these settings.
+    /// Server with these settings.
     pub(crate) fn with(config: ServerConfig) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -1,4 +1,4 @@
-//! A client of all services that waits for each answer.
+//! Blocking client of all services.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ macro_rules! calls {
 }
 
 impl BlockingClients {
-    /// A client that waits on this runtime.
+    /// Client that waits on this runtime.
     pub(crate) fn connect(runtime: Arc<Runtime>, address: SocketAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let channel = runtime.block_on(endpoint.connect()).unwrap();
         Self { runtime, channel }
     }
 
-    /// The connection, for clients of other services.
+    /// Connection, for clients of other services.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Waits for something.
+    /// Waits for a future.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -77,7 +77,7 @@ impl BlockingClients {
             list_policies(ListPoliciesRequest) -> ListPoliciesResponse;
     }
 
-    /// Applies one batch; its outcome.
+    /// Applies one batch. Returns its outcome.
     pub(crate) fn apply_batch(&self, batch: pb::Batch) -> Result<pb::BatchOutcome, Status> {
         let reply = self.apply(pb::ApplyRequest { batch: Some(batch) })?;
         Ok(reply.outcome.unwrap_or_default())

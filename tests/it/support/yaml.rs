@@ -5,10 +5,10 @@ use pumice::engine::policy::{
 };
 use serde_json::{Map, Number, Value, json};
 
-/// The tiers of a document: names of plugins and their arguments.
+/// Tiers of a document: names of plugins and their arguments.
 ///
 /// # Errors
-/// The document has faults.
+/// The document has errors.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
     let options = LoadOptions {
         limits: YamlLimits::default(),

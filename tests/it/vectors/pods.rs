@@ -201,7 +201,9 @@ fn simplified(value: &Value) -> Value {
 fn without_zeros(scalars: &Value) -> Value {
     let entries = scalars.as_object().into_iter().flatten();
     let nonzero = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
-    nonzero.map(|(name, amount)| (name.clone(), simplified(amount))).collect()
+    nonzero
+        .map(|(name, amount)| (name.clone(), simplified(amount)))
+        .collect()
 }
 
 /// The entries of every resource list in the pod.

@@ -1,4 +1,4 @@
-//! What jobs of the storm ask for: cores, and cards by one name, by several, or as slices of cards.
+//! Demand of the storm's jobs: cores, and cards by one name, by several, or as slices of cards.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::SeededRandom;
 use crate::ledger::wants;
 use crate::support::records::{node, task, task_on_node};
 
-/// Cores that each queue may hold.
+/// Number of cores that each queue may hold.
 pub(super) const CAPABILITY: u32 = 20;
-/// A slice of a card.
+/// Name of a slice of a card.
 const SLICE: &str = "A100/mig-1g.10gb-mixed";
-/// Either of two cards.
+/// Name of either of two cards.
 const EITHER: &str = "A100|H100";
 /// Cards that each queue may hold.
 const QUOTA: [(&str, u32); 3] = [("A100", 7), ("H100", 5), (SLICE, 6)];
@@ -23,7 +23,7 @@ const NODES: [(&str, &str, &str, &str); 3] = [
     (SLICE, "node-m", "A100", "nvidia.com/mig-1g.10gb"),
 ];
 
-/// Cores and so many of a card.
+/// Demand of a job: cores, and a number of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobDemand {
     cores: u32,
@@ -36,7 +36,7 @@ fn some(dice: &mut SeededRandom, below: u64) -> u32 {
 }
 
 impl JobDemand {
-    /// One core.
+    /// Demand of one core.
     pub(super) fn small() -> Self {
         Self {
             cores: 1,
@@ -48,12 +48,12 @@ impl JobDemand {
     pub(super) fn rolled(dice: &mut SeededRandom) -> Self {
         let kinds = [None, Some("A100"), Some("H100"), Some(EITHER), Some(SLICE)];
         let card = kinds[usize::try_from(dice.roll(5)).unwrap()];
-        // Where cards are asked for, they are what is short.
+        // Where cards are requested, they are the scarce resource.
         let cores = if card.is_some() { 1 } else { some(dice, 8) };
         Self { cores, card, cards: 0 }.resized(dice)
     }
 
-    /// The same with other numbers.
+    /// Demand of the same card with other numbers.
     pub(super) fn resized(self, dice: &mut SeededRandom) -> Self {
         match self.card {
             Some(_) => Self {
@@ -67,7 +67,7 @@ impl JobDemand {
         }
     }
 
-    /// What is held whichever of the two it is.
+    /// Smaller of two demands: reserved whichever of the two counts.
     pub(super) fn least(self, other: Self) -> Self {
         Self {
             cores: self.cores.min(other.cores),
@@ -76,7 +76,7 @@ impl JobDemand {
         }
     }
 
-    /// Its tasks would use the cards that it names. Which of several they may use, a scheduler would have to ask.
+    /// True if a task could use the named cards. For a choice of several, a scheduler would have to ask.
     pub(super) fn may_run(self) -> bool {
         self.card != Some(EITHER)
     }
@@ -90,7 +90,7 @@ impl JobDemand {
         job
     }
 
-    /// Its only task.
+    /// Only task of the job.
     pub(super) fn runs(self, name: &str) -> pb::Task {
         let (cores, cards) = (self.cores.to_string(), self.cards.to_string());
         let mut requests = vec![("cpu", &*cores)];
@@ -108,7 +108,7 @@ impl JobDemand {
         )
     }
 
-    /// True if a row keeps all of it back.
+    /// True if a row reserves the whole demand.
     pub(super) fn is_covered_by(self, reserved: &[pb::Amount]) -> bool {
         let has = |resource: &str, wanted: u32| {
             let held = reserved.iter().find(|amount| amount.resource == resource);
@@ -118,7 +118,7 @@ impl JobDemand {
     }
 }
 
-/// A queue with a quota of cards.
+/// Queue with a quota of cards.
 pub(super) fn with_quota(mut queue: pb::Queue) -> pb::Queue {
     let quota: Vec<String> = QUOTA
         .iter()
@@ -143,8 +143,8 @@ pub(super) fn cards_there() -> Vec<pb::Node> {
     NODES.iter().map(labelled).collect()
 }
 
-/// What of a queue's cores or cards is promised more often than it is there. Who may use either of two cards must find
-/// room on both together.
+/// Core or card of a queue that is promised beyond its capacity, if there is one. A job that may use either of two
+/// cards needs capacity on both together.
 pub(super) fn overdrawn(held: impl Iterator<Item = JobDemand>) -> Option<String> {
     let (mut cores, mut cards) = (0, BTreeMap::new());
     for wish in held {

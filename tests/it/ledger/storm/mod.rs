@@ -1,5 +1,5 @@
-//! Real servers, many clients, queues near their limits of cores and cards, lost answers and `kill -9`: the promise, worked
-//! out from what was acknowledged alone.
+//! Real servers, many clients, queues near their limits of cores and cards, lost replies and `kill -9`. The promise is
+//! checked from acknowledged calls alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,25 +26,25 @@ use demand::{CAPABILITY, JobDemand, cards_there, overdrawn, with_quota};
 
 const QUEUES: [&str; 3] = ["red", "green", "blue"];
 const CLIENTS: u64 = 8;
-/// Acknowledged permits between two kills.
+/// Number of acknowledged permits between two kills.
 const PERMITS: u64 = 120;
 
-/// What the world outside knows.
+/// Permits that clients know of.
 #[derive(Default)]
 struct PermitLog {
-    /// By job: what is acknowledged in which queue, and what nobody has begun to take back.
+    /// Permits by job: the queue and demand that is acknowledged and whose release has not begun.
     held: BTreeMap<String, (&'static str, JobDemand)>,
     /// Jobs whose release was acknowledged.
     released: BTreeSet<String>,
-    /// The first thing that was wrong.
+    /// First violation.
     first_violation: Option<String>,
 }
 
-/// What the source of the records knows.
+/// Records that their source knows.
 #[derive(Default)]
 struct SourceModel {
     sequence: u64,
-    /// Jobs whose tasks run, in which queue, with what.
+    /// Jobs whose tasks run, with their queue and demand.
     running: BTreeMap<String, (&'static str, JobDemand)>,
 }
 
@@ -57,7 +57,7 @@ struct PermitTest {
     stop: AtomicBool,
 }
 
-/// A small generator of numbers; its state is the seed.
+/// Small generator of pseudo-random numbers; its state is the seed.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -70,7 +70,7 @@ impl SeededRandom {
 }
 
 impl SourceModel {
-    /// The whole cluster, as the next snapshot.
+    /// Whole cluster, as the next full sync.
     fn next_batch(&mut self) -> pb::Batch {
         self.sequence += 1;
         let mut cluster = pb::Cluster {
@@ -96,7 +96,7 @@ impl PermitTest {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// An acknowledged permit: from now on it is held, until its owner begins to take it back.
+    /// Records an acknowledged permit, which counts until its owner begins to release it.
     fn record_permit(&self, job: &str, queue: &'static str, wish: JobDemand) {
         let mut log = self.log.lock().unwrap();
         log.held.insert(job.to_owned(), (queue, wish));
@@ -130,7 +130,7 @@ impl PermitClient {
         self.channel.clone()
     }
 
-    /// Asks until there is an answer. Now and then the client goes away before it comes, and asks again.
+    /// Retries until there is a reply. Now and then the client gives up before the reply comes, and retries.
     async fn retry_until_done<T, F: Future<Output = Result<T, tonic::Status>>>(
         &mut self,
         ask: impl Fn(Channel) -> F,
@@ -191,7 +191,7 @@ impl PermitClient {
         self.site.log.lock().unwrap().released.insert(name.to_owned());
     }
 
-    /// Tells the server what the source knows, changed by `change`, until it has it.
+    /// Changes the source's records with `change`, and sends them until the server has them.
     async fn sync_change(&mut self, change: impl Fn(&mut SourceModel)) {
         loop {
             let channel = self.channel().await;
@@ -211,12 +211,12 @@ impl PermitClient {
         }
     }
 
-    /// The life of one job.
+    /// Life of one job.
     async fn live(&mut self, name: &str) {
         let queue = QUEUES[usize::try_from(self.dice.roll(3)).unwrap()];
         let mut wish = JobDemand::rolled(&mut self.dice);
         if self.dice.roll(10) == 0 {
-            // A client that is never heard of again: its lease ends.
+            // The client goes away for good: its lease expires.
             self.confirm(name, queue, wish, Some(300)).await;
             return;
         }
@@ -286,7 +286,7 @@ fn rows(wire: &BlockingClients) -> BTreeMap<String, pb::Reservation> {
     }
 }
 
-/// Whatever was acknowledged before a crash is there after it.
+/// Checks that everything acknowledged before a crash exists after it.
 fn look_for_losses(site: &PermitTest, wire: &BlockingClients) {
     let rows = rows(wire);
     let log = site.log.lock().unwrap();
@@ -303,11 +303,11 @@ fn look_for_losses(site: &PermitTest, wire: &BlockingClients) {
     }
 }
 
-/// After all have let go there is nothing left.
+/// Checks that nothing is left after all jobs have ended.
 fn look_for_leaks(site: &PermitTest, runtime: &Runtime, wire: &BlockingClients) {
     let batch = || runtime.block_on(async { site.source_records.lock().await.next_batch() });
     wire.apply_batch(batch()).unwrap();
-    // Those that were never heard of again end with their leases, which run while the source is heard.
+    // Reservations of clients that went away end with their leases, which run while the source is heard.
     while !rows(wire).is_empty() {
         wire.apply_batch(batch()).unwrap();
         std::thread::sleep(Duration::from_millis(50));
@@ -323,7 +323,7 @@ fn look_for_leaks(site: &PermitTest, runtime: &Runtime, wire: &BlockingClients) 
     }
 }
 
-/// Schedulers that let jobs live and die until the storm is over.
+/// Schedulers that create and end jobs until the storm is over.
 fn clients(site: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
     (0..CLIENTS)
         .map(|number| {
@@ -344,11 +344,11 @@ fn clients(site: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
         .collect()
 }
 
-/// Kills the server so many times under load. What was wrong, if anything was.
+/// Kills the server `kills` times under load. Returns the first violation, if there was one.
 fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     let directory = LedgerTestDirectory::new("storm");
     let data = directory.0.join("data").display().to_string();
-    // Longer than any job here lives: what a crash makes the server forget to end, its lease ends.
+    // Lease longer than any job here lives; it also ends jobs whose end a crash lost.
     let start = || ServeProcess::start_in(&["--data-dir", &data, "--reservation-lease-ms", "20000"], environment);
     let mut process = start();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
