@@ -26,11 +26,11 @@ torture: rust ## Storm the admission ledger for long: 100 kills, 20,000 schedule
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::shuttle_tests
 
-vectors: rust ## Compare with the recorded decisions (PUMICE_VECTORS=DIR: those of a directory)
+vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \
 	  awk '!closed; /^[0-9]+ passed, [0-9]+ failed$$/ { closed = 1 }'
 
-vectors-refresh: ## Take new recordings in (FROM=DIR: a directory of plain .json files)
+vectors-refresh: ## Replace the recordings (FROM=DIR: a directory of plain .json files)
 	@[ -d "$(FROM)" ] || { echo "FROM names no directory: make vectors-refresh FROM=DIR" >&2; exit 1; }
 	@for file in "$(FROM)"/*.json; do \
 	  gzip -9 --no-name --stdout "$$file" >"tests/vectors/$${file##*/}.gz"; \
@@ -59,19 +59,19 @@ bench: rust ## Measure engine, wire and memory, into target/bench/report.json (Q
 	@$(CARGO) run --locked --release --no-default-features --features counts,portable --bin counts -- time $(if $(QUICK),5,150) >target/bench/portable.txt
 	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
 
-bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the figures into docs/performance.md and its drawing (MEASURED=1: those of the last report)
+bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/performance.md and its drawing (MEASURED=1: those of the last report)
 	@$(CARGO) bench --locked --quiet --bench report -- page $(abspath $(REPORT))
 
 bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 	@benches/compare.sh "$(OLD)" "$(or $(NEW),$(REPORT))"
 
-bench-dig: rust ## Measure single things at length (BENCH=admission|cards|fairness|place)
+bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
 
 counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt
 	@benches/counts.sh check
 
-counts-record: rust ## Record them
+counts-record: rust ## Record these counts in benches/counts.txt
 	@benches/counts.sh record
 
 pure: rust ## Prove that the engine has no I/O: build it without the service
@@ -114,10 +114,10 @@ clients-generate: ## Generate the clients' messages again, after a change of the
 module-path: ## Rename the Go modules everywhere (NEW=host.example/group/pumice/clients/go)
 	@clients/go/module-path.sh "$(NEW)"
 
-ci: ## All of it, as a build machine does
+ci: ## Run every check, as a build machine does
 	@.ci/run
 
-clean: ## Remove what was built
+clean: ## Remove everything that was built
 	rm -rf target .cache
 
 # The compiler is the developer's own choice, so that this target asks for it and does not install it.

@@ -1,4 +1,4 @@
-//! What admission costs in the engine, however many jobs are admitted already.
+//! Cost of admission in the engine, for any number of jobs that are admitted already.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 #[path = "fixtures/admission.rs"]

@@ -1,4 +1,4 @@
-//! What a changed record costs the accounts of cards, with 100,000 jobs in a hundred queues.
+//! Cost of a changed record for the accounts of cards, with 100,000 jobs in a hundred queues.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod fixtures {
@@ -30,7 +30,7 @@ fn plugin_state_updates(criterion: &mut Criterion) {
     };
     with_job.put_job(enqueued, &source);
     group.sample_size(10);
-    group.bench_function("anew", |bench| {
+    group.bench_function("rebuilt", |bench| {
         bench.iter(|| policy.compute_plugin_states(&cluster_state))
     });
     group.sample_size(100);

@@ -1,4 +1,4 @@
-//! What it costs to confirm jobs durably, in groups, however many are confirmed already.
+//! Cost of confirming jobs durably, in groups, for any number of jobs that are confirmed already.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has nothing to measure")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -17,7 +17,7 @@ use pumice::store::DiskStore;
 
 use fixtures::{POLICY, QUEUES, job, queue};
 
-/// A whole state over a store on disk.
+/// Complete state over a store on disk.
 struct DurableBenchState {
     state: Arc<SharedState>,
     runtime: tokio::runtime::Runtime,
@@ -65,7 +65,7 @@ impl DurableBenchState {
         }
     }
 
-    /// Confirms so many new jobs, so many in a call, with so many calls under way.
+    /// Confirms `jobs` new jobs, `each` in a call, with `at_once` calls under way.
     fn confirm(&self, jobs: usize, each: usize, at_once: usize) -> Duration {
         let first = self.next.replace(self.next.get() + jobs);
         let calls: Vec<Vec<_>> = (first..first + jobs)

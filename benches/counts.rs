@@ -1,5 +1,6 @@
-//! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`; `counts list` names the paths,
-//! `counts time` says how long each takes, one line `PATH SHORTEST MEDIAN` each, in nanoseconds, over 10,000 nodes.
+//! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`. `counts
+//! list` prints the names of the paths; `counts time` prints the time of each over 10,000 nodes, one line `PATH
+//! SHORTEST MEDIAN` each, in nanoseconds.
 
 mod fixtures {
     pub(crate) mod clock;
@@ -19,7 +20,7 @@ use fixtures::clock::{self, RunTimes};
 use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
-/// Every path that instructions are counted of.
+/// Paths whose instructions are counted.
 const PATHS: [&str; 14] = [
     "score",
     "score_best16",

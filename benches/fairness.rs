@@ -1,4 +1,5 @@
-//! What fair order costs: an event in a tree of queues, with and without a resource that runs out by it; victims; and Koordinator's two plugins.
+//! Cost of fair order: an event in a tree of queues, with and without a resource that it uses up; victims; and
+//! Koordinator's two plugins.
 #![expect(clippy::expect_used, reason = "a bench that cannot ask has nothing to measure")]
 
 mod fixtures {
@@ -32,13 +33,13 @@ tiers:
 
 const GIB: i64 = 1 << 30;
 
-/// So little cpu is left that one more task takes the last of it.
+/// Queues with so little cpu left that one more task uses the last of it.
 const SHORT: QueueShape = QueueShape {
     free_millicores: 507,
     ..FLAT
 };
 
-/// A task that comes and goes in turn: one event each time.
+/// Task that comes and goes in turn: one event each time.
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("one event");
@@ -90,7 +91,7 @@ fn events(criterion: &mut Criterion) {
                     spent
                 });
             });
-            // As the first change of a step: what it shares with the step before has to be copied.
+            // The event is the first change of a step, so shared parts have to be copied.
             group.bench_function(BenchmarkId::new(format!("{name}, first of a step"), queues), |bench| {
                 bench.iter_batched(
                     || derived.clone(),
@@ -106,7 +107,7 @@ fn events(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A thousand candidates of a thousand jobs in a hundred queues, of whom half make room.
+/// A thousand candidates of a thousand jobs in a hundred queues; half of them may be evicted.
 fn victims(criterion: &mut Criterion) {
     let mut cluster_state = cluster(
         100,
@@ -169,7 +170,8 @@ fn victims(criterion: &mut Criterion) {
     bench_group.finish();
 }
 
-/// Nodes with gpus, half of them held. `odd`: amounts that floats do not tell, so that columns of integers stand beside.
+/// Nodes with gpus, half of them in use. `odd`: amounts that floats cannot represent, so that columns of integers are
+/// needed.
 fn nodes(number: u32, odd: bool) -> ClusterState {
     let mut resources = ResourceTable::default();
     let gpu = resources.intern("nvidia.com/gpu", 64).expect("room for a name");
@@ -203,7 +205,7 @@ fn node(name: &Arc<str>, gpu: ResourceId, some: i64, odd: bool) -> NodeRecord {
             (gpu, 8_000),
         ]),
         unattributed_used: Some(ResourceAmounts::from_iter(used(0))),
-        // Another sum than the one that is used.
+        // This sum differs from the used amounts.
         unattributed_nonzero_used: odd.then(|| ResourceAmounts::from_iter(used(100))),
         ..NodeRecord::default()
     }
@@ -248,7 +250,7 @@ fn koordinator(criterion: &mut Criterion) {
         group.bench_function(format!("one changed node, {name}"), |bench| {
             bench.iter(|| {
                 some += 1;
-                // The cluster state before stays as it was.
+                // The earlier cluster state stays unchanged.
                 let before = cluster_state.clone();
                 assert!(cluster_state.put_node(Arc::new(node(&"node-005000".into(), gpu, some, odd)), &source));
                 before

@@ -1,5 +1,5 @@
-//! What a gang costs in the engine, on one thread: 1,000 equal tasks on 10,000 nodes, without and with a check of the queue, as
-//! previews and in a session that keeps what it places.
+//! Cost of a gang in the engine, on one thread: 1,000 equal tasks on 10,000 nodes, without and with a check of the
+//! queue, as previews and in a session that counts its placements.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod fixtures {

@@ -1,4 +1,4 @@
-//! The questions that are asked over gRPC: one call each, its answer looked at.
+//! Requests of the report over gRPC: one call each, its response checked.
 
 use pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb;
@@ -6,31 +6,31 @@ use tonic::transport::Channel;
 
 use super::shapes;
 
-/// Largest answer that is taken.
+/// Largest accepted response, in bytes.
 const RESPONSE_BYTES: usize = 64 << 20;
 
-/// What is asked.
+/// Request of a measured call.
 #[derive(Clone, Debug)]
 pub(crate) enum BenchCall {
-    /// Nothing: the floor of every call.
+    /// Empty request: the floor of every call.
     Empty,
-    /// Scores.
+    /// Request for scores.
     Score(Box<pb::ScoreRequest>),
-    /// A gang.
+    /// Request to place a gang.
     Place(Box<pb::PlaceRequest>),
 }
 
-/// A question with the name that its keys have, and how many decisions it asks for.
+/// Request with the name that its keys have, and its number of decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedBenchCall {
     pub(crate) name: &'static str,
     pub(crate) call: BenchCall,
     pub(crate) decisions: u32,
-    /// Calls of a round.
+    /// Number of calls of a round.
     pub(crate) calls: usize,
 }
 
-/// All of them.
+/// All measured requests.
 pub(crate) fn bench_calls() -> Vec<NamedBenchCall> {
     let named = |name, decisions, calls, query| NamedBenchCall {
         name,
@@ -48,17 +48,17 @@ pub(crate) fn bench_calls() -> Vec<NamedBenchCall> {
     ]
 }
 
-/// A client of the service.
+/// Client of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchClient(DecisionServiceClient<Channel>);
 
 impl BenchClient {
-    /// Over a connection.
+    /// Client over a connection.
     pub(crate) fn new(channel: Channel) -> Self {
         Self(DecisionServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES))
     }
 
-    /// Asks, waits for the whole answer and makes sure that it is one.
+    /// Sends a request, waits for the whole response and checks it.
     pub(crate) async fn ask(&mut self, query: &BenchCall) {
         let nodes = shapes::NODES as usize;
         match query {

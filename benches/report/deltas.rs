@@ -1,5 +1,5 @@
-//! Changed tasks in small and large batches, as fast as a Sync stream takes them: how many are visible in a second, and how
-//! long readers wait meanwhile.
+//! Changed tasks in small and large batches, as fast as a Sync stream accepts them: how many become visible in a
+//! second, and how long readers wait meanwhile.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes::{self, amounts};
 
-/// Tasks that change, ten for each node.
+/// Number of tasks that change, ten for each node.
 const TASKS: u64 = 10 * shapes::NODES as u64;
 
-/// A task that is somewhere else with every turn.
+/// Task that moves with every turn.
 fn task(change: u64) -> pb::Task {
     let (number, turn) = (change * 7_919 % TASKS, change / TASKS);
     pb::Task {
@@ -33,7 +33,7 @@ fn task(change: u64) -> pb::Task {
     }
 }
 
-/// An endless Sync stream of batches of so many changes each, on a thread of its own.
+/// Endless Sync stream of batches with a fixed number of changes each, on a thread of its own.
 struct DeltaStream {
     over: Arc<AtomicBool>,
     visible: Arc<AtomicU64>,
@@ -49,7 +49,7 @@ impl DeltaStream {
                 source: source.clone(),
                 source_epoch: 1,
                 sequence: number + 1,
-                // A source begins with a snapshot: here of nothing.
+                // A source must begin with a full sync, here an empty one.
                 kind: if number == 0 {
                     pb::BatchKind::FullSyncLast
                 } else {
@@ -101,7 +101,8 @@ impl DeltaStream {
     }
 }
 
-/// Asks for the best node again and again; 50 and 99 of a hundred answers came within so many microseconds.
+/// Asks for the best node again and again. Returns the 50th and the 99th percentile of the response times in
+/// microseconds.
 async fn ask(channel: Channel, lasts: Duration) -> [f64; 2] {
     let (mut client, query) = (BenchClient::new(channel), BenchCall::Score(Box::new(shapes::best())));
     let (begin, mut times) = (Instant::now(), Vec::new());
@@ -114,7 +115,7 @@ async fn ask(channel: Channel, lasts: Duration) -> [f64; 2] {
     [50, 99].map(|part| times.get(times.len() * part / 100).copied().unwrap_or_default())
 }
 
-/// Measures them on a server that has the cluster.
+/// Measures deltas on a server that has the cluster.
 pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, lasts: Duration) {
     let channel = server.tcp().await;
     let [p50, p99] = ask(channel.clone(), lasts).await;
@@ -122,7 +123,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     report.put("grpc_best_idle_p99_us", p99);
     for changes in [1, 1_000] {
         let storm = DeltaStream::start(server, &format!("storm-{changes}"), changes);
-        // The first turn puts what later ones move.
+        // The first turn puts the tasks that later ones move.
         while storm.visible() < 1_000 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -138,7 +139,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     }
 }
 
-/// Takes a source's tasks away: the next storm owns their names.
+/// Removes a source's tasks, because the next storm owns their names.
 async fn remove(channel: Channel, source: &str) {
     let batch = pb::Batch {
         source: source.to_owned(),

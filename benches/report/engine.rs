@@ -1,4 +1,4 @@
-//! Figures of the engine, in this process and on one thread: the middle of the rounds' shortest times.
+//! Measurements of the engine, in this process and on one thread: the median of the rounds' shortest times.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::fixtures::paths::{self, BenchRun};
 use super::floor;
 use super::measurements::MeasurementReport;
 
-/// Sizes of clusters, and how keys name them.
+/// Sizes of clusters, and their names in keys.
 const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k")];
 
 /// Paths of one plugin each.
 const SINGLE_PLUGIN_PATHS: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
 
-/// Something that is run, and where its figure goes.
+/// Case of a path, and the key of its measurement.
 struct EngineBenchCase {
     key: String,
     run: BenchRun,
-    /// Nanoseconds times this are the figure.
+    /// Factor from nanoseconds to the measurement.
     scale: f64,
     rounds: Vec<RunTimes>,
 }
@@ -42,12 +42,12 @@ impl EngineBenchCase {
     }
 }
 
-/// A hot path over so many nodes.
+/// Hot path over `nodes` nodes.
 fn path(name: &str, nodes: u32) -> (BenchRun, u32) {
     paths::prepare(name, nodes).expect("a path of that name")
 }
 
-/// Cases in rounds: each is run in every round, so that a disturbance of the machine does not hit one alone.
+/// Runs cases in rounds: each case runs in every round, so that a disturbance of the machine does not hit one alone.
 fn in_rounds(report: &mut MeasurementReport, quick: bool, mut cases: Vec<EngineBenchCase>) {
     let (rounds, budget) = if quick {
         (2, Duration::from_millis(5))
@@ -66,7 +66,7 @@ fn in_rounds(report: &mut MeasurementReport, quick: bool, mut cases: Vec<EngineB
     }
 }
 
-/// Measures them.
+/// Measures the engine.
 pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
     let sizes = SIZES.iter().filter(|(nodes, _)| !quick || *nodes <= 10_000);
     for &(nodes, size) in sizes {
@@ -126,7 +126,7 @@ pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
         cases.push(EngineBenchCase::new(key, (run, 1)));
     }
     in_rounds(report, quick, cases);
-    // A socket's shortest time is a lucky one; calls are judged by their middle one, so this floor is, too.
+    // The shortest time of a socket is a matter of luck; calls are judged by their median, so this floor is, too.
     for key in ["floor_tcp_32b_ms", "floor_tcp_80k_ms"] {
         if let Some(median) = report.get(&format!("{key}_median")) {
             report.put(key, median);
@@ -134,7 +134,7 @@ pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
     }
 }
 
-/// Takes in what `counts time` printed that was built with the feature `portable`.
+/// Adds the output of a `counts time` that was built with the feature `portable`.
 pub(crate) fn take_portable(report: &mut MeasurementReport, text: &str) {
     for line in text.lines() {
         let mut words = line.split_whitespace();

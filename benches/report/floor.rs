@@ -1,4 +1,4 @@
-//! What the machine needs at least: the divisions that a score is made of, a heap of bare scores, a copied chunk, bytes through a socket.
+//! Floor of the machine: the divisions of a score, a heap of bare scores, a copied chunk, bytes through a socket.
 
 use std::collections::BinaryHeap;
 use std::hint::black_box;
@@ -11,10 +11,10 @@ use multiversion::multiversion;
 
 use super::fixtures::paths::BenchRun;
 
-/// Nodes that are gone over together.
+/// Number of nodes that are processed together.
 const BLOCK: usize = 256;
 
-/// Bare columns of four resources: what there is, what is used, and a score for each node.
+/// Bare columns of four resources: allocatable and used amounts, and a score for each node.
 struct FloorColumns {
     all: [Vec<f64>; 4],
     used: [Vec<f64>; 4],
@@ -47,7 +47,7 @@ fn part<'c>(columns: &'c [Vec<f64>; 4], block: &Range<usize>) -> [&'c [f64]; 4] 
         .map(|column| column.get(block.clone()).unwrap_or_default())
 }
 
-/// One division per resource, as a least-allocated score needs it.
+/// Makes one division per resource, as a least-allocated score needs it.
 #[multiversion(targets("x86_64+avx2"))]
 fn divide(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
     let [cpu, memory, pods, cards] = all;
@@ -64,7 +64,7 @@ fn divide(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
     }
 }
 
-/// Four divisions per node, and nothing else.
+/// Path of four divisions per node, and nothing else.
 pub(crate) fn score(nodes: u32) -> BenchRun {
     let mut columns = FloorColumns::new(nodes);
     Box::new(move || {
@@ -73,7 +73,7 @@ pub(crate) fn score(nodes: u32) -> BenchRun {
     })
 }
 
-/// The same, then 1,000 times the best of them, scored anew after each.
+/// Path of these divisions, then 1,000 times the best node, scored again after each.
 pub(crate) fn place(nodes: u32, tasks: u32) -> BenchRun {
     let mut columns = FloorColumns::new(nodes);
     Box::new(move || {
@@ -91,7 +91,7 @@ pub(crate) fn place(nodes: u32, tasks: u32) -> BenchRun {
     })
 }
 
-/// One chunk of 256 nodes with 20 columns copied, the list of all chunks copied, and the old list let go.
+/// Path that copies one chunk of 256 nodes with 20 columns and the list of all chunks, and drops the old list.
 pub(crate) fn publish(nodes: u32) -> BenchRun {
     let chunks = nodes as usize / BLOCK + 1;
     let mut newest: Vec<Arc<Vec<f64>>> = (0..chunks).map(|_| Arc::new(vec![1.0; BLOCK * 20])).collect();
@@ -104,7 +104,7 @@ pub(crate) fn publish(nodes: u32) -> BenchRun {
     })
 }
 
-/// 32 bytes to another thread over loopback, and so many back.
+/// Path of 32 bytes to another thread over loopback, and `reply` bytes back.
 pub(crate) fn socket(reply: usize) -> std::io::Result<BenchRun> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
@@ -112,7 +112,7 @@ pub(crate) fn socket(reply: usize) -> std::io::Result<BenchRun> {
     let (mut other, _) = listener.accept()?;
     other.set_nodelay(true)?;
     let result = vec![7; reply];
-    // It ends when the other end goes away.
+    // The thread ends when the other end goes away.
     std::thread::spawn(move || {
         let mut asked = [0; 32];
         while other

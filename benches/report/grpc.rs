@@ -16,22 +16,22 @@ use super::server::BenchServer;
 use super::shapes;
 use super::{deltas, sessions, storm};
 
-/// Calls under way together.
+/// Number of calls under way together.
 const AT_ONCE: usize = 64;
-/// Connections that these share.
+/// Number of connections that these share.
 const CONNECTIONS: usize = 4;
 
-/// How much is asked.
+/// Volume of the calls.
 #[derive(Clone, Copy, Debug)]
 struct CallVolume {
     rounds: usize,
-    /// Calls of a round are divided by it.
+    /// Divisor of the number of calls in a round.
     call_divisor: usize,
-    /// Time of 64 at once.
+    /// Duration of the load of 64 calls at once.
     load: Duration,
 }
 
-/// Measures them.
+/// Measures calls.
 pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     let amount = if quick {
         CallVolume {
@@ -65,7 +65,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     storm::measure(report, &server, 2_000 / amount.call_divisor).await;
 }
 
-/// Puts the cluster and the policies in force.
+/// Puts the cluster, and the policies in force.
 async fn fill(channel: Channel) {
     let batch = pb::Batch {
         source: "bench".to_owned(),
@@ -115,14 +115,14 @@ impl CallLatencies {
     }
 }
 
-/// The middle of what the rounds say.
+/// Median over the rounds.
 fn middle(rounds: &[CallLatencies], of: impl Fn(&CallLatencies) -> f64) -> f64 {
     let mut measurements: Vec<f64> = rounds.iter().map(of).collect();
     measurements.sort_unstable_by(f64::total_cmp);
     clock::median(&measurements)
 }
 
-/// One caller that asks again as soon as it has its answer; every question in every round.
+/// One caller that asks again as soon as it has its response; every request in every round.
 async fn one_at_a_time(
     report: &mut MeasurementReport,
     server: &BenchServer,
@@ -166,7 +166,8 @@ async fn one_at_a_time(
             spent * 1e6 / amount.rounds as f64 / f64::from(named.decisions),
         );
         if named.name == "best" {
-            // Each round against the empty calls of the same round, so that the machine's mood counts on both sides.
+            // Each round is compared with the empty calls of the same round, so that disturbances of the machine count
+            // on both sides.
             let over = rounds.iter().zip(&empty).map(|(best, empty)| best.p50 / empty.p50);
             let mut over: Vec<f64> = over.collect();
             over.sort_unstable_by(f64::total_cmp);
@@ -175,7 +176,7 @@ async fn one_at_a_time(
     }
 }
 
-/// 64 callers over several connections.
+/// Calls of 64 callers over several connections.
 async fn at_once(
     report: &mut MeasurementReport,
     server: &BenchServer,

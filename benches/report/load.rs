@@ -1,4 +1,4 @@
-//! Loading whole clusters through Sync: how long it takes, what memory it leaves, and one changed node after it.
+//! Loading whole clusters through Sync: its time, the memory used after it, and one changed node after it.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes::amounts;
 
-/// Records of a batch: some hundred kilobytes.
+/// Number of nodes in a batch: some hundred kilobytes.
 const NODES_PER_BATCH: u32 = 500;
 const TASKS_PER_BATCH: u32 = 5_000;
-/// Changed nodes, one call each.
+/// Number of changed nodes, one call each.
 const CHANGES: u32 = 300;
 
-/// Sizes of clusters, with how keys name them and their tasks.
+/// Sizes of clusters, with their names and those of their tasks in keys.
 const SIZES: [(u32, &str, &str); 3] = [(1_000, "1k", "10k"), (10_000, "10k", "100k"), (100_000, "100k", "1m")];
 
-/// Eight resources and forty labels, of which plugins read ten.
+/// Node with eight resources and forty labels, of which plugins read ten.
 fn node(number: u32, cpu: u32) -> pb::Node {
     let read = ["gpu", "mig-1g.10gb"].into_iter().flat_map(|kind| {
         let label = move |what: &str| format!("nvidia.com/{kind}.{what}");
@@ -73,7 +73,7 @@ fn task(number: u32, nodes: u32) -> pb::Task {
     }
 }
 
-/// A snapshot in parts, as bytes: what the client needs to make them is no part of the figure.
+/// Full sync in parts, as bytes, so that the client's encoding is not measured.
 fn full_sync(
     source: &str,
     records: u32,
@@ -101,7 +101,7 @@ fn full_sync(
     (0..parts).map(|part| request(part).encode_to_vec().into()).collect()
 }
 
-/// Sends bytes as they are.
+/// Codec that sends bytes as they are.
 #[derive(Clone, Copy, Debug)]
 struct RawBytesCodec;
 
@@ -130,7 +130,7 @@ impl Codec for RawBytesCodec {
     }
 }
 
-/// Sends a snapshot and waits until it is visible; says how long that took.
+/// Sends a full sync and waits until it is visible. Returns the time.
 async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     let (begin, expected) = (Instant::now(), batches.len() as u64);
     let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(64 << 20);
@@ -155,8 +155,8 @@ async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     Duration::MAX
 }
 
-/// What the server holds when it has come to rest: the least of some looks. In between one small record changes, as some
-/// always do: the allocator gives back what a snapshot freed when it is next asked for something.
+/// Memory of the server at rest: the smallest of some readings. One small record changes in between, as in a real
+/// cluster: the allocator returns memory of a full sync at the next allocation.
 async fn held(server: &BenchServer, channel: &Channel, changes: &mut u64, patience: Duration) -> Option<f64> {
     let mut client = StateServiceClient::new(channel.clone());
     let (begin, mut least) = (Instant::now(), server.memory_bytes()?);
@@ -186,7 +186,7 @@ async fn held(server: &BenchServer, channel: &Channel, changes: &mut u64, patien
     Some(least)
 }
 
-/// Measures them.
+/// Measures loading.
 pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     let patience = Duration::from_millis(if quick { 200 } else { 2_000 });
     for &(nodes, size, tasks_size) in SIZES.iter().filter(|(nodes, ..)| !quick || *nodes <= 1_000) {
@@ -213,7 +213,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
                 format!("memory_{size}_nodes_{tasks_size}_tasks_mib"),
                 with_tasks / 1_048_576.0,
             );
-            // The largest size that is measured is the last one, and the one that counts.
+            // The largest measured size comes last, and its value counts.
             report.put("bytes_per_node", (with_nodes - empty) / f64::from(nodes));
             report.put("bytes_per_task", (with_tasks - with_nodes) / f64::from(tasks));
         }
@@ -221,7 +221,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     }
 }
 
-/// One changed node in a call, until it is visible.
+/// Measures one changed node in a call, until it is visible.
 async fn change_one(report: &mut MeasurementReport, channel: Channel, nodes: u32, size: &str) {
     let mut client = StateServiceClient::new(channel);
     let mut times = Vec::new();

@@ -1,10 +1,10 @@
-//! What was measured on, when and of what.
+//! Machine, time and revision of the measurements.
 
 use std::process::Command;
 
 use super::measurements::MeasurementReport;
 
-/// Writes it down.
+/// Adds the description to a report.
 pub(crate) fn describe(report: &mut MeasurementReport, quick: bool) {
     report.put_value("quick", quick);
     report.put_value("date", first_output_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
@@ -29,14 +29,14 @@ pub(crate) fn describe(report: &mut MeasurementReport, quick: bool) {
     report.put_value("load_average_before", load.split(' ').next().unwrap_or_default());
 }
 
-/// The first line that a program prints, empty if there is none.
+/// First line that a program prints; empty if there is none.
 fn first_output_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
-/// What stands behind `name:` first.
+/// Text behind the first `name:`.
 fn field(text: &str, name: &str) -> String {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let mut values = lines
@@ -45,7 +45,7 @@ fn field(text: &str, name: &str) -> String {
     values.next().unwrap_or("?").to_owned()
 }
 
-/// Whether the kernels for AVX2 run here, and those for AVX-512 in their place.
+/// Whether the kernels for AVX2 run here, and those for AVX-512 instead.
 #[cfg(target_arch = "x86_64")]
 fn vectors() -> [bool; 2] {
     let chosen = cfg!(not(feature = "portable"));
@@ -53,7 +53,7 @@ fn vectors() -> [bool; 2] {
     [chosen && std::is_x86_feature_detected!("avx2"), chosen && avx512]
 }
 
-/// Whether the kernels for AVX2 run here, and those for AVX-512 in their place.
+/// Whether the kernels for AVX2 run here, and those for AVX-512 instead.
 #[cfg(not(target_arch = "x86_64"))]
 fn vectors() -> [bool; 2] {
     [false; 2]

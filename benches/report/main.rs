@@ -1,5 +1,5 @@
-//! The figures of the service, engine and wire: `report [--quick] [--portable FILE] [--out FILE]` measures them, prints them for people and
-//! writes them as a flat JSON object; `report page FILE` writes them into the page and its drawing.
+//! Measurements of the service, engine and wire: `report [--quick] [--portable FILE] [--out FILE]` measures, prints a
+//! table and writes a flat JSON object; `report page FILE` writes them into the page and its drawing.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod calls;
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 
 use measurements::MeasurementReport;
 
-/// What is asked of the program.
+/// Arguments of the program.
 #[derive(Debug, Default)]
 struct ReportArguments {
     quick: bool,
@@ -58,7 +58,7 @@ impl ReportArguments {
                 "--portable" => arguments.portable = Some(file()?),
                 "--out" => arguments.out = Some(file()?),
                 "page" => arguments.page = Some(file()?),
-                // cargo says that it is a bench.
+                // Flag that cargo passes to benches.
                 "--bench" => {}
                 _ => return Err(format!("unknown argument `{argument}`")),
             }
@@ -97,8 +97,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Err(format!("not measured: {}", missing.join(", ")).into())
 }
 
-/// What is being done, for who waits.
+/// Reports progress to whoever waits.
 fn log_progress(what: &str) {
-    // Nobody may be there to read it.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{what}");
 }

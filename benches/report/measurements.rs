@@ -1,18 +1,18 @@
-//! The figures by key, what they are to reach, and their file: one flat JSON object, one key per line.
+//! Measurements by key, their goals, and their file: one flat JSON object, one key per line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// A figure that something is expected of.
+/// Goal of a measurement.
 #[derive(Debug)]
 pub(crate) struct PerformanceGoal {
     pub(crate) key: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) what: &'static str,
     pub(crate) at_most: f64,
-    /// Key of what the machine needs at least for something like it, in the same unit.
+    /// Key of the machine's floor for a similar operation, in the same unit.
     pub(crate) floor: &'static str,
 }
 
@@ -32,7 +32,7 @@ const fn goal(
     }
 }
 
-/// All of them, in the order in which they are shown.
+/// All goals, in the order in which they are shown.
 pub(crate) const GOALS: [PerformanceGoal; 18] = [
     goal(
         "score_ns_per_node_10k",
@@ -150,12 +150,12 @@ pub(crate) const GOALS: [PerformanceGoal; 18] = [
     ),
 ];
 
-/// Figures by key: numbers, texts and truths.
+/// Measurements by key: numbers, texts and truth values.
 #[derive(Debug, Default)]
 pub(crate) struct MeasurementReport(BTreeMap<String, Value>);
 
 impl MeasurementReport {
-    /// Keeps a figure, to four digits.
+    /// Adds a measurement, to four digits.
     pub(crate) fn put(&mut self, key: impl Into<String>, measurement: f64) {
         let digits = if measurement == 0.0 {
             0.0
@@ -167,17 +167,17 @@ impl MeasurementReport {
             .insert(key.into(), ((measurement * scale).round() / scale).into());
     }
 
-    /// Keeps something that is said.
+    /// Adds a text or another value.
     pub(crate) fn put_value(&mut self, key: &str, value: impl Into<Value>) {
         self.0.insert(key.to_owned(), value.into());
     }
 
-    /// A figure.
+    /// Measurement by key.
     pub(crate) fn get(&self, key: &str) -> Option<f64> {
         self.0.get(key)?.as_f64()
     }
 
-    /// Something that is said, or a figure as text.
+    /// Text of a value by key.
     pub(crate) fn text(&self, key: &str) -> String {
         match self.0.get(key) {
             None => "?".to_owned(),
@@ -186,24 +186,24 @@ impl MeasurementReport {
         }
     }
 
-    /// All of it, by key.
+    /// All values, by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Keys that a report of this size has to have and has not.
+    /// Keys that a report of this size must have and lacks.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let quick = self.0.get("quick") == Some(&Value::Bool(true));
         GOALS
             .iter()
             .map(|goal| goal.key)
             .filter(|key| !self.0.contains_key(*key))
-            // A quick run leaves out what takes long, and the portable kernels come from another build.
+            // A quick run leaves out slow measurements; the portable kernels come from another build.
             .filter(|key| !(quick && (key.contains("100k") || key.ends_with("_portable"))))
             .collect()
     }
 
-    /// Figures that follow from others.
+    /// Adds measurements that follow from others.
     pub(crate) fn derive(&mut self) {
         let copies = [
             ("grpc_place_1000x10000_ms", "grpc_place_p50_ms"),
@@ -222,7 +222,7 @@ impl MeasurementReport {
         Ok(Self(serde_json::from_str(&std::fs::read_to_string(file)?)?))
     }
 
-    /// Writes all of it.
+    /// Writes the report.
     pub(crate) fn write(&self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
         if let Some(folder) = file.parent() {
             std::fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! Writes the figures into docs/performance.md, between the marks there, and draws how they grow.
+//! Writes the measurements into docs/performance.md, between the marks there, and draws their growth.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::print::shown;
 const PAGE: &str = "docs/performance.md";
 const DRAWING: &str = "docs/performance.svg";
 
-/// Sizes of clusters, as keys name them, with their tasks.
+/// Sizes of clusters, with their names and those of their tasks in keys.
 const SIZES: [(u32, &str, &str); 3] = [(1_000, "1k", "10k"), (10_000, "10k", "100k"), (100_000, "100k", "1m")];
 
-/// What grows: a name, a unit, the keys by size, and for the drawing seconds per unit (and per node).
+/// Row of growth: a name, a unit, the keys by size, and for the drawing seconds per unit (and per node).
 struct GrowthRow {
     name: &'static str,
     unit: &'static str,
@@ -63,7 +63,7 @@ const ROWS: [GrowthRow; 7] = [
     }),
 ];
 
-/// Rewrites the parts of the page that hold figures, and the drawing.
+/// Rewrites the parts of the page that show measurements, and the drawing.
 pub(crate) fn write(report: &MeasurementReport) -> Result<(), Box<dyn std::error::Error>> {
     if report.text("quick") == "true" {
         return Err("a quick run's figures are too rough for the page".into());
@@ -84,7 +84,7 @@ pub(crate) fn write(report: &MeasurementReport) -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// The page with other words between the marks of a name.
+/// Page with another text between the marks of a name.
 fn between(page: &str, name: &str, body: &str) -> Option<String> {
     let (begin, end) = (
         format!("<!-- {name}: written by make bench-docs -->\n"),
@@ -147,7 +147,7 @@ fn growth(report: &MeasurementReport) -> String {
     out
 }
 
-/// Each plugin's own part: the name of its path, and what it is.
+/// Rows of the plugins' own parts: the name of the path, and its description.
 const SINGLE_PLUGIN_ROWS: [(&str, &str); 5] = [
     ("score", "`resource-strategy-fit` with `sra`, four resources: score"),
     ("score_binpack", "`binpack`, three resources: score"),

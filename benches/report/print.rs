@@ -1,10 +1,10 @@
-//! The report for people: what is to be reached, then all the other figures.
+//! Report for people: the goals, then all other measurements.
 
 use std::fmt::Write as _;
 
 use super::measurements::{GOALS, MeasurementReport};
 
-/// A table of what is to be reached, and the rest by key.
+/// Table of the goals, and the other measurements by key.
 pub(crate) fn for_people(report: &MeasurementReport) -> String {
     let mut out = String::new();
     let line = |cells: [&str; 7]| {
@@ -38,7 +38,7 @@ pub(crate) fn for_people(report: &MeasurementReport) -> String {
     out
 }
 
-/// A figure in few characters, `–` without one.
+/// Measurement in few characters; `–` if it is absent.
 pub(crate) fn shown(measurement: Option<f64>) -> String {
     let Some(measurement) = measurement else {
         return "–".to_owned();

@@ -1,4 +1,4 @@
-//! The real program as a process of its own: where it serves, what it holds and what it has spent.
+//! Real program as a process of its own: its addresses, its memory and its processor time.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 
-/// A running `pumice serve` on free ports and a Unix socket. It is ended when it is dropped.
+/// Running `pumice serve` on free ports and a Unix socket. It is ended when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BenchServer {
     child: Child,
@@ -16,7 +16,7 @@ pub(crate) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Starts it, and waits until it says where it serves.
+    /// Starts the process, and waits until it reports its addresses.
     pub(crate) fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("pumice-report-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the socket");
@@ -37,25 +37,25 @@ impl BenchServer {
         }
     }
 
-    /// Where it serves over loopback.
+    /// Address over loopback.
     pub(crate) fn address(&self) -> String {
         self.tcp.clone()
     }
 
-    /// A connection over loopback.
+    /// Connection over loopback.
     pub(crate) async fn tcp(&self) -> Channel {
         connect(self.tcp.clone()).await
     }
 
-    /// A connection over the Unix socket.
+    /// Connection over the Unix socket.
     pub(crate) async fn socket(&self) -> Channel {
         connect(format!("unix:{}", self.folder.join("grpc.sock").display())).await
     }
 
-    /// Processor time spent so far, in seconds; none where the system does not tell it this way.
+    /// Processor time used so far, in seconds; `None` where the system does not report it this way.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        // The name of the program may hold spaces: what counts stands behind its closing parenthesis.
+        // The name of the program may contain spaces: the numbers follow its closing parenthesis.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
@@ -63,7 +63,7 @@ impl BenchServer {
         Some((ticks(11)? + ticks(12)?) / 100.0)
     }
 
-    /// Memory that it holds, in bytes; none where the system does not tell it this way.
+    /// Memory in use, in bytes; `None` where the system does not report it this way.
     pub(crate) fn memory_bytes(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -74,15 +74,15 @@ impl BenchServer {
 
 impl Drop for BenchServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
         drop(std::fs::remove_dir_all(&self.folder));
     }
 }
 
-/// Reads the log until it tells the address of the gRPC services, and goes on reading, so that a full pipe does not
-/// hold the process up.
+/// Reads the log up to the address of the gRPC services. Goes on reading on a thread, so that a full pipe does not
+/// block the process.
 fn serving(log: ChildStderr) -> Option<String> {
     let mut lines = BufReader::new(log).lines().map_while(Result::ok);
     let address = lines.find_map(|line| {

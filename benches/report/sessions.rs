@@ -1,5 +1,5 @@
-//! What changes a session: the gang of stored tasks placed in one call, and the same placements told change by change. Every
-//! round opens a session of its own, so that each does the same.
+//! Changes of a session: the gang of stored tasks placed in one call, and the same placements sent change by change.
+//! Every round opens a session of its own, so that all rounds do the same.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::shapes;
 /// Owner of the gang's tasks.
 const SOURCE: &str = "gang";
 
-/// Measures them on a server that has the cluster and the policies.
+/// Measures sessions on a server that has the cluster and the policies.
 pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, rounds: usize) {
     let channel = server.tcp().await;
     put(channel.clone(), 1, gang::names().map(task).collect()).await;
@@ -39,7 +39,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     put(channel, 2, Vec::new()).await;
 }
 
-/// Puts the tasks in the place of those that are there.
+/// Replaces the stored tasks by these.
 async fn put(channel: Channel, source_epoch: u64, tasks: Vec<pb::Task>) {
     let batch = pb::Batch {
         source: SOURCE.to_owned(),
@@ -103,7 +103,7 @@ async fn close(client: &mut SessionBenchClient, session: String) {
     closed.expect("it is closed");
 }
 
-/// The gang in one call of a fresh session: milliseconds, and the nodes that it went to.
+/// Places the gang in one call of a new session. Returns milliseconds, and the nodes.
 async fn place(client: &mut SessionBenchClient, encoding: pb::NodeEncoding) -> (f64, pb::NodeSet) {
     let session = open(client).await;
     let group = pb::TaskGroup {
@@ -127,7 +127,7 @@ async fn place(client: &mut SessionBenchClient, encoding: pb::NodeEncoding) -> (
     (milliseconds, first.allocated.unwrap_or_default())
 }
 
-/// The same placements as a scheduler's own changes, with a question that asks nothing: milliseconds.
+/// Sends the same placements as a scheduler's own changes, with an empty query. Returns milliseconds.
 async fn send_changes(client: &mut SessionBenchClient, nodes: &[String]) -> f64 {
     let session = open(client).await;
     let change = |(task, node): (String, &String)| pb::SessionChange {

@@ -1,12 +1,12 @@
-//! Records and questions as they are sent.
+//! Records and requests as they are sent.
 
 use pumice::server::pb;
 
 use super::fixtures::{gang, task_class};
 
-/// Nodes of the questions.
+/// Number of nodes in the requests.
 pub(crate) const NODES: u32 = 10_000;
-/// Different tasks of the largest question.
+/// Number of different tasks in the largest request.
 const CLASSES: u32 = 64;
 
 /// Amounts by resource.
@@ -16,7 +16,7 @@ pub(crate) fn amounts<const N: usize>(items: [(&str, String); N]) -> pb::Resourc
     }
 }
 
-/// A node of the cluster that gangs are placed on in the engine's figures, too.
+/// Node of the cluster, equal to those on which the engine's measurements place gangs.
 fn node(slot: u32) -> pb::Node {
     let [cpu, memory, pods, gpus] = gang::amounts(slot);
     let list = |of: fn((i64, i64)) -> i64| {
@@ -36,7 +36,7 @@ fn node(slot: u32) -> pb::Node {
     }
 }
 
-/// That cluster, whole.
+/// Complete cluster.
 pub(crate) fn cluster() -> pb::Cluster {
     let queue = pb::Queue {
         name: gang::QUEUE.to_owned(),
@@ -56,7 +56,7 @@ pub(crate) fn cluster() -> pb::Cluster {
     }
 }
 
-/// A task of four resources, a little different for each number.
+/// Task of four resources, a little different for each number.
 fn task(number: u32) -> pb::Task {
     pb::Task {
         job: gang::JOB.to_owned(),
@@ -80,22 +80,22 @@ fn score(tasks: u32, limit: Option<u32>) -> pb::ScoreRequest {
     }
 }
 
-/// The best node of all, filtered and scored.
+/// Request for the best of all nodes, filtered and scored.
 pub(crate) fn best() -> pb::ScoreRequest {
     score(1, Some(1))
 }
 
-/// All scores of one task.
+/// Request for all scores of one task.
 pub(crate) fn all() -> pb::ScoreRequest {
     score(1, None)
 }
 
-/// The best 16 nodes of each of 64 different tasks.
+/// Request for the best 16 nodes of each of 64 different tasks.
 pub(crate) fn classes() -> pb::ScoreRequest {
     score(CLASSES, Some(16))
 }
 
-/// A task of the gang.
+/// Task of the gang.
 pub(crate) fn gang_task() -> pb::Task {
     pb::Task {
         job: gang::JOB.to_owned(),
@@ -104,7 +104,7 @@ pub(crate) fn gang_task() -> pb::Task {
     }
 }
 
-/// The gang.
+/// Request to place the gang.
 pub(crate) fn place() -> pb::PlaceRequest {
     let group = pb::TaskGroup {
         task: Some(gang_task()),

@@ -1,4 +1,4 @@
-//! What readers feel while changes pour in: the best of all nodes asked for, while another thread applies deltas without a pause.
+//! Readers during changes: one thread asks for the best of all nodes, while another applies deltas without a pause.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes;
 
-/// Nodes that change together.
+/// Number of nodes that change together.
 const CHANGED: usize = 100;
 
-/// Measures it on a server that has the cluster, as the last thing that is done there.
+/// Measures the storm on a server that has the cluster; the last measurement there.
 pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, calls: usize) {
     let (mut client, query) = (
         BenchClient::new(server.tcp().await),
@@ -45,7 +45,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     report.put("storm_changed_nodes_per_s", per_second);
 }
 
-/// Applies deltas until it is stopped; says how many nodes it changed in a second.
+/// Applies deltas until it is stopped. Returns the number of changed nodes per second.
 fn changes(address: String, stopped: &AtomicBool) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -81,7 +81,7 @@ fn changes(address: String, stopped: &AtomicBool) -> f64 {
     })
 }
 
-/// A node with a little less memory each time.
+/// Node with a little less memory each time.
 fn changed_node(node: &pb::Node, sequence: u64) -> pb::Node {
     let mut node = node.clone();
     if let Some(allocatable) = &mut node.allocatable {

@@ -165,14 +165,14 @@ async fn load_policy(
             tracing::info!(version = version.in_force.version, origin = %version.origin, "the policy that was in force is in force again");
             return Ok(None);
         }
-        let bring = policy_file::reload_policy(
+        let reload = policy_file::reload_policy(
             BUILT_IN_POLICY.into(),
             config.compatibility,
             PolicyOrigin::BuiltIn,
             state,
             metrics,
         );
-        return bring.await.map(|()| None).map_err(ServeError::Policy);
+        return reload.await.map(|()| None).map_err(ServeError::Policy);
     };
     let most = config.limits.state.policy_bytes;
     let file = PolicyFile::new(path, config.policy_poll, config.compatibility, most);
@@ -269,7 +269,7 @@ impl BoundServer {
         await_server_end("gRPC", grpc, config.drain_deadline).await;
         quit.send_replace(true);
         await_server_end("HTTP", http, config.drain_deadline).await;
-        giving.abort();
+        memory_release_task.abort();
         stopped_state.stop().await;
         tracing::info!("stopped");
         Ok(())

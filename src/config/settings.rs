@@ -391,8 +391,8 @@ mod tests {
     /// Page of settings, which people read and `PUMICE_BLESS=1` rewrites.
     fn page() -> String {
         let mut page = String::from(
-            "# Settings\n\nFlags are `--name-with-dashes`, variables `PUMICE_NAME`, keys of the settings file the name as it stands. \
-             How they go together: [operations.md](operations.md#settings).\n\n| Name | Value | Default | What |\n|---|---|---|---|\n",
+            "# Settings\n\nA setting is a flag `--name-with-dashes`, a variable `PUMICE_NAME`, or a key `name` of the settings file. \
+             Their precedence: [operations.md](operations.md#settings).\n\n| Name | Value | Default | Meaning |\n|---|---|---|---|\n",
         );
         for setting in settings() {
             let default = match setting.name {

@@ -181,18 +181,18 @@ impl CommitJudge<'_> {
             );
         }
         let before = self.tentative.clone();
-        let refused: Vec<Option<MeasuredReason>> = placements
+        let rejection: Vec<Option<MeasuredReason>> = placements
             .iter()
             .map(|one| self.judge_placement(job, one).err())
             .collect();
-        let placed = refused.iter().filter(|why| why.is_none()).count();
+        let placed = rejection.iter().filter(|why| why.is_none()).count();
         let short = self.run_check(|judge| judge.check_gang(job, placed));
         if short.is_some() {
             self.tentative = before;
         }
         let conflicts: Vec<CommitRejection> = placements
             .iter()
-            .zip(refused)
+            .zip(rejection)
             .filter_map(|(one, why)| Some(commit_rejection(Some(&one.placement), why.or_else(|| short.clone())?)))
             .collect();
         JobCommitOutcome {
@@ -316,8 +316,8 @@ impl CommitJudge<'_> {
         let admission = decide::admit_task(cluster_state, self.policy, &self.tentative.plugin_states, task)
             .map_err(|problem| unjudged_reason(&problem))?;
         if !admission.permitted {
-            let refused = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
-            return Err(admission.reasons.into_iter().next().unwrap_or_else(refused));
+            let rejection = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
+            return Err(admission.reasons.into_iter().next().unwrap_or_else(rejection));
         }
         let mut cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
         if !card.is_empty() {

@@ -41,7 +41,7 @@ pub struct StateLimits {
     pub commit_outcomes: usize,
     /// Age at which a session ends, unless a change of it is under way.
     pub session_age: Duration,
-    /// Time for which an ended session answers with its recorded outcome.
+    /// Time for which an ended session replies with its recorded outcome.
     pub tombstone_age: Duration,
     /// Maximum number of ended sessions that are remembered.
     pub tombstones: usize,

@@ -1,4 +1,4 @@
-//! The single writer: applies what is queued, publishes one snapshot for all of it, then answers.
+//! The single writer: applies queued commands in groups, publishes one snapshot per group, then replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

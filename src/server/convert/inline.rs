@@ -33,14 +33,14 @@ pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(Cl
         field: format!("against.inline.cluster{}", problem.field.trim_start_matches("put")),
         ..problem
     };
-    let refused: Vec<Problem> = batch
+    let rejected: Vec<Problem> = batch
         .rejected
         .into_iter()
         .flat_map(|rejected| rejected.problems)
         .map(outside)
         .collect();
-    if !refused.is_empty() {
-        return Err(CallError::from_problems(&refused));
+    if !rejected.is_empty() {
+        return Err(CallError::from_problems(&rejected));
     }
     let warnings = batch.warnings.into_iter().map(outside).collect();
     Ok((build_state(batch.put, names)?, warnings))

@@ -297,13 +297,13 @@ impl GroupReader<'_> {
                 return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
             };
             let task = &stored.record;
-            let refuse =
+            let reject =
                 |reason, message: String| Err(Problem::new(ProblemKind::FailedPrecondition, reason, at(), message));
             if task.status != TaskStatus::Pending {
-                return refuse("TASK_NOT_PENDING", format!("task `{name}` is {:?}", task.status));
+                return reject("TASK_NOT_PENDING", format!("task `{name}` is {:?}", task.status));
             }
             if task.gated {
-                return refuse("TASK_GATED", format!("task `{name}` has a scheduling gate"));
+                return reject("TASK_GATED", format!("task `{name}` has a scheduling gate"));
             }
             if let Some(first) = &first
                 && !is_same_stored(first, task)
@@ -312,17 +312,17 @@ impl GroupReader<'_> {
                     "task `{name}` differs from `{}`: put it into a group of its own",
                     first.name
                 );
-                return refuse("TASKS_DIFFER", message);
+                return reject("TASKS_DIFFER", message);
             }
             if let Some(job) = self.job.as_ref().filter(|job| **job != task.job) {
                 let message = format!(
                     "task `{name}` belongs to job `{}`, and the request is about `{job}`",
                     task.job
                 );
-                return refuse("JOB_MISMATCH", message);
+                return reject("JOB_MISMATCH", message);
             }
             if !self.seen.insert(&task.name) {
-                return refuse("DUPLICATE_TASK", format!("task `{name}` is named twice"));
+                return reject("DUPLICATE_TASK", format!("task `{name}` is named twice"));
             }
             found.push(Arc::clone(&task.name));
             if !task.unevaluated_fields.is_empty() {

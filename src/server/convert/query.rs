@@ -362,7 +362,7 @@ pub(super) fn read_sent_task(task: pb::Task, reader: &mut WireReader<'_>) -> Res
 pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) -> Result<QueryTask, Problem> {
     let pb::Task { name, uid, .. } = task;
     if name.is_empty() {
-        let message = "a task without `requests` stands for a stored one and needs its name; an empty list of requests \
+        let message = "a task without `requests` means a stored one and needs its name; an empty list of requests \
                        is written `requests: {}`";
         return Err(Problem::new(
             ProblemKind::Invalid,

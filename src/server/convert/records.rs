@@ -177,7 +177,7 @@ impl WireReader<'_> {
                 ProblemKind::Invalid,
                 "QUANTITY_TOO_LARGE",
                 "requests.items[pods]".to_owned(),
-                "no room for the pod itself".to_owned(),
+                "the amount is too large to add the pod itself".to_owned(),
             ),
         }
         requests

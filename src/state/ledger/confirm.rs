@@ -98,7 +98,7 @@ pub struct ReservationStatus {
     pub lease_left: Option<Duration>,
 }
 
-/// Outcome for a request that an existing row answers already.
+/// Recorded outcome for a request that an existing row covers.
 pub(super) fn recorded_outcome(row: &Reservation) -> JobConfirmOutcome {
     JobConfirmOutcome {
         job: Arc::clone(&row.job),

@@ -1,4 +1,4 @@
-//! `pumice explain`: each cause is told from the others, by its first sentence alone.
+//! `pumice explain`: the first sentence alone tells each cause from the others.
 
 use pumice::server::pb;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(super) fn server(policy: &str, cluster: pb::Cluster) -> EmbeddedServer {
     server
 }
 
-/// A queue with so many cards and no other bound that matters.
+/// Queue with this quota of cards and no other relevant bound.
 pub(super) fn card_queue(name: &str, quota: &str) -> pb::Queue {
     pb::Queue {
         annotations: [("volcano.sh/card.quota".to_owned(), quota.to_owned())].into(),
@@ -53,7 +53,7 @@ pub(super) fn gang(name: &str, queue: &str, phase: pb::JobPhase, min_member: i32
     }
 }
 
-/// A job that wants so many H100 cards, all in one task.
+/// Job that wants `cards` H100 cards, all in one task.
 pub(super) fn card_job(name: &str, phase: pb::JobPhase, cards: &str) -> (pb::Job, pb::Task) {
     let request = format!("{{\"H100\": {cards}}}");
     let job = pb::Job {
@@ -77,7 +77,7 @@ pub(super) fn code(report: &Value) -> &str {
     report["verdict"]["code"].as_str().unwrap()
 }
 
-/// The first line that people read.
+/// First line of the output.
 fn first_line(server: &EmbeddedServer, arguments: &[&str]) -> String {
     ends(Some(server), arguments, 0).lines().next().unwrap().to_owned()
 }
@@ -114,7 +114,7 @@ fn a_card_quota_is_reported_with_its_headroom() {
         .find(|row| row["resource"] == "H100")
         .unwrap();
     assert_eq!((&h100["allocated"], &h100["capability"]), (&6.0.into(), &8.0.into()));
-    // The one that runs does not wait.
+    // The running job does not wait.
     let running = json(&server, &["explain", "job", "a/holder"]);
     assert_eq!(code(&running), "RUNNING");
     assert_eq!(running["verdict"]["waiting"], false);
@@ -158,7 +158,7 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
         "job a/w waits: queue small has 2 of 8 cpu cores left, and each of its tasks asks for 4"
     );
     assert_eq!(code(&report), "QUOTA");
-    // Enqueued: the job's own admission is no question any more.
+    // The job is enqueued, so its own admission is no longer evaluated.
     assert!(report["admission"].is_null());
     assert_eq!(report["taskClasses"][0]["admission"]["permitted"], false);
     assert_eq!(report["gang"]["placeable"], 0);
@@ -193,7 +193,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     assert_eq!(code(&report), "NO_NODE");
     let class = &report["taskClasses"][0];
     assert_eq!((class["fitNow"].as_u64(), class["nodes"].as_u64()), (Some(0), Some(11)));
-    // 48 − 20: the only one that evictions could help.
+    // 48 − 20: the only node that evictions could help.
     assert_eq!(class["nearestNodes"][0]["node"], "n-big");
     assert_eq!(class["nearestNodes"][0]["shortages"][0]["idle"], 28.0);
     let counts: Vec<(u64, &str, bool)> = class["rejections"]
@@ -334,7 +334,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
         "Pumice finds no reason that keeps job a/older: nodes take 2 of 2 waiting tasks now, best on n-1"
     );
     assert_eq!(first["taskClasses"][0]["bestNodes"][0]["parts"][0]["name"], "binpack");
-    // Nothing of the trial is left behind.
+    // The trial leaves nothing behind.
     assert_eq!(
         both.wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks[0]
             .task
@@ -343,7 +343,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
             .node,
         ""
     );
-    // One that needs more than there is never gets in the way.
+    // A job that needs more than the cluster has never gets in the way.
     let passed = server(PLAIN, cluster(3));
     let report = json(&passed, &["explain", "job", "a/older"]);
     assert_eq!(code(&report), "TOO_FEW_TASKS");

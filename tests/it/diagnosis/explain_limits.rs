@@ -1,4 +1,4 @@
-//! `pumice explain` where figures, names and limits have to be exact.
+//! `pumice explain` where measurements, names and limits have to be exact.
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
@@ -17,7 +17,7 @@ fn hints(report: &Value) -> String {
     report["verdict"]["hints"].to_string()
 }
 
-/// A job created at this second, with one task of so much cpu.
+/// Job created at this second, with one task of this cpu.
 fn aged(name: &str, queue: &str, second: i64, cpu: &str) -> (pb::Job, pb::Task) {
     let job = pb::Job {
         creation_time: Some(prost_types::Timestamp {

@@ -1,4 +1,4 @@
-//! The commands with which people understand what the service does, run as the real program.
+//! Diagnostic commands for people, run as the real program.
 
 mod explain;
 mod explain_limits;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::EmbeddedServer;
 use crate::support::process::{err, out, pumice};
 
-/// Runs `pumice`, which must end with this code; what it said.
+/// Runs `pumice`, which must end with this code. Returns its output.
 fn ends(server: Option<&EmbeddedServer>, arguments: &[&str], code: i32) -> String {
     let output = pumice(server, arguments);
     let said = format!("{}{}", out(&output), err(&output));

@@ -1,4 +1,4 @@
-//! `pumice policy diff`: by meaning, with the code of `diff`.
+//! `pumice policy diff`: by meaning, with the exit codes of `diff`.
 
 use super::{ends, json, out, pumice};
 use crate::support::EmbeddedServer;
@@ -14,7 +14,7 @@ fn documents_and_stored_versions_are_compared_as_they_take_effect() {
     let pack = format!("{EXAMPLES}/pack.yaml");
     let spread = format!("{EXAMPLES}/spread.yaml");
     let dump = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
-    // Comments, order of keys and what is the default anyway are no difference.
+    // Comments, order of keys and explicit defaults are no difference.
     let same = std::env::temp_dir().join(format!("pumice-same-{}.yaml", std::process::id()));
     std::fs::write(
         &same,
@@ -46,7 +46,7 @@ fn documents_and_stored_versions_are_compared_as_they_take_effect() {
         "{said}"
     );
     ends(Some(&server), &["policy", "diff", "default@1", "default@2"], 1);
-    // Trouble is another code than a difference.
+    // An error has another exit code than a difference.
     ends(Some(&server), &["policy", "diff", "no-such-file.yaml"], 2);
     ends(None, &["policy", "diff", dump, &pack], 2);
 }

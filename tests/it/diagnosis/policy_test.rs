@@ -1,4 +1,4 @@
-//! `pumice policy test`: the examples' own cases, what a failure says, and what a file may not say.
+//! `pumice policy test`: the examples' own cases, messages of failures, and files that it rejects.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::{ends, err, out, pumice};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tests");
 
-/// A folder of its own that is gone when the test is over.
+/// Folder that is removed with the test.
 struct PolicyTestFolder(PathBuf);
 
 impl PolicyTestFolder {
@@ -93,7 +93,7 @@ fn a_failed_case_reports_line_expected_and_got() {
         junit.contains("<failure message=\"line 17, best: expected a (not among the nodes), got b"),
         "{junit}"
     );
-    // Only those that are asked for.
+    // Only the requested cases run.
     let said = ends(None, &["policy", "test", &file, "--run", ": holds$"], 0);
     assert!(said.contains("1 passed, 0 failed"), "{said}");
     ends(None, &["policy", "test", &file, "--run", "nothing"], 1);
@@ -154,11 +154,11 @@ fn a_file_with_unknown_content_is_rejected_with_its_line() {
         assert!(said.contains(&format!("FAIL  {file}:{line}: the file")), "{to}: {said}");
         assert!(said.contains(message), "{to}: {said}");
     }
-    // A policy that would be refused fails its cases, with the finding.
+    // A policy that would be rejected fails its cases, with the diagnostic.
     let file = folder.write("refused.yaml", &CASES.replacen("actions: allocate", "actions: 7", 1));
     let said = ends(None, &["policy", "test", &file], 1);
     assert!(said.contains("POLICY_REJECTED"), "{said}");
-    // In a folder, files without cases are passed over, and said.
+    // In a folder, files without cases are skipped and reported.
     folder.write("policy.yaml", "actions: allocate\n");
     folder.write("refused.yaml", CASES);
     std::fs::remove_file(folder.0.join("faults.yaml")).unwrap();

@@ -67,7 +67,7 @@ fn a_dump_is_compared_with_the_server() {
     ends(Some(&server), &["state", "load", dump], 0);
     let said = ends(Some(&server), &["state", "diff", dump], 0);
     assert!(said.contains("the same: 4 nodes, 1 queue, 1 job, 4 tasks"), "{said}");
-    // Another source brings a node, one task moves on.
+    // Another source sends a node, and one task changes.
     server
         .wire
         .apply_batch(full_sync("other", 1, nodes(vec![node("n-new", &[("cpu", "1")])])))

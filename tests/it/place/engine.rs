@@ -270,7 +270,7 @@ fn check(case: &PlaceCase) {
         assert!(refused == 0 || refused as usize == case.nodes().len(), "{blockers:?}");
     }
 
-    // The same for tasks that nobody has stored, and nothing changes.
+    // Tasks that are not stored give the same result, and nothing changes.
     let query = place_query(case, &cluster_state, false);
     let preview = decide::place(&cluster_state, &policy, begun.plugin_states(), &query).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The load generator: what it reports is what a caller would have felt, stalls included.
+//! Load generator: it reports the latencies that callers would have felt, stalls included.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::support::server::page;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 
-/// How long the server is held up.
+/// Time for which the server is suspended.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Calls of Filter that the server has answered.
+/// Number of calls of Filter that the server has finished.
 fn completed_calls(process: &ServeProcess) -> u64 {
     let (_, text) = page(process.http, "/metrics");
     let line = text
@@ -25,7 +25,7 @@ fn completed_calls(process: &ServeProcess) -> u64 {
     line.map_or(0, |count| count.parse().unwrap())
 }
 
-/// The report of a load during which the server stalls once.
+/// Report of a load during which the server stalls once.
 fn stalled(arguments: &[&str]) -> Value {
     let process = ServeProcess::start(&[]);
     let mut command = pumice(&[
@@ -69,7 +69,7 @@ fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
     let report = stalled(&["--rate", "100"]);
     assert_eq!(report["loop"], "open");
     assert_eq!(report["completed"], 300, "{report}");
-    // A third of the calls was due while the server stood still: on average they waited half of that.
+    // A third of the calls was due while the server stood still: on average they waited half of that time.
     assert!(latency_value(&report, "latencySeconds", "p90") > 0.3, "{report}");
     assert!(latency_value(&report, "latencySeconds", "max") > 0.8, "{report}");
     assert!(
@@ -104,7 +104,7 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
             .status
             .success()
     );
-    // A node that is gone keeps its slot in the node table, and is not counted.
+    // A removed node keeps its slot in the node table, and does not count.
     for (sequence, gone) in [(1, vec![node("n-gone", &[("cpu", "1")])]), (2, Vec::new())] {
         server
             .wire

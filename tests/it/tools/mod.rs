@@ -1,4 +1,4 @@
-//! The command line as a tool: exit codes, profiles, colour, completions and manual; load generator and live view.
+//! Command line as a tool: exit codes, profiles, colour, completions and manual; load generator and live view.
 
 mod bench;
 mod line;
@@ -8,7 +8,7 @@ mod top;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `pumice` with an environment that says nothing, and no file of profiles.
+/// Command `pumice` with an empty environment, and without a file of profiles.
 fn pumice(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
     command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
@@ -32,7 +32,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder of one test, gone when it is dropped.
+/// Folder of one test, removed when it is dropped.
 pub(crate) struct ToolTestFolder(PathBuf);
 
 impl ToolTestFolder {
@@ -53,7 +53,7 @@ impl ToolTestFolder {
 
 impl Drop for ToolTestFolder {
     fn drop(&mut self) {
-        // What is left in a temporary folder hurts nobody.
+        // Files left in a temporary folder do no harm.
         let _: Result<(), _> = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Simulations: outcomes worked out by hand, and the same outcome twice.
+//! Simulations: outcomes computed by hand, and the same outcome twice.
 
 use std::path::Path;
 use std::process::Output;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ToolTestFolder, err, out, pumice};
 
-/// A node with eight GPUs, and one without, which is smaller.
+/// Node with eight GPUs, and a smaller one without.
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\ngpu-1,72000,262144,8,A10\ncpu-1,32000,131072,0,\n";
 const HEAD: &str =
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time";
@@ -61,7 +61,7 @@ fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
         (&2.into(), &8.0.into(), &104.0.into())
     );
     let [spread, built_in] = [&report["policies"][0], &report["policies"][1]];
-    // Spread by cpu and memory: both CPU tasks find the GPU node, twice as large, the emptier one.
+    // Spread by cpu and memory: both CPU tasks go to the GPU node, which is twice as large and emptier.
     assert_eq!(spread["cpuOnly"], serde_json::json!({"placed": 2, "onGpuNodes": 2}));
     assert_eq!(built_in["cpuOnly"], serde_json::json!({"placed": 2, "onGpuNodes": 0}));
     for outcome in [spread, built_in] {
@@ -106,7 +106,7 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
         (&stays["tasks"]["placed"], &stays["tasks"]["waiting"]),
         (&2.into(), &2.into())
     );
-    // 0 to 100 the first, 100 to 300 the second, which waited, 400 to 500 the third.
+    // The first runs from 0 to 100, the second, which waited, from 100 to 300, the third from 400 to 500.
     let leaves = run(&["--departures"]);
     let reported = ["placed", "delayed", "waiting", "finished"].map(|name| leaves["tasks"][name].as_u64().unwrap());
     assert_eq!(reported, [4, 1, 0, 3]);
@@ -133,7 +133,7 @@ fn gangs_of_a_dump_are_placed_all_or_nothing() {
     }
 }
 
-/// A node of 12 cores and what more stands in a file.
+/// Node of 12 cores, and the rest of a file.
 fn twelve_cores(more: &str) -> String {
     let mut text = "{apiVersion: v1, kind: Node, metadata: {name: n0}, status: {allocatable: {cpu: 12, memory: 64Gi, pods: 110}}}\n".to_owned();
     text.push_str("---\n{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: default}, ");
@@ -146,7 +146,7 @@ fn twelve_cores(more: &str) -> String {
     text
 }
 
-/// A pod of four cores: its name, its annotations, and the rest of its spec and status.
+/// Pod of four cores with a name, annotations, and the rest of its spec and status.
 fn pod(name: &str, group: &str, spec: &str, phase: &str) -> String {
     let annotations = if group.is_empty() {
         String::new()
@@ -160,7 +160,7 @@ fn pod(name: &str, group: &str, spec: &str, phase: &str) -> String {
     )
 }
 
-/// Tasks that arrived, were placed, had to wait at first, and wait in the end.
+/// Numbers of tasks that arrived, were placed, had to wait at first, and wait in the end.
 fn counts(outcome: &Value) -> [u64; 4] {
     ["arrived", "placed", "delayed", "waiting"].map(|name| outcome["tasks"][name].as_u64().unwrap())
 }
@@ -228,7 +228,7 @@ fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
         let workload = write(&folder, "tasks.csv", &tasks(&lines));
         let report = json(&[&nodes, &workload, "--policy", "built-in"]);
         assert_eq!(report["policies"][0]["mean"]["gpuAllocatedPercent"], mean);
-        // All at one moment, which lasts no time.
+        // All tasks arrive at one moment, which has no duration.
         let report = json(&[&nodes, &workload, "--policy", "built-in", "--departures"]);
         let outcome = &report["policies"][0];
         assert_eq!(outcome["mean"], outcome["afterLastArrival"]);
@@ -301,7 +301,7 @@ fn policies_are_judged_before_anything_is_placed() {
         &two,
         "--policy-profile",
     ];
-    // A policy without profiles goes beside one of several.
+    // A policy without profiles can be compared with one of several.
     let report = json(&[&compared[..], &["two"]].concat());
     assert_eq!(report["policies"].as_array().unwrap().len(), 2);
     let output = simulate(&[&compared[..], &["three"]].concat());

@@ -1,4 +1,4 @@
-//! The live view, as the text that scripts get.
+//! Live view, as the text that scripts get.
 
 use super::{err, out, pumice};
 use crate::support::EmbeddedServer;
@@ -24,7 +24,7 @@ fn one_frame_shows_the_server_and_its_activity() {
     assert_eq!(refused.status.code(), Some(1));
     let metrics = format!("http://{}/metrics", server.http);
     for once in [&["--once"][..], &[]] {
-        // Standard output is a pipe here, so that --once goes without saying.
+        // Standard output is a pipe here, which implies --once.
         let frame = run(&[&["top", "--metrics", &metrics][..], once].concat());
         for words in [
             concat!("pumice ", env!("CARGO_PKG_VERSION"), " at 127.0.0.1:"),

@@ -1,4 +1,4 @@
-//! Family binpack over gRPC, and the claim that resource-strategy-fit can do the same.
+//! Family binpack over gRPC, and a check that resource-strategy-fit gives the same.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// Totals of the tiers and of the plugin alone, which must be the same.
+/// Totals of the tiers and of the plugin alone, which must be equal.
 fn scores(
     bench: &VectorHarness,
     differences: &mut VectorDifferences,
@@ -84,7 +84,7 @@ fn compare_nodes(differences: &mut VectorDifferences, plugin: &str, expect: &Val
         let what = format!("{plugin}: {name} score");
         compare_score(differences, &what, node, scores.totals.get(&name).copied());
     }
-    // Where the recorded score hangs on map order, so does the recorded ranking.
+    // Where the recorded score depends on map order, so does the recorded ranking.
     if !nodes.iter().any(|node| node.get("score_variants").is_some()) {
         let expected: Vec<Vec<String>> = members(&expect["ranking"])
             .iter()
@@ -98,7 +98,7 @@ fn compare_nodes(differences: &mut VectorDifferences, plugin: &str, expect: &Val
 pub(crate) fn ranking(totals: &BTreeMap<String, f64>) -> Vec<Vec<String>> {
     let mut groups: Vec<(f64, Vec<String>)> = Vec::new();
     for (name, score) in totals {
-        // -0 ranks with 0.
+        // The score -0 ranks with 0.
         let score = score + 0.0;
         match groups.iter_mut().find(|(of, _)| of.total_cmp(&score).is_eq()) {
             Some((_, names)) => names.push(name.clone()),

@@ -1,7 +1,9 @@
-//! Families capacity-card: every case by the plugin's public functions, and over gRPC what a user could ask.
+//! Families capacity-card: every case by the plugin's public functions, and over gRPC the part that a user could
+//! request.
 //!
-//! Over gRPC a case is a session of its own: enqueue is Admit with mode TENTATIVE, allocatable is Admit with mode CHECK,
-//! allocate, pipeline and deallocate are changes that ride on a listing, node order is Score, and the dumps are listings.
+//! Over gRPC a case is a session of its own: enqueue is Admit with mode TENTATIVE, allocatable is Admit with mode
+//! CHECK, allocate, pipeline and deallocate are changes sent with a listing, node order is Score, and the dumps are
+//! listings.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +54,7 @@ fn number(value: &Value) -> i32 {
     i32::try_from(value.as_i64().unwrap_or(0)).unwrap()
 }
 
-/// An enum's value on the wire, from the recorded word.
+/// Enum value on the wire for a recorded word.
 fn word(kind: &str, value: &Value) -> String {
     format!("{kind}_{}", value.as_str().unwrap_or_default().to_uppercase())
 }
@@ -132,7 +134,7 @@ fn records(case: &Value) -> pb::Cluster {
     }
 }
 
-/// A session on a case.
+/// Session on a case.
 struct CardVectorSession<'a> {
     wire: &'a BlockingClients,
     name: String,
@@ -140,7 +142,7 @@ struct CardVectorSession<'a> {
     case: &'a Value,
 }
 
-/// An answer, or why the rest of the case is not asked over gRPC.
+/// Result of a step, or the reason why the rest of the case is not run over gRPC.
 enum StepResult {
     Json(Value),
     Panic,
@@ -444,7 +446,7 @@ fn counts(amounts: &[pb::Amount]) -> Value {
     json!({"cpu_milli": of("cpu"), "memory_bytes": of("memory"), "scalars": cards})
 }
 
-/// Reasons as the events that the reference emits; that a queue is not open it only logs.
+/// Reasons as the events that the reference emits; it only logs that a queue is not open.
 fn events(admission: &pb::AdmitItem, object: &str, long: &str) -> Value {
     let reasons = admission.reasons.iter().filter(|reason| reason.code != "QueueNotOpen");
     let events: Vec<Value> = reasons

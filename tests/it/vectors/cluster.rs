@@ -1,11 +1,11 @@
-//! Turns a recorded cluster, task and policy into what the wire takes.
+//! Converts a recorded cluster, task and policy to wire messages.
 
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
 use serde_json::Value;
 
-/// A map of quantity strings; `None` where the case has none.
+/// Map of quantity strings; `None` where the case has none.
 pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
     let items = map.as_object()?.iter();
     Some(pb::ResourceList {
@@ -13,7 +13,7 @@ pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
     })
 }
 
-/// Whether a recorded case holds a negative amount, which the wire does not take.
+/// True if a recorded case has a negative amount, which the wire rejects.
 pub(crate) fn has_negative(case: &Value) -> bool {
     let negative = |amounts: &Value| {
         let mut amounts = amounts.as_object().into_iter().flatten();
@@ -24,12 +24,12 @@ pub(crate) fn has_negative(case: &Value) -> bool {
     nodes.any(negative) || negative(&case["request"]["resources"])
 }
 
-/// A string as it stands, anything else as it is written.
+/// Text of a value: a string as it is, anything else as it is written.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A map of texts; empty where the case has none.
+/// Map of texts; empty where the case has none.
 fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, value)| (name.clone(), text(value))).collect()
@@ -52,12 +52,12 @@ fn name(value: &Value) -> String {
     text(&value["name"])
 }
 
-/// All members of a list; none where the case has no such list.
+/// Members of a list; none where the case has no such list.
 pub(crate) fn members(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The whole cluster of a case.
+/// Complete cluster of a case.
 pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
     let jobs = members(&cluster["jobs"]);
     pb::Cluster {
@@ -114,13 +114,13 @@ fn tasks(job: &Value) -> impl Iterator<Item = pb::Task> + '_ {
     })
 }
 
-/// The wire's word for a recorded status.
+/// Status on the wire for a recorded one.
 pub(crate) fn status(name: &str) -> pb::TaskStatus {
     pb::TaskStatus::from_str_name(&format!("TASK_STATUS_{}", name.to_uppercase()))
         .unwrap_or_else(|| panic!("a recording has the unknown task status {name:?}"))
 }
 
-/// The task that a case asks about.
+/// Task of a case's request.
 pub(crate) fn requested_task(request: &Value) -> pb::Task {
     pb::Task {
         name: key(&request["namespace"], &request["name"]),
@@ -130,17 +130,17 @@ pub(crate) fn requested_task(request: &Value) -> pb::Task {
     }
 }
 
-/// A policy of one plugin, its arguments as they were written down.
+/// Policy of one plugin, its arguments as they were recorded.
 pub(crate) fn plugin_tiers(plugin: &str, arguments: &Value) -> String {
     format!("[{{\"plugins\": [{{\"name\": {plugin:?}, \"arguments\": {arguments}}}]}}]")
 }
 
-/// A document with these tiers, which is read as the reference reads it.
+/// Policy document with these tiers, read as the reference reads it.
 pub(crate) fn document(tiers: &str) -> String {
     format!("actions: \"allocate\"\ntiers: {tiers}\npumice: {{compatibility: upstream}}\n")
 }
 
-/// A ground that leaves nothing behind.
+/// Reference to an inline cluster, which leaves nothing behind.
 pub(crate) fn inline_ref(cluster: pb::Cluster, document: String) -> pb::EvaluationRef {
     pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {

@@ -1,4 +1,4 @@
-//! What a policy document comes to: the effective document of a dry run.
+//! Effective form of a policy document, from a dry run.
 
 use pumice::server::pb;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::query::QueryError;
 use crate::support::wire::BlockingClients;
 use crate::support::yaml;
 
-/// The effective document of a dry run.
+/// Effective document of a dry run.
 ///
 /// # Errors
-/// The document was refused, or its effective form cannot be read.
+/// The document was rejected, or its effective form cannot be read.
 pub(crate) fn effective(wire: &BlockingClients, document: &str) -> Result<Value, QueryError> {
     let reply = wire.reload_policy(pb::ReloadPolicyRequest {
         document: document.to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn effective(wire: &BlockingClients, document: &str) -> Result<Value,
     yaml::read(&policy.effective_document).map_err(QueryError::Other)
 }
 
-/// The arguments of the first plugin of that name.
+/// Arguments of the first plugin of that name.
 pub(crate) fn arguments(effective: &Value, plugin: &str) -> Value {
     let tiers = members(&effective["tiers"]).iter();
     let plugins = tiers.flat_map(|tier| members(&tier["plugins"]));
@@ -30,7 +30,7 @@ pub(crate) fn arguments(effective: &Value, plugin: &str) -> Value {
     named.next().map_or(Value::Null, |entry| entry["arguments"].clone())
 }
 
-/// The names of a comma list.
+/// Names of a comma-separated list.
 pub(crate) fn listed(list: &Value) -> Vec<String> {
     let names = list.as_str().unwrap_or_default().split(',').map(str::trim);
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()

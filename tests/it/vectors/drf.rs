@@ -35,18 +35,18 @@ fn paths(case: &Value) -> BTreeSet<String> {
     members(&case["expect"]["unstable_paths"]).iter().map(text).collect()
 }
 
-/// One case, the ground that it is asked on, and what differs.
+/// Run of one case: its `against`, and its differences.
 struct DrfVectorRun<'a> {
     wire: &'a BlockingClients,
     case: &'a Value,
     cluster: pb::Cluster,
     unstable: BTreeSet<String>,
-    /// Session, and how far it is.
+    /// Session, and the number of its last change.
     session: Option<(String, u64)>,
     differences: VectorDifferences,
 }
 
-/// A key of Order, all plugins in one list.
+/// Key of Order, all plugins in one list.
 type OrderKeys = Vec<f64>;
 
 impl<'a> DrfVectorRun<'a> {
@@ -93,7 +93,7 @@ impl<'a> DrfVectorRun<'a> {
         }
     }
 
-    /// Order of everything, after a change.
+    /// Order of all queues and jobs, after a change.
     fn order(&mut self, change: Option<Change>) -> Result<pb::OrderResult, tonic::Status> {
         let changes: Vec<pb::SessionChange> = change
             .into_iter()
@@ -363,7 +363,7 @@ impl<'a> DrfVectorRun<'a> {
         self.state("/final", &expect["final"]);
     }
 
-    /// The first queue of Order that has waiting tasks, and its first job.
+    /// First queue of Order that has pending tasks, and its first job.
     fn next(&self, result: &pb::OrderResult, waiting: &BTreeMap<String, Vec<pb::Task>>) -> Option<(String, String)> {
         let queue_of = |name: &str| {
             self.cluster
@@ -396,7 +396,7 @@ impl<'a> DrfVectorRun<'a> {
         Some((queue, job))
     }
 
-    /// The first node, in the order of the case, that has room.
+    /// First node, in the order of the case, that has capacity.
     fn first_fit(&self, task: &pb::Task) -> Option<String> {
         let reply = self.wire.filter(pb::FilterRequest {
             against: Some(self.evaluation_ref(Vec::new())),
@@ -440,7 +440,7 @@ fn task_name(task: &Value) -> String {
     key(&Value::from(namespace), &task["task"])
 }
 
-/// A stored task by name, or one given whole.
+/// Task by stored name, or given whole.
 fn requested_task(task: &Value) -> pb::Task {
     let name = task_name(task);
     match cluster::resources(&task["request"]) {
@@ -462,7 +462,7 @@ fn keys(ranks: &[pb::Rank]) -> BTreeMap<String, OrderKeys> {
     ranks.iter().map(|rank| (rank.name.clone(), key(rank))).collect()
 }
 
-/// As the wire says that keys compare under `compatibility: upstream`.
+/// Order of keys under `compatibility: upstream`, as the protocol defines it.
 fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
     let first = left.iter().zip(right).find(|(left, right)| left != right);
     first

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// One file of recorded cases.
+/// File of recorded cases.
 pub(crate) struct VectorFile {
-    /// The file's name, for messages.
+    /// Name of the file, for messages.
     pub(crate) file: String,
-    /// What the file says it holds.
+    /// Family that the file names.
     pub(crate) family: String,
-    /// Its cases.
+    /// Cases of the file.
     pub(crate) cases: Vec<Value>,
 }
 
-/// The directory to run: `PUMICE_VECTORS`, else the one in the project.
+/// Directory to run: `PUMICE_VECTORS`, else the one in the project.
 pub(crate) fn directory() -> PathBuf {
     std::env::var_os("PUMICE_VECTORS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors"),
@@ -24,7 +24,7 @@ pub(crate) fn directory() -> PathBuf {
     )
 }
 
-/// All recordings in a directory, by file name.
+/// Recordings in a directory, by file name.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -47,7 +47,7 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
 /// Reads one recording.
 ///
 /// # Errors
-/// The file cannot be read, or is no recording.
+/// The file cannot be read, or is not a recording.
 pub(crate) fn read(path: &Path) -> Result<VectorFile, String> {
     let problem = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut text = String::new();

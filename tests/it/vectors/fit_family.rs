@@ -53,7 +53,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// The policy must have been refused, for whichever question.
+/// Checks that the policy was rejected, whatever was requested.
 fn compare_rejection<T>(differences: &mut VectorDifferences, what: &str, result: Result<T, QueryError>) {
     match result {
         Ok(_) => differences.differ(what, "a refused policy", "an answer"),
@@ -62,7 +62,7 @@ fn compare_rejection<T>(differences: &mut VectorDifferences, what: &str, result:
     }
 }
 
-/// Compares a score with the recorded one, or with any of those that were seen.
+/// Compares a score with the recorded one, or with any of its recorded variants.
 pub(crate) fn compare_score(differences: &mut VectorDifferences, what: &str, node: &Value, got: Option<f64>) {
     let Some(got) = got else {
         return differences.differ(what, &node["score"], "no score");
@@ -195,7 +195,7 @@ fn effective_sra(sra: &Value) -> SraWeights {
     Some((sra["weight"].as_i64(), weights.collect()))
 }
 
-/// cpu and memory per device, by primary.
+/// Cpu and memory per device, by primary resource.
 type DeviceRatios = Option<BTreeMap<String, (Option<u64>, Option<u64>)>>;
 
 fn bits(value: &Value) -> Option<u64> {

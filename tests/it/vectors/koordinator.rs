@@ -44,7 +44,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// The document that the recorder wrote, with our section behind it.
+/// Document that the recorder wrote, with our section appended.
 fn configuration(plugin: &str, policy: &Value) -> String {
     let enabled = format!("{{enabled: [{{name: {plugin}}}]}}");
     let points: Vec<String> = match policy.get("enabled_at") {
@@ -67,7 +67,7 @@ fn configuration(plugin: &str, policy: &Value) -> String {
     )
 }
 
-/// A recorded pod as Kubernetes writes it.
+/// Recorded pod as Kubernetes writes it.
 fn pod(pod: &Value) -> Value {
     let container = |container: &Value| {
         let mut own = json!({ "name": container["name"], "resources": { "requests": container["requests"] } });
@@ -90,7 +90,7 @@ fn pod(pod: &Value) -> Value {
     json!({ "metadata": { "name": pod["name"], "namespace": "default" }, "spec": spec })
 }
 
-/// The pod as a task, on a node if one is given.
+/// Task for the pod, on a node if one is given.
 fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
     let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
     let task = effective_task(&pod, RequestDerivation::Kubernetes).map_err(|error| error.to_string())?;
@@ -146,7 +146,7 @@ fn pods(recorded: &Value) -> Result<pb::Cluster, String> {
     Ok(cluster)
 }
 
-/// The names that the task requests, and what is counted for each.
+/// Compares the names that the task requests, and their counted amounts.
 fn compare_plugin_state(differences: &mut VectorDifferences, case: &Value) {
     let expected = &case["expect"]["derived"];
     if expected.is_null() {
@@ -183,7 +183,7 @@ fn compare(
         plugins: vec![plugin.to_owned()],
         ..asked.clone()
     };
-    // Where the reference ends its process, what it would have answered was recorded beside it.
+    // Where the reference ends its process, the recording has its result without that.
     let recorded = &case["expect"];
     let expect = recorded.get("with_pod_overhead_gate_registered").unwrap_or(recorded);
     for (what, asked) in [(how.to_owned(), &asked), (format!("{how}plugin named: "), &named)] {

@@ -1,7 +1,7 @@
-//! Recorded answers of the reference, asked again: every family that is present, case by case.
+//! Recorded results of the reference, compared with the service: every family that is present, case by case.
 //!
-//! `PUMICE_VECTORS=DIR` runs a directory of plain `.json` files instead of `tests/vectors`; what a file holds stands in
-//! the file. What is not served or not askable is named, and counts neither way.
+//! `PUMICE_VECTORS=DIR` runs a directory of plain `.json` files instead of `tests/vectors`; each file names its family.
+//! Cases that are not supported are listed, and count neither way.
 #![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
 
 mod binpack;
@@ -33,23 +33,23 @@ use serde_json::Value;
 use crate::support::EmbeddedServer;
 use crate::support::wire::BlockingClients;
 
-/// What became of one case.
+/// Verdict on one case.
 #[derive(Debug)]
 pub(crate) enum VectorVerdict {
-    /// The answer is the recorded one.
+    /// The result equals the recorded one.
     Pass,
-    /// It is another one.
+    /// The result differs.
     Fail {
-        /// What was recorded.
+        /// Recorded result.
         expected: String,
-        /// What was answered.
+        /// Result of the service.
         got: String,
     },
-    /// This kind of case cannot be asked; its name.
+    /// The service does not support this kind of case; its name.
     NotServed(String),
 }
 
-/// Everything that differs in one case.
+/// Differences of one case.
 #[derive(Debug, Default)]
 pub(crate) struct VectorDifferences {
     expected: Vec<String>,
@@ -57,21 +57,21 @@ pub(crate) struct VectorDifferences {
 }
 
 impl VectorDifferences {
-    /// Notes a difference, if there is one.
+    /// Records a difference, if there is one.
     pub(crate) fn same<T: PartialEq + std::fmt::Debug + ?Sized>(&mut self, what: &str, expected: &T, got: &T) {
         if expected != got {
             self.differ(what, expected, got);
         }
     }
 
-    /// Notes a difference of two floats that are not the same number to the last bit (`-0` is `0`).
+    /// Records a difference of two floats unless they are the same number to the last bit (`-0` is `0`).
     pub(crate) fn same_float(&mut self, what: &str, expected: f64, got: f64) {
         if expected.to_bits() != got.to_bits() && !(expected == 0.0 && got == 0.0) {
             self.differ(what, &expected, &got);
         }
     }
 
-    /// Notes a difference.
+    /// Records a difference.
     pub(crate) fn differ<A: std::fmt::Debug + ?Sized, B: std::fmt::Debug + ?Sized>(
         &mut self,
         what: &str,
@@ -82,7 +82,7 @@ impl VectorDifferences {
         self.got.push(format!("{what} {got:?}"));
     }
 
-    /// The verdict on the case.
+    /// Verdict on the case.
     pub(crate) fn verdict(self) -> VectorVerdict {
         if self.expected.is_empty() {
             return VectorVerdict::Pass;
@@ -94,10 +94,10 @@ impl VectorDifferences {
     }
 }
 
-/// Judges one case of a family.
+/// Check of one case of a family.
 type VectorCheck = fn(&mut VectorHarness, &Value) -> VectorVerdict;
 
-/// Families that are asked. The others are named.
+/// Families that are run. Other families are listed.
 const FAMILIES: &[(&str, VectorCheck)] = &[
     ("binpack", binpack::check),
     ("capacity-card-allocatable", capacity_card::check),
@@ -126,25 +126,25 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("verbs", verbs::check),
 ];
 
-/// What the cases are asked of, and what could not be asked.
+/// Server that cases run against, and the parts that it does not support.
 pub(crate) struct VectorHarness {
     wire: BlockingClients,
     skipped: BTreeMap<String, u32>,
 }
 
 impl VectorHarness {
-    /// The server.
+    /// Clients of the server.
     pub(crate) fn wire(&self) -> &BlockingClients {
         &self.wire
     }
 
-    /// Names a part of a case that cannot be asked; the rest of the case still counts.
+    /// Records a part of a case that is not supported; the rest of the case still counts.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         *self.skipped.entry(what.into()).or_default() += 1;
     }
 }
 
-/// Passed and failed cases.
+/// Numbers of passed and failed cases.
 #[derive(Clone, Copy, Default)]
 struct VerdictCount {
     passed: u32,
@@ -164,7 +164,7 @@ fn judge(bench: &mut VectorHarness, check: VectorCheck, case: &Value) -> VectorV
     })
 }
 
-/// Runs one family and prints its line; a failure prints family, case, expected and got.
+/// Runs one family and prints its line; a failure prints family, case, expected and actual result.
 fn run_family(bench: &mut VectorHarness, family: &str, cases: &[Value]) -> VerdictCount {
     let mut count = VerdictCount::default();
     let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == family) else {
@@ -193,7 +193,7 @@ fn run_family(bench: &mut VectorHarness, family: &str, cases: &[Value]) -> Verdi
 
 #[test]
 fn run() {
-    // libtest may have left its own words on the line.
+    // The test harness may have left text on the line.
     println!();
     let files = files::list(&files::directory()).unwrap();
     assert!(!files.is_empty(), "{}: no recordings", files::directory().display());

@@ -1,7 +1,7 @@
-//! The `pods` family: a pod to the amounts that each consumer counts.
+//! Family `pods`: the amounts that each consumer counts for a pod.
 //!
 //! A block whose recorded amounts upstream got wrong (overflow, a negative or digitless quantity) must be an error.
-//! Whether it had to be is found here from the pod's own texts, by a second, naive reading.
+//! Whether it must be one is decided here from the pod's own texts, by a second, naive reading.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     judge.differences.verdict()
 }
 
-/// What Pumice gives for a block, in the form of the recording.
+/// Pumice's value of a block, in the form of the recording.
 fn served(block: &str, pod: &Pod) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
@@ -103,7 +103,7 @@ fn volcano_block(pod: &Pod) -> Result<Value, PodError> {
     }))
 }
 
-/// Amounts as recorded; a scalar of 0 is the same as a missing one.
+/// Amounts as recorded; a scalar of 0 equals a missing one.
 fn vector(amounts: &VolcanoAmounts) -> Value {
     let scalars: BTreeMap<_, _> = amounts
         .0
@@ -131,9 +131,9 @@ fn card_block(pod: &Pod) -> Result<Value, String> {
 }
 
 struct PodComparison {
-    /// The pod holds a text that is no amount.
+    /// True if the pod has a text that is not an amount.
     unreadable: bool,
-    /// Every resource name and quantity text of the pod.
+    /// Resource names and quantity texts of the pod.
     amounts: Vec<(String, String)>,
     differences: VectorDifferences,
 }
@@ -147,7 +147,7 @@ impl PodComparison {
         }
     }
 
-    /// Compares what the recording has; a helper that panicked recorded less.
+    /// Compares the values that were recorded; a helper that panicked recorded less.
     fn compare(&mut self, block: &str, expect: &Value, got: &Value) {
         for (field, expected) in expect.as_object().into_iter().flatten() {
             if matches!(field.as_str(), "panic" | "upstream_panics") {
@@ -158,7 +158,7 @@ impl PodComparison {
         }
     }
 
-    /// Some amount of the pod, or of the block's sums, is beyond 64 bits in the unit of the block.
+    /// True if an amount of the pod, or of the block's sums, does not fit in 64 bits in the unit of the block.
     fn too_large(&self, block: &str, expect: &Value) -> bool {
         let sums = [&expect["requests"], &expect["limits"]];
         let sums = sums.into_iter().filter_map(Value::as_object).flatten();
@@ -173,7 +173,7 @@ impl PodComparison {
     }
 }
 
-/// Numbers by value, scalars without zeros, and the text of an error left out.
+/// Value with numbers by value, scalars without zeros, and without the text of an error.
 fn simplified(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_i64() {
@@ -197,7 +197,7 @@ fn simplified(value: &Value) -> Value {
     }
 }
 
-/// Doubles: a missing one is 0. Integers: a requested 0 is present.
+/// Scalars without zeros: of doubles a missing one is 0, of integers a requested 0 is present.
 fn without_zeros(scalars: &Value) -> Value {
     let entries = scalars.as_object().into_iter().flatten();
     let nonzero = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
@@ -206,7 +206,7 @@ fn without_zeros(scalars: &Value) -> Value {
         .collect()
 }
 
-/// The entries of every resource list in the pod.
+/// Entries of every resource list in the pod.
 fn texts(value: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     match value {

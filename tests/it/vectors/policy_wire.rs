@@ -7,7 +7,7 @@ use super::policy_yaml::{self, PolicyLoadResult};
 use super::query::status_diagnostics;
 use super::{VectorHarness, VectorVerdict, cluster};
 
-/// Judges one case: the text as it stands, never trimmed.
+/// Judges one case: the text as it is, never trimmed.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let reply = bench.wire().reload_policy(pb::ReloadPolicyRequest {
         document: cluster::text(&case["text"]),

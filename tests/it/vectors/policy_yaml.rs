@@ -1,4 +1,4 @@
-//! Family policy-yaml: a document to what the loader yields.
+//! Family policy-yaml: the values that the loader reads from a document.
 
 use pumice::engine::policy::{
     Compatibility, LoadOptions, PluginArguments, PluginSpec, PolicyRejectionKind, PolicySpec, Switch, YamlLimits,
@@ -8,16 +8,16 @@ use serde_json::Value as Json;
 
 use super::{VectorDifferences, VectorVerdict};
 
-/// What the service said about the document of a case.
+/// Result of loading the document of a case.
 #[derive(Debug)]
 pub(crate) enum PolicyLoadResult<'a> {
-    /// Taken: the text of `loaded_document`.
+    /// The document was accepted: text of `loaded_document`.
     Loaded(&'a str),
-    /// Refused: the codes of its faults in order.
+    /// The document was rejected: codes of its errors in order.
     Rejected(&'a [&'a str]),
 }
 
-/// Compares a recorded answer with the service's: refused or not, the kind of the first fault, every typed value.
+/// Compares a recorded result with the service's: rejected or not, the kind of the first error, every typed value.
 pub(crate) fn check(case: &Json, result: &PolicyLoadResult<'_>) -> VectorVerdict {
     let expect = &case["expect"];
     let expected_kind = expect["error"]["kind"].as_str();
@@ -156,7 +156,7 @@ fn compare_arguments(differences: &mut VectorDifferences, what: &str, expected: 
     }
 }
 
-/// A value as the recordings write it: `["int", "5"]`.
+/// Value as the recordings write it: `["int", "5"]`.
 fn typed(json: &Json) -> YamlValue {
     let content = &json[1];
     let text = || content.as_str().unwrap();

@@ -1,7 +1,7 @@
-//! The `quantities` family: one string through the parser and the conversions.
+//! Family `quantities`: one string through the parser and the conversions.
 //!
 //! Upstream's conversions are wrong on overflow and for some negatives. A recorded number is compared where it is the
-//! exact one, found here by a second, naive reading of the text; elsewhere the conversion must be refused.
+//! exact one, computed here by a second, naive reading of the text; elsewhere the conversion must fail.
 
 use pumice::engine::model::quantity::{Quantity, RangeError};
 use pumice::engine::model::resource_name::{AmountUnit, amount, amount_in};
@@ -23,7 +23,7 @@ pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     judge.0.verdict()
 }
 
-/// Compares what one text gives with what was recorded for it.
+/// Compares the values of one text with the recorded ones.
 #[derive(Default)]
 struct QuantityComparison(VectorDifferences);
 
@@ -61,7 +61,7 @@ impl QuantityComparison {
         }
     }
 
-    /// The amounts of both consumers: the recorded conversions where those are right and not negative.
+    /// Compares the amounts of both consumers: with the recorded conversions where those are right and not negative.
     fn amounts(&mut self, quantity: &Quantity, expect: &Value) {
         let right = |converted: Result<i64, RangeError>| converted.ok().filter(|amount| *amount >= 0);
         let (whole, milli) = (right(quantity.value()), right(quantity.milli()));
@@ -103,7 +103,7 @@ impl QuantityComparison {
     }
 }
 
-/// A recorded float.
+/// Recorded float.
 fn float(recorded: &Value) -> f64 {
     match recorded.as_str() {
         Some("+Inf") => f64::INFINITY,
@@ -113,7 +113,7 @@ fn float(recorded: &Value) -> f64 {
     }
 }
 
-/// Sign, digits, digits after the point, suffix.
+/// Parts of a text: sign, digits, number of digits after the point, suffix.
 fn split(text: &str) -> (bool, String, usize, &str) {
     let number = text.trim_start_matches(['+', '-']);
     let end = number
@@ -124,7 +124,7 @@ fn split(text: &str) -> (bool, String, usize, &str) {
     (text.starts_with('-'), digits.replace('.', ""), fraction, suffix)
 }
 
-/// The power of ten and of two of a suffix; none if its exponent is outside 32 bits.
+/// Powers of ten and of two of a suffix; `None` if its exponent does not fit in 32 bits.
 fn powers(suffix: &str) -> Option<(i64, u32)> {
     let place = |letters: &str, letter: &str| letters.find(letter).and_then(|at| u32::try_from(at).ok());
     match suffix {
@@ -135,13 +135,13 @@ fn powers(suffix: &str) -> Option<(i64, u32)> {
     }
 }
 
-/// Upstream reads these texts as some number; a service refuses them.
+/// True for texts that upstream reads as some number and Pumice rejects.
 pub(super) fn is_rejected(text: &str) -> bool {
     let (_, digits, _, suffix) = split(text);
     digits.is_empty() || powers(suffix).is_none()
 }
 
-/// The number of 10^-`places` in the text, rounded away from zero; none if it has more than 30 digits.
+/// Number of 10^-`places` in the text, rounded away from zero; `None` if it has more than 30 digits.
 pub(super) fn exact(text: &str, places: i64) -> Option<i128> {
     let (negative, digits, fraction, suffix) = split(text);
     let (tens, twos) = powers(suffix)?;

@@ -1,4 +1,4 @@
-//! Asks the server about all nodes of a case in one call, and reads the answers node by node.
+//! Requests about all nodes of a case in one call, and their results node by node.
 
 use std::collections::BTreeMap;
 
@@ -10,56 +10,56 @@ use crate::support::wire::BlockingClients;
 /// Scores by node: totals, and the parts by plugin and part.
 #[derive(Debug, Default)]
 pub(crate) struct NodeScores {
-    /// By node.
+    /// Totals by node.
     pub(crate) totals: BTreeMap<String, f64>,
-    /// By (plugin, part), then by node.
+    /// Parts by (plugin, part), then by node.
     pub(crate) parts: BTreeMap<(String, String), BTreeMap<String, f64>>,
 }
 
 impl NodeScores {
-    /// One part at one node.
+    /// Score of one part at one node.
     pub(crate) fn part(&self, plugin: &str, part: &str, node: &str) -> Option<f64> {
         let nodes = self.parts.get(&(plugin.to_owned(), part.to_owned()))?;
         nodes.get(node).copied()
     }
 }
 
-/// A refusal, as the nodes of a case see it.
+/// Rejection of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VectorRejection {
-    /// The plugin that refused.
+    /// Plugin that rejected the node.
     pub(crate) plugin: String,
-    /// Its words.
+    /// Message of the plugin.
     pub(crate) message: String,
-    /// Whether evictions may help.
+    /// Resolution: whether evictions may help.
     pub(crate) resolution: pb::Resolution,
 }
 
-/// Nodes that fit, and why the others do not.
+/// Nodes that fit, and the rejections of the others.
 #[derive(Debug, Default)]
 pub(crate) struct FilteredNodes {
-    /// Nodes that fit.
+    /// Names of the nodes that fit.
     pub(crate) fit: Vec<String>,
-    /// All refusals of a node.
+    /// Rejections of each other node.
     pub(crate) rejected: BTreeMap<String, Vec<VectorRejection>>,
 }
 
-/// One question about one task.
+/// Request about one task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskQuery {
-    /// The ground.
+    /// Reference to the cluster and policy.
     pub(crate) evaluation_ref: pb::EvaluationRef,
-    /// The task.
+    /// Task of the request.
     pub(crate) task: pb::Task,
-    /// Plugins named; none: the tiers.
+    /// Plugins of the request; none: those of the tiers.
     pub(crate) plugins: Vec<String>,
 }
 
-/// A question that got no answer.
+/// Error of a request.
 pub(crate) enum QueryError {
-    /// The document was refused.
+    /// The document was rejected.
     PolicyRejected(Status),
-    /// Anything else.
+    /// Any other error.
     Other(String),
 }
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for QueryError {
     }
 }
 
-/// Why a call was refused.
+/// Error for the status of a call.
 pub(crate) fn query_error(status: Status) -> QueryError {
     if status.code() == Code::InvalidArgument && !status_diagnostics(&status).is_empty() {
         QueryError::PolicyRejected(status)
@@ -81,11 +81,11 @@ pub(crate) fn query_error(status: Status) -> QueryError {
     }
 }
 
-/// The findings among the details of a refusal.
+/// Diagnostics among the details of an error.
 pub(crate) fn status_diagnostics(status: &Status) -> Vec<pb::Diagnostic> {
     use prost::Message as _;
 
-    /// google.rpc.Status, as far as it is read here.
+    /// Part of google.rpc.Status that is read here.
     #[derive(prost::Message)]
     struct StatusDetails {
         #[prost(message, repeated, tag = "3")]
@@ -119,10 +119,10 @@ fn by_node(names: &[String], values: &[f64]) -> Result<BTreeMap<String, f64>, Qu
     Ok(names.iter().cloned().zip(values.iter().copied()).collect())
 }
 
-/// Score with parts.
+/// Calls Score with parts.
 ///
 /// # Errors
-/// The question was refused.
+/// The call failed.
 pub(crate) fn score(wire: &BlockingClients, asked: &TaskQuery) -> Result<NodeScores, QueryError> {
     let reply = wire.score(pb::ScoreRequest {
         against: Some(asked.evaluation_ref.clone()),
@@ -146,10 +146,10 @@ pub(crate) fn score(wire: &BlockingClients, asked: &TaskQuery) -> Result<NodeSco
     Ok(scores)
 }
 
-/// Filter, by plugins alone.
+/// Calls Filter by plugins alone.
 ///
 /// # Errors
-/// The question was refused.
+/// The call failed.
 pub(crate) fn filter(wire: &BlockingClients, asked: &TaskQuery) -> Result<FilteredNodes, QueryError> {
     let reply = wire.filter(pb::FilterRequest {
         against: Some(asked.evaluation_ref.clone()),

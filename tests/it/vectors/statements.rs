@@ -1,4 +1,4 @@
-//! A scheduler's own side of the recorded operations: statements, their lists, saves and what a cache refuses.
+//! Scheduler's side of the recorded operations: statements, their lists, saves, and rejections of its cache.
 //!
 //! It turns every recorded operation into the changes of a session, and asks a [`StatementTarget`] to make them.
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cluster::{self, members};
 
-/// One change of a session, by names.
+/// Change of a session, by names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementVerb {
     Allocate,
@@ -19,46 +19,46 @@ pub(crate) enum StatementVerb {
     Unevict,
 }
 
-/// Why an operation did not simply succeed.
+/// Error of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StatementError {
-    /// It was refused; the state after it stands.
+    /// The operation was rejected; the state after it counts.
     Rejected,
     /// The reference would crash; nothing was changed.
     Panic(String),
-    /// It cannot be asked of this target; the sequence ends here.
+    /// The target does not support the operation; the sequence ends here.
     Unsupported(String),
 }
 
-/// What changes are made of.
+/// Target that makes the changes.
 pub(crate) trait StatementTarget {
     /// Makes one change.
     fn change(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError>;
 
-    /// The session's own Allocate or Pipeline, which leaves a refused task half placed.
+    /// Makes the session's own Allocate or Pipeline, which leaves a rejected task half placed.
     fn place_without_rollback(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError>;
 
-    /// The bind of a task was sent.
+    /// Records that the bind of a task was sent.
     fn bind(&mut self, task: &str) -> Result<(), StatementError>;
 
-    /// The node that the session has a task on.
+    /// Node that the session has a task on.
     fn node_of(&mut self, task: &str) -> String;
 
-    /// The tasks of a job that are Allocated, by name.
+    /// Names of the tasks of a job that are Allocated.
     fn allocated(&mut self, job: &str) -> Vec<String>;
 
-    /// Whether a node holds a copy of a task; `None`: that is not to be seen here.
+    /// True if a node has a copy of a task; `None`: the target cannot see that.
     fn holds(&mut self, node: &str, task: &str) -> Option<bool>;
 }
 
-/// A task as a statement holds it: copies made by a save go their own ways.
+/// Task as a statement holds it; copies made by a save change independently.
 #[derive(Clone, Debug)]
 struct TaskCopy {
     task: String,
     node: String,
 }
 
-/// An operation on a statement's list.
+/// Operation in a statement's list.
 #[derive(Clone, Copy, Debug)]
 struct StatementOperation {
     verb: StatementVerb,
@@ -67,10 +67,10 @@ struct StatementOperation {
 
 /// Statements by name, and the rest of a scheduler.
 pub(crate) struct StatementReplay<T> {
-    /// What the changes are made to.
+    /// Target of the changes.
     pub(crate) target: T,
     objects: Vec<TaskCopy>,
-    /// The object that a task's job has.
+    /// Current object of each task in its job.
     current: BTreeMap<String, usize>,
     statements: BTreeMap<String, Vec<StatementOperation>>,
     saves: BTreeMap<String, Vec<StatementOperation>>,
@@ -87,7 +87,7 @@ pub(crate) fn task_key(reference: &str) -> String {
 }
 
 impl<T: StatementTarget> StatementReplay<T> {
-    /// The scheduler of a case.
+    /// Scheduler of a case.
     pub(crate) fn new(case: &Value, target: T) -> Self {
         let names = |list: &Value| {
             members(list)
@@ -119,7 +119,7 @@ impl<T: StatementTarget> StatementReplay<T> {
             .collect()
     }
 
-    /// Does one recorded operation.
+    /// Runs one recorded operation.
     pub(crate) fn run(&mut self, op: &Value) -> Result<(), StatementError> {
         let word = op["op"].as_str().unwrap_or_default();
         let statement = op["stmt"].as_str().map(str::to_owned);
@@ -149,7 +149,7 @@ impl<T: StatementTarget> StatementReplay<T> {
         }
     }
 
-    /// An operation on a task that is named.
+    /// Runs an operation on a named task.
     fn direct(&mut self, word: &str, statement: &str, op: &Value) -> Result<(), StatementError> {
         let job = cluster::text(&op["job"]);
         let task = task_key(&format!("{job}|{}", cluster::text(&op["task"])));
@@ -183,13 +183,13 @@ impl<T: StatementTarget> StatementReplay<T> {
         self.objects.len() - 1
     }
 
-    /// One change. The object that it is made to becomes the job's.
+    /// Makes one change, on an object that then becomes the job's.
     fn make(&mut self, verb: StatementVerb, object: usize, node: &str) -> Result<(), StatementError> {
         let TaskCopy { task, node: on } = self.objects[object].clone();
         let places = matches!(verb, StatementVerb::Allocate | StatementVerb::Pipeline);
         let now = self.target.node_of(&task);
-        // A statement undoes on the node that it remembers, a session on the one that the task has; where neither
-        // node holds a copy of the task, that is the same.
+        // A statement undoes on the node that it remembers, a session on the one that the task has; if neither node has
+        // a copy of the task, that is the same.
         let held = |node: &str, target: &mut T| !node.is_empty() && target.holds(node, &task) != Some(false);
         if !places && on != now && (held(&on, &mut self.target) || held(&now, &mut self.target)) {
             return Err(StatementError::Unsupported(
@@ -206,7 +206,7 @@ impl<T: StatementTarget> StatementReplay<T> {
         done
     }
 
-    /// Allocate and Pipeline of a statement; a handler of the scheduler's own may refuse, then it is undone.
+    /// Allocates or pipelines in a statement. If a handler of the scheduler rejects it, it is undone.
     fn place(&mut self, statement: &str, verb: StatementVerb, object: usize, node: &str) -> Result<(), StatementError> {
         self.make(verb, object, node)?;
         if self.vetoed.contains(&self.objects[object].task) {

@@ -1,4 +1,4 @@
-//! Family tiers: how scores and predicates of several plugins come together.
+//! Family tiers: combination of the scores and predicates of several plugins.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     }
 }
 
-/// The question of a case, of the policy's tiers.
+/// Request of a case, by the policy's tiers.
 pub(crate) fn tiers_query(case: &Value) -> TaskQuery {
     let tiers = &case["policy"]["tiers"];
     let tiers = if tiers.is_null() {
@@ -38,7 +38,7 @@ pub(crate) fn tiers_query(case: &Value) -> TaskQuery {
     }
 }
 
-/// True if the case is about a refused policy; its answer is judged then.
+/// True if the case is about a rejected policy, which is then judged.
 fn compare_rejection<T>(differences: &mut VectorDifferences, case: &Value, result: &Result<T, QueryError>) -> bool {
     if case["expect"].get("error").is_none() {
         return false;
@@ -64,7 +64,7 @@ fn node_order(bench: &VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// Compares totals with what the reference's actions use.
+/// Compares totals with those that the reference's actions use.
 pub(crate) fn compare_totals(differences: &mut VectorDifferences, expect: &Value, totals: &BTreeMap<String, f64>) {
     let prioritized = expect["prioritized"].as_object().into_iter().flatten();
     let prioritized: BTreeMap<String, f64> = prioritized

@@ -1,5 +1,5 @@
-//! Family tiers: orders, votes and victims, at the engine's reduction functions. What stubs answer is given as data; what
-//! drf answers is asked over gRPC, for itself; `priority`, which is not served, is written out here.
+//! Family tiers: orders, votes and victims, at the engine's reduction functions. The results of stubs are given as
+//! data; those of drf are requested over gRPC, for drf alone; `priority`, which is not supported, is written out here.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -39,11 +39,11 @@ pub(crate) fn check(bench: &VectorHarness, case: &Value) -> VectorVerdict {
     tiers.differences.verdict()
 }
 
-/// A plugin in a tier.
+/// Plugin in a tier.
 pub(super) struct OrderPlugin<'a> {
     pub(super) name: &'a str,
     entry: &'a Value,
-    /// Answers of a stub.
+    /// Results of a stub.
     pub(super) stub: Option<&'a Value>,
 }
 
@@ -57,13 +57,13 @@ impl<'a> OrderPlugin<'a> {
     }
 }
 
-/// A case with what real plugins answer.
+/// Case with the results of real plugins.
 pub(super) struct OrderCase<'a> {
     pub(super) wire: &'a BlockingClients,
     pub(super) case: &'a Value,
     pub(super) evaluation_ref: pb::EvaluationRef,
     pub(super) tiers: Vec<Vec<OrderPlugin<'a>>>,
-    /// What drf says of everything.
+    /// Order of everything, by drf.
     order: pb::OrderResult,
     called_plugins: RefCell<Vec<String>>,
     pub(super) differences: VectorDifferences,
@@ -123,7 +123,7 @@ impl<'a> OrderCase<'a> {
             .unwrap_or(&Value::Null)
     }
 
-    /// A task by its reference: job, and the task itself.
+    /// Job and task for a reference to a task.
     pub(super) fn task(&self, reference: &str) -> (&'a Value, &'a Value) {
         let (job, name) = reference.split_once('|').unwrap();
         let job = self.job(job);
@@ -131,7 +131,7 @@ impl<'a> OrderCase<'a> {
         (job, task.unwrap_or(&Value::Null))
     }
 
-    /// Keys of drf as a comparison.
+    /// Comparison by the keys of drf.
     fn by_drf(ranks: &[pb::Rank], left: &str, right: &str) -> i64 {
         let key = |name: &str| -> Vec<f64> {
             let rank = ranks.iter().find(|rank| rank.name == name);
@@ -251,7 +251,7 @@ impl<'a> OrderCase<'a> {
         self.served_order();
     }
 
-    /// Where only drf orders, Order says the same.
+    /// Compares Order where drf alone orders.
     fn served_order(&mut self) {
         if self
             .plugins()

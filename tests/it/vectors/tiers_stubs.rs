@@ -1,5 +1,5 @@
-//! Family tiers with stub plugins, at the engine's reduction functions: each plugin's answer is given as data. What
-//! real plugins answer is asked over gRPC, each for itself.
+//! Family tiers with stub plugins, at the engine's reduction functions: each plugin's result is given as data. Results
+//! of real plugins are requested over gRPC, each for itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,30 +13,30 @@ use super::query::{self, TaskQuery};
 use super::tiers::{compare_totals, tiers_query};
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
-/// Real plugins that score or have predicates, of those that recordings use.
+/// Real plugins with scores or predicates, among those that recordings use.
 const SERVED: [&str; 2] = ["resource-strategy-fit", "binpack"];
 
-/// A plugin of the policy, as the reductions see it.
+/// Plugin of the policy, as the reductions see it.
 struct StubPlugin<'a> {
     name: String,
-    /// Its switches.
+    /// Switches of the plugin.
     entry: &'a Value,
-    /// Its answers; `None`: a real plugin.
+    /// Results of the plugin; `None`: a real plugin.
     stub_results: Option<&'a Value>,
 }
 
 impl StubPlugin<'_> {
-    /// Whether it is switched on for a hook.
+    /// True if the plugin is switched on for a hook.
     fn is_on(&self, switch: &str) -> bool {
         self.entry[switch].as_bool().unwrap_or(true)
     }
 
-    /// Whether it is a real plugin with scores and predicates, switched on for a hook.
+    /// True if this is a real plugin with scores and predicates that is switched on for a hook.
     fn is_real(&self, switch: &str) -> bool {
         self.stub_results.is_none() && self.is_on(switch) && SERVED.contains(&&*self.name)
     }
 
-    /// Its answer to a hook; `None`: it has no such hook, or is switched off.
+    /// Result of the plugin for a hook; `None`: it has no such hook, or is switched off.
     fn stub_result(&self, switch: &str, hook: &str) -> Option<&Value> {
         self.stub_results?.get(hook).filter(|_| self.is_on(switch))
     }
@@ -71,7 +71,7 @@ pub(crate) fn check(bench: &VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// What is asked of one real plugin.
+/// Request about one real plugin.
 fn plugin_query(case: &Value, plugin: &StubPlugin<'_>) -> TaskQuery {
     TaskQuery {
         plugins: vec![plugin.name.clone()],
@@ -84,7 +84,7 @@ fn real_scores(bench: &VectorHarness, case: &Value, plugin: &StubPlugin<'_>) -> 
     query::score(bench.wire(), &plugin_query(case, plugin)).unwrap().totals
 }
 
-/// A node's answer of a stub's node order.
+/// Score of a node by a stub's node order.
 fn stub_score(result: &Value) -> Result<f64, String> {
     match result.get("error") {
         Some(error) => Err(cluster::text(error)),
@@ -177,7 +177,7 @@ fn compare_batch(differences: &mut VectorDifferences, expect: &Value, batch: &Re
     }
 }
 
-/// Why a node was refused, and how actions see it.
+/// Rejection of a node, and its meaning for actions.
 #[derive(Clone, Debug, PartialEq)]
 struct StubRejection {
     text: String,

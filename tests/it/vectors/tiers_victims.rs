@@ -1,4 +1,4 @@
-//! Family tiers: victims of several plugins, and the order in which they go.
+//! Family tiers: victims of several plugins, and their order.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::cluster::{key, members, text};
 use super::tiers_order::{OrderCase, OrderPlugin};
 
-/// A plugin's vote; nothing: it abstains.
+/// Vote of a plugin; `None`: it abstains.
 struct RecordedVictims(Option<Vec<String>>);
 
 impl OrderCase<'_> {
@@ -19,7 +19,7 @@ impl OrderCase<'_> {
         members(&self.case["request"]["candidates"]).iter().map(text).collect()
     }
 
-    /// Victims as the session's functions choose them.
+    /// Checks victims as the session's functions choose them.
     pub(super) fn evict(&mut self) {
         let hook = text(&self.case["request"]["hook"]);
         let switch = match hook.as_str() {
@@ -61,7 +61,7 @@ impl OrderCase<'_> {
         self.compare_called(&expect["asked"]);
     }
 
-    /// A plugin's vote; `None`: it has no such hook.
+    /// Vote of a plugin; `None`: it has no such hook.
     fn choice(&self, plugin: &OrderPlugin<'_>, switch: &str, hook: &str) -> Option<RecordedVictims> {
         if plugin.stub.is_some() {
             let result = plugin.stub_result(switch, hook)?;
@@ -130,7 +130,7 @@ impl OrderCase<'_> {
         self.candidates().into_iter().filter(lower).collect()
     }
 
-    /// Victims in the order in which they go.
+    /// Checks the order of victims.
     pub(super) fn victims_queue(&mut self) {
         let job_of = |reference: &str| reference.split('|').next().unwrap_or_default().to_owned();
         let queue_of = |reference: &str| text(&self.job(&job_of(reference))["queue"]);

@@ -1,4 +1,4 @@
-//! Family verbs: every step of the recorded sequences at the engine's cycle, and over gRPC what can be asked there.
+//! Family verbs: every step of the recorded sequences at the engine's cycle, and over gRPC the steps that it supports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     differences.verdict()
 }
 
-/// The engine's cycle.
+/// Cycle of the engine.
 struct EngineTarget {
     cycle: SchedulingCycle,
     events: Vec<(&'static str, String)>,
@@ -157,7 +157,7 @@ fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, cas
     }
 }
 
-/// The recorded events, tasks by key.
+/// Recorded events, tasks by key.
 fn recorded_events(events: &Value) -> Vec<(&str, String)> {
     members(events)
         .iter()
@@ -182,17 +182,17 @@ fn recorded_pending(pending: &Value) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// A recorded vector or one of the cluster state's; zeros are left out, as a missing key is 0.
+/// Recorded vector, or one of the cluster state, without zeros, because a missing key is 0.
 pub(crate) type RecordedAmounts = BTreeMap<String, f64>;
 
-/// A recorded vector without its zeros.
+/// Recorded vector without its zeros.
 pub(crate) fn recorded_amounts(vector: &Value) -> RecordedAmounts {
     let entries = vector.as_object().into_iter().flatten();
     let entries = entries.map(|(name, amount)| (name.clone(), amount.as_f64().unwrap_or(f64::NAN)));
     entries.filter(|(_, amount)| *amount != 0.0).collect()
 }
 
-/// A vector of one node, as decisions read it.
+/// Vector of one node, as decisions read it.
 fn node_vector(cluster_state: &ClusterState, node: &str, name: &str) -> RecordedAmounts {
     let Some(slot) = cluster_state.slot_of(node) else {
         return RecordedAmounts::new();
@@ -263,7 +263,7 @@ fn compare_state(differences: &mut VectorDifferences, what: &str, expected: &Val
     compare_shares(differences, what, expected, cycle);
 }
 
-/// What drf has counted.
+/// Compares the shares that drf has counted.
 fn compare_shares(differences: &mut VectorDifferences, what: &str, expected: &Value, cycle: &SchedulingCycle) {
     let Some(shares) = cycle.plugin_states().get::<DrfState>(drf::NAME) else {
         return differences.differ(what, "shares", "none");

@@ -1,5 +1,5 @@
-//! Family verbs over gRPC: what a client-side list of operations can translate, one change per call, riding on a
-//! listing; compared by listings. The bind of a task has no change, so Binding is read as Allocated.
+//! Family verbs over gRPC: operations that a client-side list can translate, one change per call, sent with a listing
+//! and compared by listings. The bind of a task has no change, so Binding is read as Allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ pub(crate) fn check(bench: &mut VectorHarness, differences: &mut VectorDifferenc
     }
 }
 
-/// A session of the server.
+/// Session of the server.
 struct SessionTarget {
     wire: BlockingClients,
     name: String,
@@ -190,13 +190,13 @@ impl StatementTarget for SessionTarget {
     }
 }
 
-/// Amounts of an answer by name, zeros left out.
+/// Amounts of a result by name, without zeros.
 fn amounts(amounts: &[pb::Amount]) -> RecordedAmounts {
     let amounts = amounts.iter().filter(|amount| amount.value != 0.0);
     amounts.map(|amount| (amount.resource.clone(), amount.value)).collect()
 }
 
-/// Binding is read as Allocated.
+/// Status and node, with Binding read as Allocated.
 fn status_on_node(status: pb::TaskStatus, node: String) -> (pb::TaskStatus, String) {
     let status = if status == pb::TaskStatus::Binding {
         pb::TaskStatus::Allocated
