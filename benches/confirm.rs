@@ -119,16 +119,16 @@ impl Drop for DurableBenchState {
 fn durable(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("confirm on disk");
     group.sample_size(10);
-    let house = DurableBenchState::new();
+    let state = DurableBenchState::new();
     for admitted in [0, 100_000] {
-        if house.next.get() < admitted {
-            house.confirm(admitted - house.next.get(), 1_000, 4);
+        if state.next.get() < admitted {
+            state.confirm(admitted - state.next.get(), 1_000, 4);
         }
         group.throughput(Throughput::Elements(1_000));
         for (each, at_once) in [(1_000, 1), (1, 64)] {
             let name = format!("1,000 jobs, {each} in a call, {at_once} calls under way, {admitted} admitted");
             group.bench_function(name, |bencher| {
-                bencher.iter_custom(|times| (0..times).map(|_| house.confirm(1_000, each, at_once)).sum());
+                bencher.iter_custom(|times| (0..times).map(|_| state.confirm(1_000, each, at_once)).sum());
             });
         }
     }

@@ -79,22 +79,22 @@ impl CommitFixture {
             session_age: long,
             ..StateLimits::default()
         };
-        let mut stage = Self::with_store_limits(limits);
-        stage.reload(BINPACK).await;
-        stage
+        let mut fixture = Self::with_store_limits(limits);
+        fixture.reload(BINPACK).await;
+        fixture
             .state
             .apply_batch(batch(1, BatchKind::FullSyncLast, Vec::new()))
             .await
             .unwrap();
-        stage
+        fixture
     }
 
     pub(super) async fn with(limits: StateLimits, document: &str) -> Self {
-        let mut stage = Self::with_store_limits(limits);
-        stage.reload(document).await;
+        let mut fixture = Self::with_store_limits(limits);
+        fixture.reload(document).await;
         let whole = batch(1, BatchKind::FullSyncLast, cluster());
-        stage.state.apply_batch(whole).await.unwrap();
-        stage
+        fixture.state.apply_batch(whole).await.unwrap();
+        fixture
     }
 
     pub(super) async fn new() -> Self {

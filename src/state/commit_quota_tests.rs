@@ -20,8 +20,8 @@ fn annotations(pairs: &[(&str, &str)]) -> TextMap {
 
 /// Queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
 async fn cards(document: &str) -> CommitFixture {
-    let mut stage = CommitFixture::with(StateLimits::default(), document).await;
-    let gpu = stage.state.resource_names().intern("nvidia.com/gpu").unwrap();
+    let mut fixture = CommitFixture::with(StateLimits::default(), document).await;
+    let gpu = fixture.state.resource_names().intern("nvidia.com/gpu").unwrap();
     let mut put: Vec<BatchRecord> = [("na", "A"), ("nb", "B")]
         .into_iter()
         .map(|(name, product)| {
@@ -45,8 +45,8 @@ async fn cards(document: &str) -> CommitFixture {
         task.requests.set(gpu, 1_000);
         put.push(BatchRecord::Task(task));
     }
-    stage.put(put).await;
-    stage
+    fixture.put(put).await;
+    fixture
 }
 
 fn quota(of_a: u32, of_b: u32) -> BatchRecord {
@@ -68,22 +68,22 @@ fn onto(task: &str, node: &str, card: &str) -> SessionChange {
 
 #[tokio::test]
 async fn a_card_that_was_given_away_meanwhile_is_rejected() {
-    let stage = cards(ADMISSION).await;
-    let (one, two) = (stage.open().await, stage.open().await);
-    let first = stage.commit(&one, &[onto("a/x-0", "na", "A")], &[]).await.unwrap();
+    let fixture = cards(ADMISSION).await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
+    let first = fixture.commit(&one, &[onto("a/x-0", "na", "A")], &[]).await.unwrap();
     assert_eq!(rejections(&first), []);
-    let late = stage.commit(&two, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
+    let late = fixture.commit(&two, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
     assert_eq!(rejections(&late), [("a/y-0".to_owned(), "CardNotAdmitted")]);
     let reason = &late.jobs[0].rejections[0].reason;
     assert_eq!(
         reason.message,
         "the queue of task `a/y-0` no longer admits it to card `A`"
     );
-    assert_eq!(stage.task("a/y-0").0, TaskStatus::Pending);
+    assert_eq!(fixture.task("a/y-0").0, TaskStatus::Pending);
     // The node's card does not count either if the session names none, or one that the node lacks.
     for card in ["", "B"] {
-        let again = stage.open().await;
-        let passed = stage.commit(&again, &[onto("a/y-0", "na", card)], &[]).await.unwrap();
+        let again = fixture.open().await;
+        let passed = fixture.commit(&again, &[onto("a/y-0", "na", card)], &[]).await.unwrap();
         assert_eq!(
             rejections(&passed),
             [("a/y-0".to_owned(), "CardNotAdmitted")],
@@ -95,70 +95,73 @@ async fn a_card_that_was_given_away_meanwhile_is_rejected() {
         );
     }
     // The other card is still free; if the session names none, the admitted one is chosen.
-    let again = stage.open().await;
-    let committed = stage.commit(&again, &[allocate("a/y-0", "nb")], &[]).await.unwrap();
+    let again = fixture.open().await;
+    let committed = fixture.commit(&again, &[allocate("a/y-0", "nb")], &[]).await.unwrap();
     assert_eq!(rejections(&committed), []);
-    let snapshot = stage.state.snapshot();
+    let snapshot = fixture.state.snapshot();
     assert_eq!(&*snapshot.state.tasks().get("a/y-0").unwrap().record.card, "B");
 }
 
 #[tokio::test]
 async fn a_card_with_capacity_left_holds_whatever_came_free_elsewhere() {
     for document in [ADMISSION, QUOTAS] {
-        let mut stage = cards(document).await;
-        let snapshot = stage.state.snapshot();
+        let mut fixture = cards(document).await;
+        let snapshot = fixture.state.snapshot();
         let other = TaskRecord {
             name: "a/y-1".into(),
             ..snapshot.state.tasks().get("a/y-0").unwrap().record.clone()
         };
-        stage.put(vec![BatchRecord::Task(other), quota(1, 0)]).await;
-        let session = stage.open().await;
+        fixture.put(vec![BatchRecord::Task(other), quota(1, 0)]).await;
+        let session = fixture.open().await;
         // Now `B` has quota for both tasks of the job, `A` only for one.
-        stage.put(vec![quota(1, 2)]).await;
-        let committed = stage.commit(&session, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
+        fixture.put(vec![quota(1, 2)]).await;
+        let committed = fixture
+            .commit(&session, &[onto("a/y-0", "na", "A")], &[])
+            .await
+            .unwrap();
         assert_eq!(rejections(&committed), [], "{document}");
         // From here on `B` is the job's card, and the second task cannot use `A`.
-        let late = stage.open().await;
-        let late = stage.commit(&late, &[onto("a/y-1", "nb", "B")], &[]).await.unwrap();
+        let late = fixture.open().await;
+        let late = fixture.commit(&late, &[onto("a/y-1", "nb", "B")], &[]).await.unwrap();
         assert_eq!(rejections(&late).len(), 1, "{document}");
     }
 }
 
 #[tokio::test]
 async fn a_queue_that_went_meanwhile_is_rejected() {
-    let mut stage = CommitFixture::with(StateLimits::default(), QUOTAS).await;
-    let session = stage.open().await;
-    stage.remove(RecordKind::Queue, "q").await;
-    let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    let mut fixture = CommitFixture::with(StateLimits::default(), QUOTAS).await;
+    let session = fixture.open().await;
+    fixture.remove(RecordKind::Queue, "q").await;
+    let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejections(&committed), [("a/s".to_owned(), "UNKNOWN_QUEUE")]);
-    assert!(!committed.jobs[0].committed && !stage.is_assumed("a/s"));
+    assert!(!committed.jobs[0].committed && !fixture.is_assumed("a/s"));
     // The queue comes back, and the job may go on.
-    stage.put(vec![queue("q", 1_500)]).await;
-    assert!(stage.place(&[("a/s", "n1")]).await.jobs[0].committed);
+    fixture.put(vec![queue("q", 1_500)]).await;
+    assert!(fixture.place(&[("a/s", "n1")]).await.jobs[0].committed);
 }
 
 #[tokio::test]
 async fn under_upstream_commits_are_judged_as_the_reference_judges() {
     let document = format!("pumice:\n  compatibility: upstream\n{QUOTAS}");
-    let mut stage = CommitFixture::with(StateLimits::default(), &document).await;
+    let mut fixture = CommitFixture::with(StateLimits::default(), &document).await;
     let gang = [("a/g1", "n1"), ("a/g2", "n2")];
-    let committed = stage.place(&gang).await;
+    let committed = fixture.place(&gang).await;
     assert_eq!(rejections(&committed), []);
     // The committed placement counts for the next one: 1.2 of 1.5 cores are used.
-    assert!(stage.place(&[("a/s", "n1")]).await.jobs[0].committed);
-    stage.put(vec![pending("a/t", "a/solo", 1)]).await;
-    let full = stage.place(&[("a/t", "n1")]).await;
+    assert!(fixture.place(&[("a/s", "n1")]).await.jobs[0].committed);
+    fixture.put(vec![pending("a/t", "a/solo", 1)]).await;
+    let full = fixture.place(&[("a/t", "n1")]).await;
     assert_eq!(rejections(&full), [("a/t".to_owned(), "InsufficientCPUQuota")]);
     // Under `upstream` a queue without a capability may hold nothing; under `corrected` it has no limit.
-    stage
+    fixture
         .put(vec![BatchRecord::Queue(QueueRecord {
             name: "q".into(),
             annotations: annotations(&[("volcano.sh/card.quota", r#"{"A": 1}"#)]),
             ..QueueRecord::default()
         })])
         .await;
-    let closed = stage.place(&[("a/t", "n1")]).await;
+    let closed = fixture.place(&[("a/t", "n1")]).await;
     assert_eq!(rejections(&closed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
-    stage.reload(QUOTAS).await;
-    assert!(stage.place(&[("a/t", "n1")]).await.jobs[0].committed);
+    fixture.reload(QUOTAS).await;
+    assert!(fixture.place(&[("a/t", "n1")]).await.jobs[0].committed);
 }

@@ -200,9 +200,9 @@ struct ReferenceRun {
 
 impl ReferenceRun {
     async fn new() -> Self {
-        let stage = CommitFixture::bare().await;
+        let fixture = CommitFixture::bare().await;
         let mut both = Self {
-            fixture: stage,
+            fixture,
             model: ReferenceModel::default(),
             cycles: Vec::new(),
             error_mode: StoreErrorMode::None,

@@ -27,11 +27,11 @@ fn rejection_code(committed: &CommitOutcome) -> &'static str {
 
 #[tokio::test]
 async fn what_holds_is_assumed_and_the_outcome_is_remembered() {
-    let stage = CommitFixture::new().await;
-    let session = stage.open().await;
+    let fixture = CommitFixture::new().await;
+    let session = fixture.open().await;
     let changes = [allocate("a/s", "n1"), allocate("a/free", "n2")];
-    let committed = stage.commit(&session, &changes, &[]).await.unwrap();
-    assert_eq!(committed.revision, stage.state.snapshot().revision);
+    let committed = fixture.commit(&session, &changes, &[]).await.unwrap();
+    assert_eq!(committed.revision, fixture.state.snapshot().revision);
     assert_eq!((rejections(&committed), committed.applied_through), (vec![], 2));
     let jobs: Vec<(&str, bool)> = committed.jobs.iter().map(|job| (&*job.job, job.committed)).collect();
     assert_eq!(
@@ -39,28 +39,28 @@ async fn what_holds_is_assumed_and_the_outcome_is_remembered() {
         [("a/solo", true), ("", true)],
         "in the order of their first placements"
     );
-    assert_eq!(stage.task("a/s"), (TaskStatus::Allocated, "n1".to_owned(), true));
-    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (300, 200));
-    let again = stage.commit(&session, &changes, &[]).await.unwrap();
+    assert_eq!(fixture.task("a/s"), (TaskStatus::Allocated, "n1".to_owned(), true));
+    assert_eq!((fixture.used_cpu("n1"), fixture.used_cpu("n2")), (300, 200));
+    let again = fixture.commit(&session, &changes, &[]).await.unwrap();
     assert!(Arc::ptr_eq(&committed, &again), "a retry gets the recorded outcome");
     assert_eq!(
-        stage.state.step_session(&session, 2, &[]).unwrap_err().reason(),
+        fixture.state.step_session(&session, 2, &[]).unwrap_err().reason(),
         "SESSION_EXPIRED"
     );
-    assert_eq!(stage.state.close_session(&session).unwrap(), 2);
-    stage.clock.advance(601_000);
-    stage.state.sessions.sweep();
-    let forgotten = stage.commit(&session, &changes, &[]).await.unwrap_err();
+    assert_eq!(fixture.state.close_session(&session).unwrap(), 2);
+    fixture.clock.advance(601_000);
+    fixture.state.sessions.sweep();
+    let forgotten = fixture.commit(&session, &changes, &[]).await.unwrap_err();
     assert_eq!(forgotten.reason(), "SESSION_UNKNOWN");
 }
 
 #[tokio::test]
 async fn tasks_that_changed_are_rejected() {
-    let mut stage = CommitFixture::new().await;
-    let (one, two) = (stage.open().await, stage.open().await);
+    let mut fixture = CommitFixture::new().await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
     let place = [allocate("a/s", "n1")];
-    stage.commit(&one, &place, &[]).await.unwrap();
-    let second = stage.commit(&two, &place, &[]).await.unwrap();
+    fixture.commit(&one, &place, &[]).await.unwrap();
+    let second = fixture.commit(&two, &place, &[]).await.unwrap();
     assert_eq!(rejection_code(&second), "TaskNotPending");
     assert!(
         second.jobs[0].rejections[0]
@@ -70,23 +70,26 @@ async fn tasks_that_changed_are_rejected() {
     );
     assert!(!second.jobs[0].committed);
 
-    let session = stage.open().await;
-    stage
+    let session = fixture.open().await;
+    fixture
         .put(vec![bound_task("a/free", TaskStatus::Running, "n2", 200)])
         .await;
-    let committed = stage.commit(&session, &[allocate("a/free", "n1")], &[]).await.unwrap();
+    let committed = fixture
+        .commit(&session, &[allocate("a/free", "n1")], &[])
+        .await
+        .unwrap();
     assert_eq!(rejection_code(&committed), "TaskNotPending");
 
-    stage.put(vec![pending("a/b", "", 1), pending("a/c", "", 1)]).await;
-    let (one, two) = (stage.open().await, stage.open().await);
-    stage.remove(RecordKind::Task, "a/b").await;
+    fixture.put(vec![pending("a/b", "", 1), pending("a/c", "", 1)]).await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
+    fixture.remove(RecordKind::Task, "a/b").await;
     let replaced = TaskRecord {
         uid: "u2".into(),
         ..record("a/c", "", 1)
     };
-    stage.put(vec![BatchRecord::Task(replaced)]).await;
-    let gone = stage.commit(&one, &[allocate("a/b", "n1")], &[]).await.unwrap();
-    let replaced = stage.commit(&two, &[allocate("a/c", "n1")], &[]).await.unwrap();
+    fixture.put(vec![BatchRecord::Task(replaced)]).await;
+    let gone = fixture.commit(&one, &[allocate("a/b", "n1")], &[]).await.unwrap();
+    let replaced = fixture.commit(&two, &[allocate("a/c", "n1")], &[]).await.unwrap();
     assert_eq!(
         (rejection_code(&gone), rejection_code(&replaced)),
         ("TaskGone", "TaskReplaced")
@@ -95,7 +98,7 @@ async fn tasks_that_changed_are_rejected() {
 
 #[tokio::test]
 async fn nodes_that_changed_are_rejected() {
-    let mut stage = CommitFixture::new().await;
+    let mut fixture = CommitFixture::new().await;
     let first = machine("n1", "m1", 1_000);
     let with = |change: &dyn Fn(&mut NodeRecord)| {
         let mut record = first.clone();
@@ -112,21 +115,21 @@ async fn nodes_that_changed_are_rejected() {
         ),
     ];
     for (expected, change) in cases {
-        stage.put(with(&|_| ())).await;
-        let session = stage.open().await;
-        stage.put(change).await;
-        let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
+        fixture.put(with(&|_| ())).await;
+        let session = fixture.open().await;
+        fixture.put(change).await;
+        let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
         assert_eq!(rejection_code(&committed), expected);
-        assert!(!stage.is_assumed("a/s"), "{expected}");
+        assert!(!fixture.is_assumed("a/s"), "{expected}");
     }
-    let session = stage.open().await;
-    stage.remove(RecordKind::Node, "n1").await;
-    let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    let session = fixture.open().await;
+    fixture.remove(RecordKind::Node, "n1").await;
+    let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejection_code(&committed), "NodeGone");
 
-    stage.put(with(&|_| ())).await;
-    let session = stage.open().await;
-    let mut delta = batch(stage.sequence + 1, BatchKind::Delta, Vec::new());
+    fixture.put(with(&|_| ())).await;
+    let session = fixture.open().await;
+    let mut delta = batch(fixture.sequence + 1, BatchKind::Delta, Vec::new());
     let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.nodes[0]", "malformed");
     delta.rejected = vec![RejectedRecord::new(RecordKind::Node, "n1".into(), vec![problem])];
     stage.state.apply_batch(delta).await.unwrap();
@@ -136,12 +139,12 @@ async fn nodes_that_changed_are_rejected() {
 
 #[tokio::test]
 async fn taken_capacity_is_reported_in_measurements() {
-    let stage = CommitFixture::new().await;
-    let (one, two) = (stage.open().await, stage.open().await);
+    let fixture = CommitFixture::new().await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2")];
-    stage.commit(&one, &gang, &[]).await.unwrap();
+    fixture.commit(&one, &gang, &[]).await.unwrap();
     let late = [allocate("a/s", "n1"), allocate("a/free", "n1")];
-    let committed = stage.commit(&two, &late, &[]).await.unwrap();
+    let committed = fixture.commit(&two, &late, &[]).await.unwrap();
     assert_eq!(rejections(&committed), [("a/free".to_owned(), "InsufficientResource")]);
     let conflict = &committed.jobs[1].rejections[0];
     let measurements: Vec<(&str, f64, &str)> = conflict
@@ -151,7 +154,7 @@ async fn taken_capacity_is_reported_in_measurements() {
         .collect();
     assert_eq!(measurements, [("requested", 0.2, "cores"), ("idle", 0.1, "cores")]);
     assert_eq!(
-        (committed.jobs[0].committed, stage.used_cpu("n1")),
+        (committed.jobs[0].committed, fixture.used_cpu("n1")),
         (true, 900),
         "other jobs go on"
     );
@@ -159,11 +162,11 @@ async fn taken_capacity_is_reported_in_measurements() {
 
 #[tokio::test]
 async fn a_gang_holds_whole_or_not_at_all() {
-    let mut stage = CommitFixture::new().await;
-    let session = stage.open().await;
-    stage.remove(RecordKind::Node, "n2").await;
+    let mut fixture = CommitFixture::new().await;
+    let session = fixture.open().await;
+    fixture.remove(RecordKind::Node, "n2").await;
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2"), allocate("a/s", "n1")];
-    let committed = stage.commit(&session, &gang, &[]).await.unwrap();
+    let committed = fixture.commit(&session, &gang, &[]).await.unwrap();
     assert_eq!(
         rejections(&committed),
         [("a/g1".to_owned(), "GangIncomplete"), ("a/g2".to_owned(), "NodeGone")]
@@ -178,9 +181,9 @@ async fn a_gang_holds_whole_or_not_at_all() {
     );
     let committed: Vec<bool> = committed.jobs.iter().map(|job| job.committed).collect();
     assert_eq!(committed, [false, true]);
-    assert_eq!(stage.task("a/g1"), (TaskStatus::Pending, String::new(), false));
+    assert_eq!(fixture.task("a/g1"), (TaskStatus::Pending, String::new(), false));
     assert_eq!(
-        stage.used_cpu("n1"),
+        fixture.used_cpu("n1"),
         300,
         "the capacity that it used for a moment is free again"
     );
@@ -191,14 +194,14 @@ async fn a_gang_holds_whole_or_not_at_all() {
         node: "n1".into(),
         ..record("a/g1", "a/gang", 600)
     };
-    stage.put(vec![BatchRecord::Task(running), node("n2", 1_000)]).await;
-    let committed = stage.place(&[("a/g2", "n2")]).await;
+    fixture.put(vec![BatchRecord::Task(running), node("n2", 1_000)]).await;
+    let committed = fixture.place(&[("a/g2", "n2")]).await;
     assert!(committed.jobs[0].committed, "{:?}", rejections(&committed));
 }
 
 #[tokio::test]
 async fn jobs_that_changed_are_rejected() {
-    let mut stage = CommitFixture::new().await;
+    let mut fixture = CommitFixture::new().await;
     let with_uid = |uid: &str| {
         let BatchRecord::Job(record) = job("a/solo", 1) else {
             panic!("a job")
@@ -208,86 +211,88 @@ async fn jobs_that_changed_are_rejected() {
             ..record
         })]
     };
-    stage.put(with_uid("j1")).await;
-    let (one, two) = (stage.open().await, stage.open().await);
-    stage.put(with_uid("j2")).await;
-    let committed = stage.commit(&one, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    fixture.put(with_uid("j1")).await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
+    fixture.put(with_uid("j2")).await;
+    let committed = fixture.commit(&one, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejection_code(&committed), "JobReplaced");
-    stage.remove(RecordKind::Job, "a/solo").await;
-    let committed = stage.commit(&two, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    fixture.remove(RecordKind::Job, "a/solo").await;
+    let committed = fixture.commit(&two, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejection_code(&committed), "JobGone");
     // A task whose job was never reported counts alone.
-    let committed = stage.place(&[("a/s", "n1")]).await;
+    let committed = fixture.place(&[("a/s", "n1")]).await;
     assert!(committed.jobs[0].committed);
 }
 
 #[tokio::test]
 async fn the_newest_policy_admits() {
-    let mut stage = CommitFixture::new().await;
-    let (one, two) = (stage.open().await, stage.open().await);
-    stage.reload(QUOTAS).await;
+    let mut fixture = CommitFixture::new().await;
+    let (one, two) = (fixture.open().await, fixture.open().await);
+    fixture.reload(QUOTAS).await;
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2")];
-    let committed = stage.commit(&one, &gang, &[]).await.unwrap();
+    let committed = fixture.commit(&one, &gang, &[]).await.unwrap();
     assert_eq!(rejections(&committed), []);
     assert_eq!(committed.policy.1, 2, "version 2 has judged, not the session's");
-    let committed = stage
+    let committed = fixture
         .commit(&two, &[allocate("a/s", "n1"), allocate("a/free", "n2")], &[])
         .await
         .unwrap();
     // The queue may use 1.2 + 0.3 cores; a task without a job has no queue.
     assert_eq!(rejections(&committed), [("a/free".to_owned(), "UNKNOWN_JOB")]);
-    stage.put(vec![pending("a/t", "a/solo", 1)]).await;
-    let committed = stage.place(&[("a/t", "n1")]).await;
+    fixture.put(vec![pending("a/t", "a/solo", 1)]).await;
+    let committed = fixture.place(&[("a/t", "n1")]).await;
     assert_eq!(rejection_code(&committed), "InsufficientCPUQuota");
     assert!(!committed.jobs[0].rejections[0].measurements.is_empty());
 }
 
 #[tokio::test]
 async fn only_named_jobs_are_committed_in_that_order() {
-    let stage = CommitFixture::new().await;
-    let session = stage.open().await;
+    let fixture = CommitFixture::new().await;
+    let session = fixture.open().await;
     let changes = [
         allocate("a/g1", "n1"),
         allocate("a/s", "n1"),
         allocate("a/free", "n2"),
         allocate("a/g2", "n2"),
     ];
-    let twice = stage.commit(&session, &[], &["a/solo", "a/solo"]).await.unwrap_err();
+    let twice = fixture.commit(&session, &[], &["a/solo", "a/solo"]).await.unwrap_err();
     assert_eq!(twice.reason(), "JOBS_REPEATED");
-    let committed = stage
+    let committed = fixture
         .commit(&session, &changes, &["", "a/none", "a/solo"])
         .await
         .unwrap();
     let jobs: Vec<(&str, bool)> = committed.jobs.iter().map(|job| (&*job.job, job.committed)).collect();
     assert_eq!(jobs, [("", true), ("a/none", false), ("a/solo", true)]);
     assert_eq!(rejections(&committed), [(String::new(), "NothingPlaced")]);
-    assert!(!stage.is_assumed("a/g1") && stage.is_assumed("a/s") && stage.is_assumed("a/free"));
+    assert!(!fixture.is_assumed("a/g1") && fixture.is_assumed("a/s") && fixture.is_assumed("a/free"));
 }
 
 #[tokio::test]
 async fn evictions_and_promises_are_reported_not_committed() {
-    let mut stage = CommitFixture::new().await;
-    stage.put(vec![bound_task("a/r", TaskStatus::Running, "n1", 900)]).await;
+    let mut fixture = CommitFixture::new().await;
+    fixture
+        .put(vec![bound_task("a/r", TaskStatus::Running, "n1", 900)])
+        .await;
     let pipeline = SessionChange::Pipeline(TaskPlacement {
         task: "a/s".into(),
         node: "n1".into(),
         card: "".into(),
     });
-    let session = stage.open().await;
-    let committed = stage
+    let session = fixture.open().await;
+    let committed = fixture
         .commit(&session, &[SessionChange::Evict("a/r".into()), pipeline], &[])
         .await
         .unwrap();
     assert_eq!((committed.evicted.len(), committed.pipelined.len()), (1, 1));
     assert_eq!(committed.jobs, []);
-    assert_eq!(stage.task("a/r").0, TaskStatus::Running);
-    assert_eq!(stage.task("a/s").0, TaskStatus::Pending);
+    assert_eq!(fixture.task("a/r").0, TaskStatus::Running);
+    assert_eq!(fixture.task("a/s").0, TaskStatus::Pending);
 }
 
 #[tokio::test]
 async fn what_a_session_took_back_is_not_committed() {
-    let stage = CommitFixture::new().await;
-    let session = stage.open().await;
+    let fixture = CommitFixture::new().await;
+    let session = fixture.open().await;
     let changes = [
         allocate("a/s", "n1"),
         SessionChange::Savepoint("gang".into()),
@@ -296,11 +301,11 @@ async fn what_a_session_took_back_is_not_committed() {
         allocate("a/free", "n1"),
         SessionChange::Unallocate("a/free".into()),
     ];
-    let committed = stage.commit(&session, &changes, &[]).await.unwrap();
+    let committed = fixture.commit(&session, &changes, &[]).await.unwrap();
     assert_eq!(committed.jobs.len(), 1);
     assert_eq!(committed.released, Vec::<Arc<str>>::new());
     assert_eq!(
-        (stage.used_cpu("n1"), stage.state.snapshot().state.assumed_count()),
+        (fixture.used_cpu("n1"), fixture.state.snapshot().state.assumed_count()),
         (300, 1)
     );
 }
@@ -313,30 +318,33 @@ async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
         commit_outcomes: 1,
         ..StateLimits::default()
     };
-    let stage = CommitFixture::with(limits, BINPACK).await;
-    let session = stage.open().await;
+    let fixture = CommitFixture::with(limits, BINPACK).await;
+    let session = fixture.open().await;
     let three = [allocate("a/s", "n1"), allocate("a/free", "n1"), allocate("a/g1", "n2")];
-    let refused = stage.commit(&session, &three, &[]).await.unwrap_err();
+    let refused = fixture.commit(&session, &three, &[]).await.unwrap_err();
     assert_eq!(
         (refused.reason(), refused.to_string().contains("commit_placements")),
         ("LIMIT_EXCEEDED", true)
     );
-    let refused = stage.commit(&session, &three, &["a/solo", ""]).await.unwrap_err();
+    let refused = fixture.commit(&session, &three, &["a/solo", ""]).await.unwrap_err();
     assert!(refused.to_string().contains("`assumptions` is 1"), "{refused}");
-    let committed = stage.commit(&session, &three, &["a/solo"]).await.unwrap();
+    let committed = fixture.commit(&session, &three, &["a/solo"]).await.unwrap();
     assert!(committed.jobs[0].committed, "the session was still there");
-    let full = stage.open().await;
-    let refused = stage.commit(&full, &[allocate("a/free", "n1")], &[]).await.unwrap_err();
+    let full = fixture.open().await;
+    let refused = fixture
+        .commit(&full, &[allocate("a/free", "n1")], &[])
+        .await
+        .unwrap_err();
     assert_eq!(refused.reason(), "LIMIT_EXCEEDED");
-    stage.commit(&full, &[], &["a/gang"]).await.unwrap_err();
+    fixture.commit(&full, &[], &["a/gang"]).await.unwrap_err();
     // Only this many outcomes of commits are remembered; that the sessions were committed is remembered longer.
-    stage.state.sessions.sweep();
-    assert!(stage.commit(&session, &three, &[]).await.is_ok());
-    let other = stage.open().await;
-    stage.clock.advance(1);
-    stage.commit(&other, &[], &["a/gang"]).await.unwrap();
-    stage.state.sessions.sweep();
-    let forgotten = stage.commit(&session, &three, &[]).await.unwrap_err();
+    fixture.state.sessions.sweep();
+    assert!(fixture.commit(&session, &three, &[]).await.is_ok());
+    let other = fixture.open().await;
+    fixture.clock.advance(1);
+    fixture.commit(&other, &[], &["a/gang"]).await.unwrap();
+    fixture.state.sessions.sweep();
+    let forgotten = fixture.commit(&session, &three, &[]).await.unwrap_err();
     assert_eq!(
         forgotten.to_string(),
         format!("session `{session}` has ended: it was committed")
@@ -345,7 +353,7 @@ async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
 
 #[tokio::test]
 async fn nothing_is_applied_for_a_session_that_cannot_open() {
-    let stage = CommitFixture::new().await;
+    let fixture = CommitFixture::new().await;
     let open = OpenSession {
         base: SessionBase::Latest {
             policy: "nobody".into(),
@@ -354,15 +362,15 @@ async fn nothing_is_applied_for_a_session_that_cannot_open() {
         batch: Some(batch(2, BatchKind::Delta, vec![node("n3", 1)])),
         lease: Some(Duration::from_secs(1)),
     };
-    let refused = stage.state.open_session(open).await.unwrap_err();
+    let refused = fixture.state.open_session(open).await.unwrap_err();
     assert_eq!(refused.reason(), "POLICY_UNKNOWN");
-    assert!(stage.state.snapshot().state.slot_of("n3").is_none());
+    assert!(fixture.state.snapshot().state.slot_of("n3").is_none());
 }
 
 #[tokio::test]
 async fn a_session_on_its_own_cluster_has_nothing_to_commit_to() {
-    let stage = CommitFixture::new().await;
-    let snapshot = stage.state.snapshot();
+    let fixture = CommitFixture::new().await;
+    let snapshot = fixture.state.snapshot();
     let open = OpenSession {
         base: SessionBase::Inline {
             cluster_state: Box::new(snapshot.state.clone()),
@@ -371,7 +379,7 @@ async fn a_session_on_its_own_cluster_has_nothing_to_commit_to() {
         batch: None,
         lease: None,
     };
-    let session = stage.state.open_session(open).await.unwrap().session;
-    let refused = stage.commit(&session, &[], &[]).await.unwrap_err();
+    let session = fixture.state.open_session(open).await.unwrap().session;
+    let refused = fixture.commit(&session, &[], &[]).await.unwrap_err();
     assert_eq!(refused.reason(), "SESSION_INLINE");
 }

@@ -23,9 +23,9 @@ pub(super) struct LedgerFixture {
 impl LedgerFixture {
     /// Server with the policy and a queue `q` that may hold 10 cores.
     pub(super) async fn new(limits: StateLimits, compatibility: Compatibility) -> Self {
-        let house = Self::with_store(FailingStore::default(), limits, compatibility).await;
-        house.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
-        house
+        let fixture = Self::with_store(FailingStore::default(), limits, compatibility).await;
+        fixture.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
+        fixture
     }
 
     async fn with_store(store: FailingStore, limits: StateLimits, compatibility: Compatibility) -> Self {
@@ -157,9 +157,9 @@ pub(super) fn running(name: &str, job: &str, cores: i64) -> BatchRecord {
 
 #[tokio::test]
 async fn permits_are_promised_once_and_seen_by_all() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
-    let before = house.state.snapshot().revision.number;
-    let done = house
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let before = fixture.state.snapshot().revision.number;
+    let done = fixture
         .try_confirm(vec![
             (job("ns/a", "u", 6), 1),
             (job("ns/b", "u", 5), 1),
@@ -170,149 +170,155 @@ async fn permits_are_promised_once_and_seen_by_all() {
     let permitted: Vec<bool> = done.items.iter().flatten().map(|item| item.verdict.permitted).collect();
     assert_eq!(permitted, [true, false, true], "each sees the permits before it");
     assert_eq!((done.revision.number, done.durability), (before + 1, Durability::Disk));
-    assert_eq!(house.account(), (0, 10));
+    assert_eq!(fixture.account(), (0, 10));
     // The same content gets the recorded outcome, and nothing is published. Another size replaces the reservation, if
     // it fits.
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    assert_eq!(house.state.snapshot().revision.number, before + 1);
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(fixture.state.snapshot().revision.number, before + 1);
     assert_eq!(
-        house.confirm(job("ns/a", "u", 7), 1).await,
+        fixture.confirm(job("ns/a", "u", 7), 1).await,
         (false, 6, "InsufficientCPUQuota")
     );
-    assert_eq!(house.confirm(job("ns/a", "u", 2), 1).await, (true, 2, ""));
-    assert_eq!(house.account(), (0, 6));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 2), 1).await, (true, 2, ""));
+    assert_eq!(fixture.account(), (0, 6));
     // An earlier attempt gets the recorded outcome.
-    assert_eq!(house.confirm(job("ns/a", "u", 3), 2).await, (true, 3, ""));
-    assert_eq!(house.confirm(job("ns/a", "u", 9), 1).await, (true, 3, ""));
-    assert_eq!(house.account(), (0, 7));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 3), 2).await, (true, 3, ""));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 9), 1).await, (true, 3, ""));
+    assert_eq!(fixture.account(), (0, 7));
 }
 
 #[tokio::test]
 async fn a_release_cannot_be_undone_by_a_late_request() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    assert!(!house.release("ns/a", 0).await, "an attempt before it");
-    assert!(house.release("ns/a", 1).await);
-    assert!(!house.release("ns/a", 1).await);
-    assert_eq!(house.account(), (0, 0));
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert!(!fixture.release("ns/a", 0).await, "an attempt before it");
+    assert!(fixture.release("ns/a", 1).await);
+    assert!(!fixture.release("ns/a", 1).await);
+    assert_eq!(fixture.account(), (0, 0));
     assert_eq!(
-        house.confirm(job("ns/a", "u", 6), 1).await,
+        fixture.confirm(job("ns/a", "u", 6), 1).await,
         (false, 0, "ReservationReleased")
     );
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 2).await, (true, 6, ""));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 2).await, (true, 6, ""));
     // The next incarnation is another job and replaces the previous one.
-    assert_eq!(house.confirm(job("ns/a", "v", 8), 1).await, (true, 8, ""));
-    assert_eq!(house.account(), (0, 8));
+    assert_eq!(fixture.confirm(job("ns/a", "v", 8), 1).await, (true, 8, ""));
+    assert_eq!(fixture.account(), (0, 8));
     // A release may come before the request that it is about.
-    assert!(!house.release("ns/z", 4).await);
-    assert_eq!(house.confirm(job("ns/z", "u", 1), 4).await.2, "ReservationReleased");
+    assert!(!fixture.release("ns/z", 4).await);
+    assert_eq!(fixture.confirm(job("ns/z", "u", 1), 4).await.2, "ReservationReleased");
 }
 
 #[tokio::test]
 async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     // The job's own record comes, then its phase, then its tasks: no amount is free twice, whatever the order.
-    house
+    fixture
         .apply(
             2,
             BatchKind::Delta,
             vec![running("ns/a-0", "ns/a", 2), BatchRecord::Job(job("ns/a", "u", 6))],
         )
         .await;
-    assert_eq!(house.account(), (2, 4));
+    assert_eq!(fixture.account(), (2, 4));
     let inqueue = JobRecord {
         phase: JobPhase::Inqueue,
         ..job("ns/a", "u", 6)
     };
-    house.apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)]).await;
-    assert_eq!(house.account(), (2, 4), "the phase and the ledger tell of one promise");
+    fixture
+        .apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)])
+        .await;
+    assert_eq!(
+        fixture.account(),
+        (2, 4),
+        "the phase and the ledger tell of one promise"
+    );
     // Another incarnation of the name has no reservation.
-    house
+    fixture
         .apply(4, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "v", 6))])
         .await;
-    assert_eq!(house.account(), (2, 0));
-    assert!(house.state.snapshot().state.reservations().is_empty());
+    assert_eq!(fixture.account(), (2, 0));
+    assert!(fixture.state.snapshot().state.reservations().is_empty());
     assert_eq!(
-        house.confirm(job("ns/a", "u", 6), 9).await.2,
+        fixture.confirm(job("ns/a", "u", 6), 9).await.2,
         "ReservationReleased",
         "that job is over"
     );
     // A removed job, and a completed one.
-    assert_eq!(house.confirm(job("ns/b", "u", 3), 1).await, (true, 3, ""));
-    house
+    assert_eq!(fixture.confirm(job("ns/b", "u", 3), 1).await, (true, 3, ""));
+    fixture
         .apply(5, BatchKind::Delta, vec![BatchRecord::Job(job("ns/b", "u", 3))])
         .await;
-    house.remove(6, "ns/b").await;
-    assert_eq!(house.confirm(job("ns/c", "u", 3), 1).await, (true, 3, ""));
+    fixture.remove(6, "ns/b").await;
+    assert_eq!(fixture.confirm(job("ns/c", "u", 3), 1).await, (true, 3, ""));
     let done = JobRecord {
         phase: JobPhase::Completed,
         ..job("ns/c", "u", 3)
     };
-    house.apply(7, BatchKind::Delta, vec![BatchRecord::Job(done)]).await;
-    assert_eq!(house.account(), (2, 0));
+    fixture.apply(7, BatchKind::Delta, vec![BatchRecord::Job(done)]).await;
+    assert_eq!(fixture.account(), (2, 0));
 }
 
 #[tokio::test]
 async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let lease = StateLimits::default().reservation_lease;
-    let minutes = |minutes: u64| house.clock.advance(minutes * 60_000);
-    house.state.expire_leases().await.unwrap();
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    assert_eq!(house.state.lease_left("ns/a"), Some(lease));
+    let minutes = |minutes: u64| fixture.clock.advance(minutes * 60_000);
+    fixture.state.expire_leases().await.unwrap();
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(fixture.state.lease_left("ns/a"), Some(lease));
     // The source falls silent: the lease pauses.
     minutes(60);
-    house.state.expire_leases().await.unwrap();
-    assert_eq!((house.account(), house.state.lease_left("ns/a")), ((0, 6), None));
+    fixture.state.expire_leases().await.unwrap();
+    assert_eq!((fixture.account(), fixture.state.lease_left("ns/a")), ((0, 6), None));
     // The source is heard again, and requests of the caller start the lease again.
     for sequence in 2..30 {
-        house.apply(sequence, BatchKind::Delta, Vec::new()).await;
-        house.state.expire_leases().await.unwrap();
+        fixture.apply(sequence, BatchKind::Delta, Vec::new()).await;
+        fixture.state.expire_leases().await.unwrap();
         if sequence == 8 {
-            assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-            assert_eq!(house.state.lease_left("ns/a"), Some(lease));
+            assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+            assert_eq!(fixture.state.lease_left("ns/a"), Some(lease));
         }
-        let held = house.account().1 == 6;
+        let held = fixture.account().1 == 6;
         assert_eq!(held, sequence < 18, "{sequence}");
         minutes(1);
     }
     // The job may ask again: its reservation was not released.
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
 }
 
 #[tokio::test]
 async fn after_a_restart_promises_hold_and_leases_restart() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
-    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
-    assert!(house.release("ns/b", 1).await);
-    let house = LedgerFixture::with_store(house.store, StateLimits::default(), Compatibility::Corrected).await;
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
+    assert_eq!(fixture.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
+    assert!(fixture.release("ns/b", 1).await);
+    let fixture = LedgerFixture::with_store(fixture.store, StateLimits::default(), Compatibility::Corrected).await;
     // Without the queue nothing new is promised; existing promises are known.
-    let done = house.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
+    let done = fixture.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
     assert_eq!(done.items[0].as_ref().unwrap_err().reason, "UNKNOWN_QUEUE");
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
-    house.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
-    assert_eq!(house.account(), (0, 6));
-    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
+    fixture.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
+    assert_eq!(fixture.account(), (0, 6));
+    assert_eq!(fixture.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
     assert_eq!(
-        house.confirm(job("ns/c", "u", 5), 1).await,
+        fixture.confirm(job("ns/c", "u", 5), 1).await,
         (false, 0, "InsufficientCPUQuota")
     );
-    house.state.expire_leases().await.unwrap();
+    fixture.state.expire_leases().await.unwrap();
     assert_eq!(
-        house.state.lease_left("ns/a"),
+        fixture.state.lease_left("ns/a"),
         Some(StateLimits::default().reservation_lease)
     );
 }
 
 #[tokio::test]
 async fn a_store_that_fails_changes_nothing() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    let before = house.state.snapshot().revision.number;
-    house.store.set_error_mode(StoreErrorMode::RejectWrites);
-    let error = house.try_confirm(vec![(job("ns/b", "u", 2), 1)]).await.unwrap_err();
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    let before = fixture.state.snapshot().revision.number;
+    fixture.store.set_error_mode(StoreErrorMode::RejectWrites);
+    let error = fixture.try_confirm(vec![(job("ns/b", "u", 2), 1)]).await.unwrap_err();
     assert_eq!(
         (error.reason(), error.to_string().as_str()),
         ("STORE_FAILED", "nothing was written: there: full")
@@ -322,24 +328,24 @@ async fn a_store_that_fails_changes_nothing() {
         uid: Arc::default(),
         attempt: 1,
     };
-    assert!(house.state.release(release).await.is_err());
+    assert!(fixture.state.release(release).await.is_err());
     assert_eq!(
-        (house.account(), house.state.snapshot().revision.number),
+        (fixture.account(), fixture.state.snapshot().revision.number),
         ((0, 6), before)
     );
     // The next write repairs whatever reached the disk.
-    house
+    fixture
         .store
         .content()
         .write(&[StoreWrite::Job {
             job: "ns/b".into(),
-            reservation: house.state.snapshot().state.reservations().get("ns/a").cloned(),
+            reservation: fixture.state.snapshot().state.reservations().get("ns/a").cloned(),
             tombstone: None,
         }])
         .unwrap();
-    house.store.set_error_mode(StoreErrorMode::None);
-    assert_eq!(house.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
-    let stored = house.store.content().load().unwrap();
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    assert_eq!(fixture.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
+    let stored = fixture.store.content().load().unwrap();
     let rows: Vec<&str> = stored.reservations.iter().map(|row| &*row.job).collect();
     assert_eq!(rows, ["ns/a", "ns/c"]);
 }
@@ -351,11 +357,11 @@ async fn rows_and_tombstones_are_bounded() {
         reservation_tombstones: 1,
         ..StateLimits::default()
     };
-    let house = LedgerFixture::new(limits, Compatibility::Corrected).await;
+    let fixture = LedgerFixture::new(limits, Compatibility::Corrected).await;
     for name in ["ns/a", "ns/b"] {
-        assert_eq!(house.confirm(job(name, "u", 1), 1).await, (true, 1, ""));
+        assert_eq!(fixture.confirm(job(name, "u", 1), 1).await, (true, 1, ""));
     }
-    let done = house
+    let done = fixture
         .try_confirm(vec![(job("ns/c", "u", 1), 1), (job("ns/a", "u", 2), 1)])
         .await
         .unwrap();
@@ -368,47 +374,49 @@ async fn rows_and_tombstones_are_bounded() {
         done.items[1].as_ref().unwrap().verdict.permitted,
         "one in the place of another"
     );
-    house.clock.advance(1_000);
-    assert!(house.release("ns/a", 1).await);
-    house.clock.advance(1_000);
-    assert!(house.release("ns/b", 1).await);
-    house.state.expire_leases().await.unwrap();
+    fixture.clock.advance(1_000);
+    assert!(fixture.release("ns/a", 1).await);
+    fixture.clock.advance(1_000);
+    assert!(fixture.release("ns/b", 1).await);
+    fixture.state.expire_leases().await.unwrap();
     // The older tombstone made room for the newer.
-    assert_eq!(house.confirm(job("ns/a", "u", 1), 1).await, (true, 1, ""));
-    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
+    assert_eq!(fixture.confirm(job("ns/a", "u", 1), 1).await, (true, 1, ""));
+    assert_eq!(fixture.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
     // All tombstones grow old.
-    house.clock.advance(3_600_000);
-    house.state.expire_leases().await.unwrap();
-    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
+    fixture.clock.advance(3_600_000);
+    fixture.state.expire_leases().await.unwrap();
+    assert_eq!(fixture.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
 }
 
 #[tokio::test]
 async fn under_upstream_a_promise_counts_until_the_reference_counts_it() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Upstream).await;
-    house
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Upstream).await;
+    fixture
         .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;
-    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(fixture.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert_eq!(
-        house.confirm(job("ns/b", "u", 5), 1).await,
+        fixture.confirm(job("ns/b", "u", 5), 1).await,
         (false, 0, "InsufficientCPUQuota")
     );
-    assert_eq!(house.account(), (0, 6));
+    assert_eq!(fixture.account(), (0, 6));
     let inqueue = JobRecord {
         phase: JobPhase::Inqueue,
         ..job("ns/a", "u", 6)
     };
-    house.apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)]).await;
-    assert_eq!(house.account(), (0, 6));
-    assert!(house.release("ns/a", 1).await);
-    assert_eq!(house.account(), (0, 6), "the reference goes by the phase");
+    fixture
+        .apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)])
+        .await;
+    assert_eq!(fixture.account(), (0, 6));
+    assert!(fixture.release("ns/a", 1).await);
+    assert_eq!(fixture.account(), (0, 6), "the reference goes by the phase");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_confirms_the_jobs_it_enqueued() {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| BatchRecord::Job(job(name, "u", cores)));
-    house.apply(2, BatchKind::Delta, jobs.to_vec()).await;
+    fixture.apply(2, BatchKind::Delta, jobs.to_vec()).await;
     let open = OpenSession {
         base: SessionBase::Latest {
             policy: "default".into(),
@@ -417,9 +425,9 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
         batch: None,
         lease: None,
     };
-    let session = house.state.open_session(open).await.unwrap().session;
+    let session = fixture.state.open_session(open).await.unwrap().session;
     // While the session goes on, another caller takes 4 of the 10 cores.
-    assert_eq!(house.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));
+    assert_eq!(fixture.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));
     let enqueue = |job: &str| SessionChange::JobEnqueued(job.into());
     let confirm = |after, changes: Vec<SessionChange>| {
         let confirm = SessionConfirm {
@@ -427,7 +435,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
             lease: None,
             read_items: None,
         };
-        let (state, session) = (Arc::clone(&house.state), Arc::clone(&session));
+        let (state, session) = (Arc::clone(&fixture.state), Arc::clone(&session));
         tokio::task::spawn_blocking(move || state.confirm_session(&session, after, &changes, confirm))
     };
     let (stepped, done) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
@@ -452,7 +460,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     );
     assert_eq!(queue_account(stepped.cycle.plugin_states()), (0, 4));
     drop(stepped);
-    assert_eq!(house.account(), (0, 8));
+    assert_eq!(fixture.account(), (0, 8));
     // A retry gets the recorded outcome.
     let (again, recorded) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
         .await
@@ -461,12 +469,12 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     assert!(again.repeated && Arc::ptr_eq(&recorded, &done));
     drop(again);
     // The next action confirms the jobs that were enqueued since.
-    house.release("ns/x", 1).await;
+    fixture.release("ns/x", 1).await;
     let (_, done) = confirm(3, vec![enqueue("ns/a")]).await.unwrap().unwrap();
     assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().verdict.permitted);
     // A failing store leaves the session as it was.
-    house.store.set_error_mode(StoreErrorMode::RejectWrites);
+    fixture.store.set_error_mode(StoreErrorMode::RejectWrites);
     let error = confirm(5, vec![enqueue("ns/c")]).await.unwrap().map(drop).unwrap_err();
     assert_eq!(error.reason(), "STORE_FAILED");
-    assert_eq!(house.state.applied_through(&session), Some(5));
+    assert_eq!(fixture.state.applied_through(&session), Some(5));
 }

@@ -12,7 +12,7 @@ const HDRF: &str = "  - name: drf\n    enableHierarchy: true\n";
 
 /// Queues `x` and `y` below `dept`, which may hold 10 cores like each of them, and 4 cards `A`; `q` is outside.
 async fn tree_fixture(document: &str) -> LedgerFixture {
-    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let reload = PolicyReload {
         name: "default".into(),
         document: document.into(),
@@ -22,7 +22,7 @@ async fn tree_fixture(document: &str) -> LedgerFixture {
         compatibility: Compatibility::Corrected,
         origin: PolicyOrigin::Rpc("test".to_owned()),
     };
-    house.state.reload_policy(reload).await.unwrap();
+    fixture.state.reload_policy(reload).await.unwrap();
     let put = [
         ("dept", "", "root/dept", r#"{"A": 4}"#),
         ("x", "dept", "root/dept/x", r#"{"A": 3}"#),
@@ -47,8 +47,8 @@ async fn tree_fixture(document: &str) -> LedgerFixture {
     };
     let mut put: Vec<BatchRecord> = put.into_iter().map(below).collect();
     put.push(queue("q", 10));
-    house.apply(2, BatchKind::FullSyncLast, put).await;
-    house
+    fixture.apply(2, BatchKind::FullSyncLast, put).await;
+    fixture
 }
 
 fn job_of_queue(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
@@ -108,72 +108,72 @@ async fn a_promise_is_held_by_every_queue_of_the_path() {
         format!("{TREE}{HDRF}"),
         TREE.replace("plugins:\n", &format!("plugins:\n{HDRF}")),
     ] {
-        let house = tree_fixture(&document).await;
+        let fixture = tree_fixture(&document).await;
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
             "permitted"
         );
-        assert_eq!(house.queue_accounts(QUEUE_PATH), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
+        assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
         // `y` itself has headroom for both; the queue above it has not.
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
             "InsufficientCPUQuota Queue <dept>"
         );
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/b", "y", 1, 2), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/b", "y", 1, 2), 1).await,
             "InsufficientScalarQuota Queue <dept>"
         );
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/b", "y", 4, 1), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/b", "y", 4, 1), 1).await,
             "permitted"
         );
-        assert_eq!(house.queue_accounts(QUEUE_PATH), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
+        assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
         // Other queues are not affected.
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/c", "q", 10, 0), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/c", "q", 10, 0), 1).await,
             "permitted"
         );
-        assert!(house.release("ns/a", 1).await);
-        assert_eq!(house.queue_accounts(QUEUE_PATH), [(4, 1, 0), (0, 0, 0), (4, 1, 0)]);
+        assert!(fixture.release("ns/a", 1).await);
+        assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(4, 1, 0), (0, 0, 0), (4, 1, 0)]);
         assert_eq!(
-            house.confirm_verdict(job_of_queue("ns/b", "y", 7, 2), 1).await,
+            fixture.confirm_verdict(job_of_queue("ns/b", "y", 7, 2), 1).await,
             "permitted"
         );
-        assert_eq!(house.queue_accounts(QUEUE_PATH), [(7, 2, 0), (0, 0, 0), (7, 2, 0)]);
+        assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(7, 2, 0), (0, 0, 0), (7, 2, 0)]);
     }
 }
 
 #[tokio::test]
 async fn what_runs_is_handed_over_along_the_path() {
-    let house = tree_fixture(TREE).await;
+    let fixture = tree_fixture(TREE).await;
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/a", "x", 6, 0), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/a", "x", 6, 0), 1).await,
         "permitted"
     );
     let records = vec![
         BatchRecord::Job(job_of_queue("ns/a", "x", 6, 0)),
         running("ns/a-0", "ns/a", 4),
     ];
-    house.apply(3, BatchKind::Delta, records).await;
-    assert_eq!(house.queue_accounts(QUEUE_PATH), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
+    fixture.apply(3, BatchKind::Delta, records).await;
+    assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
         "InsufficientCPUQuota Queue <dept>"
     );
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/b", "y", 4, 0), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/b", "y", 4, 0), 1).await,
         "permitted"
     );
-    house.remove(4, "ns/a").await;
+    fixture.remove(4, "ns/a").await;
     // The task has no job any more and counts nowhere; the promise ended with the job.
-    assert_eq!(house.queue_accounts(QUEUE_PATH), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
+    assert_eq!(fixture.queue_accounts(QUEUE_PATH), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
 }
 
 #[tokio::test]
 async fn a_queue_that_moves_takes_its_promises_along() {
-    let house = tree_fixture(TREE).await;
+    let fixture = tree_fixture(TREE).await;
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
         "permitted"
     );
     let alone = BatchRecord::Queue(QueueRecord {
@@ -182,17 +182,17 @@ async fn a_queue_that_moves_takes_its_promises_along() {
         capability: Some(cpu(10)),
         ..QueueRecord::default()
     });
-    house.apply(3, BatchKind::Delta, vec![alone]).await;
+    fixture.apply(3, BatchKind::Delta, vec![alone]).await;
     assert_eq!(
-        house.queue_accounts(["dept", "q", "x"]),
+        fixture.queue_accounts(["dept", "q", "x"]),
         [(0, 0, 0), (6, 3, 0), (6, 3, 0)]
     );
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/b", "q", 5, 0), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/b", "q", 5, 0), 1).await,
         "InsufficientCPUQuota Queue <q>"
     );
     assert_eq!(
-        house.confirm_verdict(job_of_queue("ns/b", "y", 10, 0), 1).await,
+        fixture.confirm_verdict(job_of_queue("ns/b", "y", 10, 0), 1).await,
         "permitted"
     );
 }

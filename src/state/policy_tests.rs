@@ -84,92 +84,96 @@ impl PolicyFixture {
 
 #[tokio::test]
 async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
-    let office = PolicyFixture::with_store(FailingStore::default());
+    let fixture = PolicyFixture::with_store(FailingStore::default());
     for document in [BINPACK, QUOTAS] {
-        office.push(document).await.unwrap();
+        fixture.push(document).await.unwrap();
     }
-    let (serving, stored) = (office.serving(), office.stored());
+    let (serving, stored) = (fixture.serving(), fixture.stored());
     assert_eq!(serving, [("default".to_owned(), 2, vec![2, 1])]);
     // The third version would have replaced the first, and a file would have been accepted.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::File("policy.yaml".to_owned()))
         .await;
-    office
+    fixture
         .fail_late("other", FIT, PolicyOrigin::File("other.yaml".to_owned()))
         .await;
-    assert_eq!(office.serving(), serving);
-    office.store.set_error_mode(StoreErrorMode::None);
-    office.state.expire_leases().await.unwrap();
-    assert_eq!(office.stored(), stored, "the next look at the clock repairs it");
-    let office = office.crash();
-    assert_eq!(office.serving(), serving);
-    assert!(!office.state.file_was_accepted("default", FIT, Compatibility::Corrected));
+    assert_eq!(fixture.serving(), serving);
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    fixture.state.expire_leases().await.unwrap();
+    assert_eq!(fixture.stored(), stored, "the next look at the clock repairs it");
+    let fixture = fixture.crash();
+    assert_eq!(fixture.serving(), serving);
+    assert!(
+        !fixture
+            .state
+            .file_was_accepted("default", FIT, Compatibility::Corrected)
+    );
 }
 
 #[tokio::test]
 async fn whatever_is_written_next_sets_it_right() {
-    let office = PolicyFixture::with_store(FailingStore::default());
-    office.push(QUOTAS).await.unwrap();
-    let stored = office.stored();
+    let fixture = PolicyFixture::with_store(FailingStore::default());
+    fixture.push(QUOTAS).await.unwrap();
+    let stored = fixture.stored();
     // A reservation.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    office.store.set_error_mode(StoreErrorMode::None);
+    fixture.store.set_error_mode(StoreErrorMode::None);
     let release = LedgerRelease {
         job: job("ns/a", "u", 1).name,
         uid: "u".into(),
         attempt: 1,
     };
-    office.state.release(release).await.unwrap();
-    assert_eq!(office.stored().policies, stored.policies);
+    fixture.state.release(release).await.unwrap();
+    assert_eq!(fixture.stored().policies, stored.policies);
     // Another policy.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    office.store.set_error_mode(StoreErrorMode::None);
-    office
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    fixture
         .reload("other", BINPACK, PolicyOrigin::Rpc("test".to_owned()))
         .await
         .unwrap();
-    let office = office.crash();
-    let names: Vec<_> = office
+    let fixture = fixture.crash();
+    let names: Vec<_> = fixture
         .serving()
         .into_iter()
         .map(|(name, version, _)| (name, version))
         .collect();
     assert_eq!(names, [("default".to_owned(), 1), ("other".to_owned(), 1)]);
     // The same policy, under the same number.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    office.store.set_error_mode(StoreErrorMode::None);
-    assert_eq!(office.push(BINPACK).await.unwrap().version.in_force.version, 2);
-    let office = office.crash();
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    assert_eq!(fixture.push(BINPACK).await.unwrap().version.in_force.version, 2);
+    let fixture = fixture.crash();
     assert_eq!(
-        &*office.state.policy_version(&"default".into(), 0).unwrap().document,
+        &*fixture.state.policy_version(&"default".into(), 0).unwrap().document,
         BINPACK
     );
     // The policy that is in force anyway; it is not confirmed while the store fails.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    assert!(office.push(BINPACK).await.is_err());
-    office.store.set_error_mode(StoreErrorMode::None);
-    assert!(office.push(BINPACK).await.unwrap().unchanged);
-    let office = office.crash();
+    assert!(fixture.push(BINPACK).await.is_err());
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    assert!(fixture.push(BINPACK).await.unwrap().unchanged);
+    let fixture = fixture.crash();
     assert_eq!(
-        &*office.state.policy_version(&"default".into(), 0).unwrap().document,
+        &*fixture.state.policy_version(&"default".into(), 0).unwrap().document,
         BINPACK
     );
     // The end of the server.
-    office
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    office.store.set_error_mode(StoreErrorMode::None);
-    office.state.stop().await;
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    fixture.state.stop().await;
     assert_eq!(
-        &*office
+        &*fixture
             .crash()
             .state
             .policy_version(&"default".into(), 0)
@@ -181,17 +185,17 @@ async fn whatever_is_written_next_sets_it_right() {
 
 #[tokio::test]
 async fn a_failing_store_is_retried_when_time_passes() {
-    let office = PolicyFixture::with_store(FailingStore::default());
-    office.push(QUOTAS).await.unwrap();
-    office
+    let fixture = PolicyFixture::with_store(FailingStore::default());
+    fixture.push(QUOTAS).await.unwrap();
+    fixture
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
         .await;
-    office.state.expire_leases().await.unwrap();
+    fixture.state.expire_leases().await.unwrap();
     // Batches go on meanwhile.
     let whole = batch(1, BatchKind::FullSyncLast, Vec::new());
-    office.state.apply_batch(whole).await.unwrap();
-    assert_eq!(office.stored().policies.len(), 2);
-    office.store.set_error_mode(StoreErrorMode::None);
-    office.state.expire_leases().await.unwrap();
-    assert_eq!(office.stored().policies.len(), 1);
+    fixture.state.apply_batch(whole).await.unwrap();
+    assert_eq!(fixture.stored().policies.len(), 2);
+    fixture.store.set_error_mode(StoreErrorMode::None);
+    fixture.state.expire_leases().await.unwrap();
+    assert_eq!(fixture.stored().policies.len(), 1);
 }

@@ -62,37 +62,37 @@ fn wants(name: &str, card: &str, cards: u32) -> JobRecord {
 /// Jobs that do not fit together: two of one card and either of two, and two slices where there is one. One job is
 /// released again, and the machine crashes.
 fn crossing(checks: bool) {
-    let site = ShuttleFixture::new(checks);
+    let fixture = ShuttleFixture::new(checks);
     let with = |act: fn(&ShuttleFixture)| {
-        let site = site.clone();
-        thread::spawn(move || act(&site))
+        let fixture = fixture.clone();
+        thread::spawn(move || act(&fixture))
     };
     let actors = [
-        with(|site| {
+        with(|fixture| {
             let one = wants("ns/x", "A", 3);
-            if site.confirm_job(&one, 1) {
-                assert!(site.confirm_job(&one, 1), "asked again: the recorded outcome");
+            if fixture.confirm_job(&one, 1) {
+                assert!(fixture.confirm_job(&one, 1), "asked again: the recorded outcome");
             }
-            site.release("ns/x", 1);
+            fixture.release("ns/x", 1);
         }),
-        with(|site| {
-            if site.confirm_job(&wants("ns/y", EITHER, 4), 1) {
+        with(|fixture| {
+            if fixture.confirm_job(&wants("ns/y", EITHER, 4), 1) {
                 assert!(
-                    site.rows().contains(&"ns/y".to_owned()),
+                    fixture.rows().contains(&"ns/y".to_owned()),
                     "what is acknowledged is visible"
                 );
             }
-            site.confirm_job(&wants("ns/y", EITHER, 2), 1);
+            fixture.confirm_job(&wants("ns/y", EITHER, 2), 1);
         }),
-        with(|site| {
-            let slices = ["ns/v", "ns/w"].map(|name| site.confirm_job(&wants(name, SLICE, 1), 1));
+        with(|fixture| {
+            let slices = ["ns/v", "ns/w"].map(|name| fixture.confirm_job(&wants(name, SLICE, 1), 1));
             assert!(
-                !site.checks || slices == [true, false],
+                !fixture.checks || slices == [true, false],
                 "one slice is there: {slices:?}"
             );
         }),
-        with(|site| {
-            site.confirm_job(&wants("ns/z", "B", 2), 1);
+        with(|fixture| {
+            fixture.confirm_job(&wants("ns/z", "B", 2), 1);
         }),
         with(ShuttleFixture::crash),
     ];
@@ -100,9 +100,9 @@ fn crossing(checks: bool) {
         actor.join().unwrap();
     }
     for name in ["ns/v", "ns/w", "ns/x", "ns/y", "ns/z"] {
-        site.release(name, 9);
+        fixture.release(name, 9);
     }
-    site.end();
+    fixture.end();
 }
 
 #[test]

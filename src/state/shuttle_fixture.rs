@@ -202,7 +202,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         power: power.clone(),
         error_mode: Arc::clone(problem),
     };
-    let stored = store.load().unwrap();
+    let rows = store.load().unwrap();
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
@@ -214,15 +214,9 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         policies: Arc::new(PolicyRegistry::new(&limits)),
         clock,
     };
-    let mut writer = Writer::new(parts, &stored, |cluster_state| {
-        AdmissionLedger::open(
-            &limits,
-            Box::new(store),
-            &stored,
-            &SharedLeases::default(),
-            cluster_state,
-        )
-        .without_checks(!checks)
+    let mut writer = Writer::new(parts, &rows, |cluster_state| {
+        AdmissionLedger::open(&limits, Box::new(store), &rows, &SharedLeases::default(), cluster_state)
+            .without_checks(!checks)
     });
     writer = writer.without_checks(!checks);
     writer.publish_initial(BTreeMap::from([("default".into(), policy())]));
@@ -241,8 +235,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
 }
 
 impl FakeServer {
-    /// Sends a command and waits; `None`: the machine has lost power, and nobody knows whether the command had an
-    /// effect.
+    /// Sends a command and waits; `None`: the machine has lost power, with the command or without.
     fn send_and_wait<T: Send + 'static>(
         commands: Sender<WriterCommand>,
         power: &PowerSwitch,

@@ -10,35 +10,35 @@ use super::shuttle_fixture::ShuttleFixture;
 
 /// Two jobs that do not fit together, a third that runs, a release with a late request, and a crash.
 fn crossing(checks: bool) {
-    let site = ShuttleFixture::new(checks);
+    let fixture = ShuttleFixture::new(checks);
     let with = |act: fn(&ShuttleFixture)| {
-        let site = site.clone();
-        thread::spawn(move || act(&site))
+        let fixture = fixture.clone();
+        thread::spawn(move || act(&fixture))
     };
     let actors = [
-        with(|site| {
-            if site.confirm("ns/a", 6, 1) {
-                assert!(site.confirm("ns/a", 6, 1), "asked again: the recorded outcome");
+        with(|fixture| {
+            if fixture.confirm("ns/a", 6, 1) {
+                assert!(fixture.confirm("ns/a", 6, 1), "asked again: the recorded outcome");
             }
-            site.release("ns/a", 1);
+            fixture.release("ns/a", 1);
             assert!(
-                !site.confirm("ns/a", 6, 1) || !site.checks,
+                !fixture.confirm("ns/a", 6, 1) || !fixture.checks,
                 "a late request revives nothing"
             );
         }),
-        with(|site| {
-            if site.confirm("ns/b", 6, 1) {
+        with(|fixture| {
+            if fixture.confirm("ns/b", 6, 1) {
                 assert!(
-                    site.rows().contains(&"ns/b".to_owned()),
+                    fixture.rows().contains(&"ns/b".to_owned()),
                     "what is acknowledged is visible"
                 );
-                site.report_task("ns/b", 0, 2, true);
+                fixture.report_task("ns/b", 0, 2, true);
             }
         }),
-        with(|site| {
-            let permitted = site.confirm("ns/c", 4, 1);
-            let replaced = site.confirm("ns/c", 8, 1);
-            let stored = site.rows().contains(&"ns/c".to_owned());
+        with(|fixture| {
+            let permitted = fixture.confirm("ns/c", 4, 1);
+            let replaced = fixture.confirm("ns/c", 8, 1);
+            let stored = fixture.rows().contains(&"ns/c".to_owned());
             assert_eq!(stored, permitted || replaced, "what is acknowledged is visible");
         }),
         with(ShuttleFixture::crash),
@@ -46,27 +46,27 @@ fn crossing(checks: bool) {
     for actor in actors {
         actor.join().unwrap();
     }
-    assert!(!site.rows().contains(&"ns/a".to_owned()));
-    site.end();
+    assert!(!fixture.rows().contains(&"ns/a".to_owned()));
+    fixture.end();
 }
 
 /// Leases expire during other requests, and a crash starts them again.
 fn expiry() {
-    let site = ShuttleFixture::new(true);
-    site.advance_clock(0);
-    assert!(site.confirm("ns/a", 6, 1));
+    let fixture = ShuttleFixture::new(true);
+    fixture.advance_clock(0);
+    assert!(fixture.confirm("ns/a", 6, 1));
     let with = |act: fn(&ShuttleFixture)| {
-        let site = site.clone();
-        thread::spawn(move || act(&site))
+        let fixture = fixture.clone();
+        thread::spawn(move || act(&fixture))
     };
     let actors = [
-        with(|site| {
-            site.advance_clock(9_000);
-            site.advance_clock(9_000);
+        with(|fixture| {
+            fixture.advance_clock(9_000);
+            fixture.advance_clock(9_000);
         }),
-        with(|site| {
-            site.confirm("ns/b", 6, 1);
-            site.confirm("ns/b", 6, 1);
+        with(|fixture| {
+            fixture.confirm("ns/b", 6, 1);
+            fixture.confirm("ns/b", 6, 1);
         }),
         with(ShuttleFixture::crash),
     ];
@@ -74,20 +74,20 @@ fn expiry() {
         actor.join().unwrap();
     }
     for _ in 0..2 {
-        site.advance_clock(9_000);
+        fixture.advance_clock(9_000);
     }
-    assert_eq!(site.rows(), Vec::<String>::new(), "every lease has ended");
-    site.end();
+    assert_eq!(fixture.rows(), Vec::<String>::new(), "every lease has ended");
+    fixture.end();
 }
 
 /// Commits the tasks of a job. True if all of them have their place.
-fn placed(site: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
-    let Some(conflicts) = site.commit(job, tasks) else {
+fn placed(fixture: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
+    let Some(conflicts) = fixture.commit(job, tasks) else {
         return false;
     };
     // A retry after a crash finds the tasks that it has committed itself.
     let placed = conflicts.iter().all(|code| *code == "TaskNotPending");
-    let assumed = site.assumed(job);
+    let assumed = fixture.assumed(job);
     assert_eq!(
         assumed,
         if placed { tasks } else { 0 },
@@ -98,47 +98,47 @@ fn placed(site: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
 
 /// Two gangs that do not fit together, a third job that is released again, a disk that fails for a while, and a crash.
 fn committing(checks: bool, late: bool) {
-    let site = ShuttleFixture::new(checks);
+    let fixture = ShuttleFixture::new(checks);
     let jobs = [("ns/a", 2, 3), ("ns/b", 2, 3), ("ns/c", 1, 4)];
     for (job, tasks, cores) in jobs {
-        (0..tasks).for_each(|number| site.report_task(job, number, cores, false));
+        (0..tasks).for_each(|number| fixture.report_task(job, number, cores, false));
     }
-    site.advance_clock(0);
+    fixture.advance_clock(0);
     let with = |act: fn(&ShuttleFixture, bool) -> bool| {
-        let site = site.clone();
-        thread::spawn(move || act(&site, late))
+        let fixture = fixture.clone();
+        thread::spawn(move || act(&fixture, late))
     };
     let actors = [
-        with(|site, _| placed(site, "ns/a", 2)),
-        with(|site, _| placed(site, "ns/b", 2)),
-        with(|site, _| placed(site, "ns/c", 1) && !site.release_assumptions("ns/c")),
-        with(|site, _| {
-            site.crash();
+        with(|fixture, _| placed(fixture, "ns/a", 2)),
+        with(|fixture, _| placed(fixture, "ns/b", 2)),
+        with(|fixture, _| placed(fixture, "ns/c", 1) && !fixture.release_assumptions("ns/c")),
+        with(|fixture, _| {
+            fixture.crash();
             false
         }),
-        with(|site, late| {
-            site.fail(late);
+        with(|fixture, late| {
+            fixture.fail(late);
             thread::yield_now();
-            site.stop_failing();
+            fixture.stop_failing();
             false
         }),
     ];
     let held: Vec<bool> = actors.into_iter().map(|actor| actor.join().unwrap()).collect();
     for _ in 0..2 {
         for ((job, tasks, _), held) in jobs.into_iter().zip(&held) {
-            let assumed = site.assumed(job);
+            let assumed = fixture.assumed(job);
             assert!(!held || assumed == tasks, "{job}: what is acknowledged is lost");
             assert!(assumed == 0 || assumed == tasks, "{job}: half of a commit");
         }
-        site.crash();
+        fixture.crash();
     }
     for _ in 0..3 {
-        site.advance_clock(9_000);
+        fixture.advance_clock(9_000);
     }
     for (job, ..) in jobs {
-        assert_eq!(site.assumed(job), 0, "{job}: every lease has ended");
+        assert_eq!(fixture.assumed(job), 0, "{job}: every lease has ended");
     }
-    site.end();
+    fixture.end();
 }
 
 /// Number of schedules to try; `PUMICE_MODEL_SCHEDULES` sets another number.

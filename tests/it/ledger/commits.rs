@@ -192,7 +192,7 @@ struct CommitTest {
 }
 
 struct CommitClient {
-    site: Arc<CommitTest>,
+    test: Arc<CommitTest>,
     dice: u64,
 }
 
@@ -205,7 +205,7 @@ impl CommitClient {
     }
 
     async fn channel(&self) -> Result<Channel, Status> {
-        let address = *self.site.address.lock().unwrap();
+        let address = *self.test.address.lock().unwrap();
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let connected = endpoint.connect().await;
         connected.map_err(|error| Status::unavailable(error.to_string()))
@@ -231,16 +231,16 @@ impl CommitClient {
 
     /// Commits a job, or releases it.
     async fn live(&mut self, job: &str) {
-        let held = self.site.log.lock().unwrap().held.remove(job).is_some();
+        let held = self.test.log.lock().unwrap().held.remove(job).is_some();
         if !held {
-            self.site.log.lock().unwrap().free.remove(job);
+            self.test.log.lock().unwrap().free.remove(job);
             let nodes = [NODES[self.roll(3)], NODES[self.roll(3)]];
             if let Ok(committed) = self.commit(job, nodes).await
                 && committed.jobs.iter().all(|job| job.rejections.is_empty())
             {
                 assert_eq!(committed.durability(), pb::Durability::Disk);
-                self.site.log.lock().unwrap().held.insert(job.to_owned(), nodes);
-                self.site.commits.fetch_add(1, Ordering::Relaxed);
+                self.test.log.lock().unwrap().held.insert(job.to_owned(), nodes);
+                self.test.commits.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }
@@ -248,14 +248,14 @@ impl CommitClient {
         while self.release(job).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.site.log.lock().unwrap().free.insert(job.to_owned());
+        self.test.log.lock().unwrap().free.insert(job.to_owned());
     }
 }
 
 /// Checks that acknowledged commits survived the crash, each job as a whole or not at all.
-fn compare(site: &CommitTest, wire: &BlockingClients) {
+fn compare(test: &CommitTest, wire: &BlockingClients) {
     let assumed = assumed(wire);
-    let log = site.log.lock().unwrap();
+    let log = test.log.lock().unwrap();
     for (job, nodes) in &log.held {
         for (task, node) in members(job).iter().zip(nodes) {
             let there = assumed.get(task).map(String::as_str);
@@ -283,7 +283,7 @@ fn commits_hold_through_a_storm() {
     let (directory, runtime) = (LedgerTestDirectory::new("commits"), runtime());
     let mut process = start(&directory, &[]);
     drop(connect(&runtime, &process));
-    let site = Arc::new(CommitTest {
+    let test = Arc::new(CommitTest {
         address: Mutex::new(process.grpc),
         log: Mutex::default(),
         commits: AtomicU64::new(0),
@@ -292,12 +292,12 @@ fn commits_hold_through_a_storm() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let mut client = CommitClient {
-                site: Arc::clone(&site),
+                test: Arc::clone(&test),
                 dice: 0x9e37_79b9_7f4a_7c15 ^ (number + 1),
             };
             runtime.spawn(async move {
                 for turn in 0_u64.. {
-                    if client.site.stop.load(Ordering::Relaxed) {
+                    if client.test.stop.load(Ordering::Relaxed) {
                         return;
                     }
                     client.live(&name(number, turn % JOBS)).await;
@@ -306,7 +306,7 @@ fn commits_hold_through_a_storm() {
         })
         .collect();
     for kill in 1..=4 {
-        while site.commits.load(Ordering::Relaxed) < kill * COMMITS {
+        while test.commits.load(Ordering::Relaxed) < kill * COMMITS {
             // A client that fails ends the test, because nothing else would make the awaited commits.
             let ended = clients.iter().any(JoinHandle::is_finished);
             assert!(!ended, "a client failed");
@@ -315,12 +315,12 @@ fn commits_hold_through_a_storm() {
         process.kill();
         process = start(&directory, &[]);
         let wire = connect(&runtime, &process);
-        compare(&site, &wire);
-        *site.address.lock().unwrap() = process.grpc;
+        compare(&test, &wire);
+        *test.address.lock().unwrap() = process.grpc;
     }
-    site.stop.store(true, Ordering::Relaxed);
+    test.stop.store(true, Ordering::Relaxed);
     for client in clients {
         runtime.block_on(client).unwrap();
     }
-    compare(&site, &BlockingClients::connect(Arc::clone(&runtime), process.grpc));
+    compare(&test, &BlockingClients::connect(Arc::clone(&runtime), process.grpc));
 }

@@ -115,7 +115,7 @@ impl PermitTest {
 }
 
 struct PermitClient {
-    site: Arc<PermitTest>,
+    test: Arc<PermitTest>,
     dice: SeededRandom,
     channel: Option<Channel>,
 }
@@ -123,7 +123,7 @@ struct PermitClient {
 impl PermitClient {
     async fn channel(&mut self) -> Option<Channel> {
         if self.channel.is_none() {
-            let address = *self.site.address.lock().unwrap();
+            let address = *self.test.address.lock().unwrap();
             let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
             self.channel = endpoint.connect().await.ok();
         }
@@ -167,17 +167,17 @@ impl PermitClient {
             .await
             .into_inner();
         if reply.durability() != pb::Durability::Disk {
-            self.site.record_violation("it is not on the disk".to_owned());
+            self.test.record_violation("it is not on the disk".to_owned());
         }
         let item = reply.result.unwrap().items.remove(0);
         if let Some(problem) = item.problem {
-            self.site.record_violation(format!("{name}: {}", problem.message));
+            self.test.record_violation(format!("{name}: {}", problem.message));
         }
         item.permitted
     }
 
     async fn release(&mut self, name: &str) {
-        self.site.record_release_start(name);
+        self.test.record_release_start(name);
         let query = pb::ReleaseReservationRequest {
             job: name.to_owned(),
             job_uid: format!("{name}-uid"),
@@ -188,7 +188,7 @@ impl PermitClient {
             async move { StateServiceClient::new(channel).release_reservation(query).await }
         })
         .await;
-        self.site.log.lock().unwrap().released.insert(name.to_owned());
+        self.test.log.lock().unwrap().released.insert(name.to_owned());
     }
 
     /// Changes the source's records with `change`, and sends them until the server has them.
@@ -196,7 +196,7 @@ impl PermitClient {
         loop {
             let channel = self.channel().await;
             {
-                let mut truth = self.site.source_records.lock().await;
+                let mut truth = self.test.source_records.lock().await;
                 change(&mut truth);
                 let batch = Some(truth.next_batch());
                 if let Some(channel) = channel
@@ -223,11 +223,11 @@ impl PermitClient {
         if !self.confirm(name, queue, wish, None).await {
             return;
         }
-        self.site.record_permit(name, queue, wish);
+        self.test.record_permit(name, queue, wish);
         if self.dice.roll(3) == 0 {
             let other = wish.resized(&mut self.dice);
             let least = wish.least(other);
-            self.site
+            self.test
                 .log
                 .lock()
                 .unwrap()
@@ -236,14 +236,14 @@ impl PermitClient {
             if self.confirm(name, queue, other, None).await {
                 wish = other;
             }
-            self.site.record_permit(name, queue, wish);
+            self.test.record_permit(name, queue, wish);
         }
         if !self.confirm(name, queue, wish, None).await {
-            self.site
+            self.test
                 .record_violation(format!("{name}: asked again, the permit was gone"));
         }
         tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
-        let boots = self.site.boots.load(Ordering::Relaxed);
+        let boots = self.test.boots.load(Ordering::Relaxed);
         let runs = wish.may_run() && self.dice.roll(3) == 0;
         if runs {
             self.sync_change(|truth| {
@@ -251,7 +251,7 @@ impl PermitClient {
             })
             .await;
             tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
-            self.site.record_release_start(name);
+            self.test.record_release_start(name);
             self.sync_change(|truth| {
                 truth.running.remove(name);
             })
@@ -261,9 +261,9 @@ impl PermitClient {
         }
         let late = self.confirm(name, queue, JobDemand::small(), None).await;
         // A server that has never seen the job cannot know that it has ended.
-        let forgiven = runs && boots != self.site.boots.load(Ordering::Relaxed);
+        let forgiven = runs && boots != self.test.boots.load(Ordering::Relaxed);
         if late && !forgiven {
-            self.site.record_violation(format!("{name}: a late request revived it"));
+            self.test.record_violation(format!("{name}: a late request revived it"));
         }
     }
 }
@@ -287,9 +287,9 @@ fn rows(wire: &BlockingClients) -> BTreeMap<String, pb::Reservation> {
 }
 
 /// Checks that everything acknowledged before a crash exists after it.
-fn look_for_losses(site: &PermitTest, wire: &BlockingClients) {
+fn look_for_losses(test: &PermitTest, wire: &BlockingClients) {
     let rows = rows(wire);
-    let log = site.log.lock().unwrap();
+    let log = test.log.lock().unwrap();
     let lost = log.held.iter().find(|(job, (_, wish))| {
         let row = rows.get(*job);
         !row.is_some_and(|row| wish.is_covered_by(&row.reserved))
@@ -299,13 +299,13 @@ fn look_for_losses(site: &PermitTest, wire: &BlockingClients) {
     let revived = revived.map(|job| format!("{job}: its release was acknowledged and is lost"));
     drop(log);
     if let Some(problem) = lost.or(revived) {
-        site.record_violation(problem);
+        test.record_violation(problem);
     }
 }
 
 /// Checks that nothing is left after all jobs have ended.
-fn look_for_leaks(site: &PermitTest, runtime: &Runtime, wire: &BlockingClients) {
-    let batch = || runtime.block_on(async { site.source_records.lock().await.next_batch() });
+fn look_for_leaks(test: &PermitTest, runtime: &Runtime, wire: &BlockingClients) {
+    let batch = || runtime.block_on(async { test.source_records.lock().await.next_batch() });
     wire.apply_batch(batch()).unwrap();
     // Reservations of clients that went away end with their leases, which run while the source is heard.
     while !rows(wire).is_empty() {
@@ -317,24 +317,24 @@ fn look_for_leaks(site: &PermitTest, runtime: &Runtime, wire: &BlockingClients) 
         for account in queue.accounts {
             let amounts = account.allocated.iter().chain(&account.inqueue).chain(&account.elastic);
             if amounts.into_iter().any(|amount| amount.value != 0.0) {
-                site.record_violation(format!("something leaks: {account:?}"));
+                test.record_violation(format!("something leaks: {account:?}"));
             }
         }
     }
 }
 
 /// Schedulers that create and end jobs until the storm is over.
-fn clients(site: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
+fn clients(test: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
     (0..CLIENTS)
         .map(|number| {
             let mut client = PermitClient {
-                site: Arc::clone(site),
+                test: Arc::clone(test),
                 dice: SeededRandom(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
                 channel: None,
             };
             runtime.spawn(async move {
                 for job in 0_u64.. {
-                    if client.site.is_over() {
+                    if client.test.is_over() {
                         return;
                     }
                     client.live(&format!("c{number}/j{job}")).await;
@@ -357,7 +357,7 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     put_policy(&wire);
     let mut truth = SourceModel::default();
     wire.apply_batch(truth.next_batch()).unwrap();
-    let site = Arc::new(PermitTest {
+    let test = Arc::new(PermitTest {
         address: Mutex::new(process.grpc),
         log: Mutex::default(),
         source_records: tokio::sync::Mutex::new(truth),
@@ -365,35 +365,35 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
         boots: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     });
-    let clients = clients(&site, &runtime);
+    let clients = clients(&test, &runtime);
     for kill in 1..=kills {
-        while !site.is_over() && site.permits.load(Ordering::Relaxed) < kill * PERMITS {
+        while !test.is_over() && test.permits.load(Ordering::Relaxed) < kill * PERMITS {
             let ended = clients.iter().any(JoinHandle::is_finished);
-            assert!(!ended || site.is_over(), "a client failed");
+            assert!(!ended || test.is_over(), "a client failed");
             std::thread::sleep(Duration::from_millis(5));
         }
         process.kill();
-        site.boots.fetch_add(1, Ordering::Relaxed);
+        test.boots.fetch_add(1, Ordering::Relaxed);
         process = start();
         let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
-        let batch = runtime.block_on(async { site.source_records.lock().await.next_batch() });
+        let batch = runtime.block_on(async { test.source_records.lock().await.next_batch() });
         wire.apply_batch(batch).unwrap();
-        look_for_losses(&site, &wire);
-        *site.address.lock().unwrap() = process.grpc;
-        if site.is_over() {
+        look_for_losses(&test, &wire);
+        *test.address.lock().unwrap() = process.grpc;
+        if test.is_over() {
             break;
         }
     }
-    site.stop.store(true, Ordering::Relaxed);
+    test.stop.store(true, Ordering::Relaxed);
     for client in clients {
         runtime.block_on(client).unwrap();
     }
     let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
-    if site.log.lock().unwrap().first_violation.is_none() {
-        look_for_leaks(&site, &runtime, &wire);
+    if test.log.lock().unwrap().first_violation.is_none() {
+        look_for_leaks(&test, &runtime, &wire);
     }
 
-    site.log.lock().unwrap().first_violation.take()
+    test.log.lock().unwrap().first_violation.take()
 }
 
 #[test]
