@@ -162,7 +162,7 @@ async fn load_policy(
         if let Ok(version) = state.policy_version(&DEFAULT_POLICY.into(), 0)
             && version.origin != PolicyOrigin::BuiltIn
         {
-            tracing::info!(version = version.in_force.version, origin = %version.origin, "the policy that was in force is in force again");
+            tracing::info!(version = version.in_force.version, origin = %version.origin, "the stored policy is in force");
             return Ok(None);
         }
         let reload = policy_file::reload_policy(
@@ -182,7 +182,7 @@ async fn load_policy(
     })?;
     if state.file_was_accepted(DEFAULT_POLICY, &content, config.compatibility) {
         tracing::info!(
-            "the policy file has not changed since it was accepted; the policy that was in force is in force again"
+            "the policy file has not changed since it was accepted; the stored policy is in force"
         );
         return Ok(Some((file, content)));
     }
