@@ -225,12 +225,12 @@ impl SharedState {
     /// The batch was not taken, no such policy exists, or a limit is exceeded.
     pub async fn open_session(&self, open: OpenSession) -> Result<OpenedSession, StateError> {
         let OpenSession {
-            base: evaluation_ref,
+            base,
             batch,
             lease,
         } = open;
         // Checked before the batch is applied.
-        if let SessionBase::Latest { policy, profile } = &evaluation_ref {
+        if let SessionBase::Latest { policy, profile } = &base {
             policy_in_snapshot(&self.snapshot(), policy, profile)?;
         }
         self.sessions.check_session_limit()?;
@@ -245,7 +245,7 @@ impl SharedState {
             });
         }
         let snapshot = self.snapshot();
-        let opened = match evaluation_ref {
+        let opened = match base {
             SessionBase::Inline { cluster_state, policy } => {
                 let revision = Revision {
                     number: 0,
