@@ -224,11 +224,7 @@ impl SharedState {
     /// # Errors
     /// The batch was not taken, no such policy exists, or a limit is exceeded.
     pub async fn open_session(&self, open: OpenSession) -> Result<OpenedSession, StateError> {
-        let OpenSession {
-            base,
-            batch,
-            lease,
-        } = open;
+        let OpenSession { base, batch, lease } = open;
         // Checked before the batch is applied.
         if let SessionBase::Latest { policy, profile } = &base {
             policy_in_snapshot(&self.snapshot(), policy, profile)?;
