@@ -130,6 +130,12 @@ pub static LIMITS: &[LimitDef] = &[
         "Records in an inline cluster of a request"
     ),
     count!(
+        "label_bytes",
+        edge.label_bytes,
+        1..=MAX_MESSAGE_BYTES,
+        "Longest label or annotation that is stored"
+    ),
+    count!(
         "labels",
         edge.texts,
         0..=MAX_COUNT,
@@ -346,12 +352,6 @@ pub static LIMITS: &[LimitDef] = &[
         "Outcomes stored per source for repeated batches"
     ),
     count!("tasks", edge.tasks, 1..=MAX_COUNT, "Tasks in one request"),
-    count!(
-        "label_bytes",
-        edge.label_bytes,
-        1..=MAX_MESSAGE_BYTES,
-        "Longest label or annotation that is stored"
-    ),
     time!(
         "tombstone_age_ms",
         state.tombstone_age,
@@ -383,16 +383,16 @@ pub static LIMITS: &[LimitDef] = &[
     ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
     count!(
-        "workers",
-        edge.workers,
-        1..=512,
-        "Large requests, and as many large messages, that are worked on at once"
-    ),
-    count!(
         "worker_queue",
         edge.worker_queue,
         0..=MAX_COUNT,
         "Large requests, and as many large messages, that wait for a worker"
+    ),
+    count!(
+        "workers",
+        edge.workers,
+        1..=512,
+        "Large requests, and as many large messages, that are worked on at once"
     ),
 ];
 
