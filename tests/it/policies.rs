@@ -100,7 +100,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     );
     let (code, ready) = server.page("/readyz?verbose");
     assert_eq!(code, 200, "the old one serves on: {ready}");
-    assert!(ready.contains("refused"), "{ready}");
+    assert!(ready.contains("rejected"), "{ready}");
     let (_, metrics) = server.page("/metrics");
     assert!(
         metrics
@@ -112,7 +112,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     );
     wire.reload_policy(reload(&document(3))).unwrap();
     let (_, ready) = server.page("/readyz?verbose");
-    assert!(!ready.contains("refused"), "mended: {ready}");
+    assert!(!ready.contains("rejected"), "mended: {ready}");
 }
 
 #[test]

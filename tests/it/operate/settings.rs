@@ -70,10 +70,10 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
     assert!(!good);
     let path = file.display();
     for problem in [
-        "6 faults in the settings".to_owned(),
+        "6 errors in the settings".to_owned(),
         format!("{path}:1:1: `sesions`: no such setting; did you mean `sessions`?"),
         format!("{path}:2:8: `tasks`: `many` is not a whole number"),
-        format!("{path}:3:13: `log_format`: a map is no value"),
+        format!("{path}:3:13: `log_format`: a map is not a value"),
         format!("{path}:4:10: `sources`: `0` is not within 1"),
         "PUMICE_TRACE_RATIO: `7` is not a number from 0 to 1".to_owned(),
         "--grpc-address: `here` is not an IP address".to_owned(),

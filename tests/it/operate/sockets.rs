@@ -50,6 +50,6 @@ async fn a_file_that_is_no_socket_is_not_touched() {
     let scratch = TestDirectory::new();
     let file = scratch.file("notes", "mine");
     let refused = app::bind(config(&file)).await.unwrap_err();
-    assert!(refused.to_string().contains("no socket"), "{refused}");
+    assert!(refused.to_string().contains("not a socket"), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
