@@ -272,7 +272,7 @@ fn priority(pod: &Pod) -> i32 {
     annotated.or(pod.priority).unwrap_or(1)
 }
 
-/// True if the annotation says so, else the label, else if neither exists. A text that is not a truth value means no.
+/// True if the annotation, or else the label, is a true value, or if neither exists.
 fn preemptable(pod: &Pod) -> bool {
     let value = pod.annotations.get(PREEMPTABLE).or_else(|| pod.labels.get(PREEMPTABLE));
     value.is_none_or(|value| parse_go_bool(value) == Some(true))
