@@ -181,9 +181,7 @@ async fn load_policy(
         source,
     })?;
     if state.file_was_accepted(DEFAULT_POLICY, &content, config.compatibility) {
-        tracing::info!(
-            "the policy file has not changed since it was accepted; the stored policy is in force"
-        );
+        tracing::info!("the policy file has not changed since it was accepted; the stored policy is in force");
         return Ok(Some((file, content)));
     }
     file.reload(Arc::clone(&content), false, state, metrics)
