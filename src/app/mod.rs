@@ -239,8 +239,8 @@ impl BoundServer {
         );
         let file = policy_file.as_ref().map(|(file, _)| file.clone());
         let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
-        let kept = Arc::clone(&state);
-        let giving = tokio::spawn(memory_release::release_freed_memory(Arc::clone(&state)));
+        let stopped_state = Arc::clone(&state);
+        let memory_release_task = tokio::spawn(memory_release::release_freed_memory(Arc::clone(&state)));
         tokio::spawn(policy_file::watch_policy_file(
             policy_file,
             state,

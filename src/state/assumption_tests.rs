@@ -31,9 +31,9 @@ async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
     let mut delta = batch(fixture.sequence, BatchKind::Delta, Vec::new());
     let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
     delta.rejected = vec![RejectedRecord::new(RecordKind::Task, "a/s".into(), vec![problem])];
-    stage.state.apply_batch(delta).await.unwrap();
-    assert_eq!((stage.is_assumed("a/s"), stage.used_cpu("n1")), (true, 400));
-    let released = stage.state.release_assumptions("", vec!["a/s".into()]).await.unwrap();
+    fixture.state.apply_batch(delta).await.unwrap();
+    assert_eq!((fixture.is_assumed("a/s"), fixture.used_cpu("n1")), (true, 400));
+    let released = fixture.state.release_assumptions("", vec!["a/s".into()]).await.unwrap();
     assert_eq!(released.1.len(), 1);
     assert!(
         fixture

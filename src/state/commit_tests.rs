@@ -132,8 +132,8 @@ async fn nodes_that_changed_are_rejected() {
     let mut delta = batch(fixture.sequence + 1, BatchKind::Delta, Vec::new());
     let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.nodes[0]", "malformed");
     delta.rejected = vec![RejectedRecord::new(RecordKind::Node, "n1".into(), vec![problem])];
-    stage.state.apply_batch(delta).await.unwrap();
-    let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    fixture.state.apply_batch(delta).await.unwrap();
+    let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
     assert_eq!(rejection_code(&committed), "NodeInvalid");
 }
 

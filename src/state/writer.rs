@@ -270,7 +270,7 @@ impl Writer {
         self.next.state.set_resources(self.names.current_table());
         let mut problems = Vec::new();
         if kind == BatchKind::FullSyncLast {
-            self.remove_absent(&source, &put, &refused);
+            self.remove_absent(&source, &put, &rejected);
             self.unreadable.forget_source(&source);
         }
         for (kind, name) in remove {
@@ -296,7 +296,7 @@ impl Writer {
                 }
             }
         }
-        problems.extend(self.reject_records(&source, refused, &mut warnings));
+        problems.extend(self.reject_records(&source, rejected, &mut warnings));
         warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
         let position = SourcePosition {
             source: Arc::clone(&source),

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::amounts::QuotaAmounts;
 use super::annotations::CARD_SEPARATOR;
 use super::card_flow::CardFlow;
+use super::matching::key_of;
 use super::packing::{Load, Packing};
 use super::pieces::{Piece, Pieces};
 use super::quota_accounts::{QuotaAccount, QuotaAccounts};
@@ -60,7 +61,8 @@ impl QuotaAccount<'_> {
 
 /// Number of pieces of a choice, each of which may use another card.
 fn piece_count(pieces: &Pieces, choice: &str) -> i128 {
-    let own = pieces.iter().filter(|piece| *piece.choice == *choice);
+    let key = key_of(&Arc::from(choice));
+    let own = pieces.iter().filter(|piece| piece.choice == key);
     own.map(|piece| piece.count).sum()
 }
 
