@@ -25,7 +25,7 @@ rustc="$(rustc --version)"
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 
-# Instructions of a path that is run so many times.
+# Instructions of a path that is run a given number of times.
 instructions() {
   valgrind --tool=callgrind --callgrind-out-file="$folder/out" "$built" "$1" "$2" 2>"$folder/log" || {
     cat "$folder/log" >&2

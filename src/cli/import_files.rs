@@ -15,9 +15,9 @@ pub(super) struct ImportedFiles {
     pub(super) cluster: pb::Cluster,
     /// Objects that could not be read, each with the reason.
     pub(super) rejected: Vec<String>,
-    /// Number of those without a readable name.
+    /// Number of rejected objects without a readable name.
     pub(super) unnamed: usize,
-    /// Those with a readable name, as batches carry them.
+    /// Rejected objects with a readable name, as batches carry them.
     pub(super) unreadable: Vec<pb::UnreadableRecord>,
     /// Records that hardly mean what their author has in mind.
     pub(super) warnings: Vec<StateWarning>,

@@ -290,7 +290,7 @@ fn problem_title(parts: &[SyncPart], problem: &pb::Problem) -> String {
     }
 }
 
-/// The record that a field such as `batch[2].put.nodes[3].allocatable` stands in. `batch` alone is the last part.
+/// The record that has a field such as `batch[2].put.nodes[3].allocatable`. `batch` alone is the last part.
 fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
     let (batch, rest) = field.split_once(".put.")?;
     let part = match first_index(batch) {

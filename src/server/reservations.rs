@@ -76,8 +76,8 @@ impl ServerContext {
             });
         };
         let edge = Arc::clone(self);
-        let told = move || Ok(edge.reservation(&before, &released.row, released.lease_left));
-        let reservation = Some(self.run_blocking(told).await?);
+        let response_row = move || Ok(edge.reservation(&before, &released.row, released.lease_left));
+        let reservation = Some(self.run_blocking(response_row).await?);
         Ok(pb::ReleaseReservationResponse {
             reservation,
             durability,

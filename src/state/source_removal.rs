@@ -93,15 +93,15 @@ impl Writer {
             return;
         }
         let names = put.iter().map(|(record, _)| record.key());
-        let mut kept: std::collections::HashSet<(RecordKind, &str)> =
+        let mut named: std::collections::HashSet<(RecordKind, &str)> =
             names.map(|(kind, name)| (kind, &**name)).collect();
-        kept.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
+        named.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
         let absent: Vec<(RecordKind, Arc<str>)> = own
-            .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
+            .filter(|(kind, name, _)| !named.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))
             .collect();
-        let told = |task: &str| kept.contains(&(RecordKind::Task, task));
-        self.arbiter.assumptions.retain_reported(source, told);
+        let is_reported = |task: &str| named.contains(&(RecordKind::Task, task));
+        self.arbiter.assumptions.retain_reported(source, is_reported);
         for (kind, name) in absent {
             self.remove_record(kind, &name);
         }

@@ -192,7 +192,7 @@ def test_the_scheduler_chooses_the_derivation() -> None:
         ({"priority": 3_000_000_000}, "spec.priority: not a 32-bit integer"),
     ],
 )
-def test_faults_name_their_place(spec: dict[str, object], message: str) -> None:
+def test_errors_name_their_place(spec: dict[str, object], message: str) -> None:
     with pytest.raises(PodError) as refused:
         pod(**spec)
     assert str(refused.value) == message

@@ -109,7 +109,7 @@ def test_recorded_quantities() -> None:
         ("1" * 5000, "too-large"),
     ],
 )
-def test_refusals_say_why(text: str, kind: str) -> None:
+def test_errors_say_why(text: str, kind: str) -> None:
     with pytest.raises(QuantityError) as refused:
         Quantity.parse(text)
     assert refused.value.kind == kind

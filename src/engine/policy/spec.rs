@@ -19,7 +19,7 @@ impl Compatibility {
     /// Both.
     pub const ALL: [Compatibility; 2] = [Compatibility::Upstream, Compatibility::Corrected];
 
-    /// Its name in documents.
+    /// Name of the compatibility in documents.
     pub fn name(self) -> &'static str {
         match self {
             Compatibility::Upstream => "upstream",

@@ -109,7 +109,7 @@ fn a_simulation_places_nothing_in_a_closed_queue() {
 }
 
 #[test]
-fn a_negative_answer_ends_with_exit_code_1_and_a_remedy() {
+fn a_negative_result_ends_with_exit_code_1_and_a_remedy() {
     let server = server(
         PLAIN,
         pb::Cluster {
@@ -210,7 +210,7 @@ fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
 }
 
 #[test]
-fn with_lays_records_of_a_file_over_the_state_for_one_question() {
+fn with_lays_records_of_a_file_over_the_state_for_one_query() {
     let folder = ToolTestFolder::new("what-if");
     let more = written(&folder, "more.yaml", &node_file("big", 64));
     let less = written(

@@ -246,17 +246,17 @@ def _fast(scanned: _Scanned, text: str) -> Quantity | None:
     if scanned.format is Format.BINARY_SI:
         if scanned.fraction or whole_digits > _FAST_BINARY.get(scanned.power, 0):
             return None
-        exponent, kept = 0, magnitude % 8 != 0
+        exponent, keeps_text = 0, magnitude % 8 != 0
         magnitude <<= scanned.power
     else:
         exponent = scanned.power - len(scanned.fraction)
         if whole_digits + len(scanned.fraction) > _FAST_DIGITS or not _NANO <= exponent < 2**31:
             return None
         tidy = not (scanned.whole + scanned.fraction).endswith("000")
-        kept = exponent % 3 == 0 and tidy and bool(scanned.whole)
+        keeps_text = exponent % 3 == 0 and tidy and bool(scanned.whole)
     spelled = not scanned.plain or scanned.format is Format.DECIMAL_EXPONENT
     coefficient = -magnitude if scanned.negative else magnitude
-    shown = text if kept and spelled else None
+    shown = text if keeps_text and spelled else None
     return Quantity(coefficient, exponent, scanned.format, exponent, _Form.FAST, shown)
 
 

@@ -8,7 +8,7 @@ from pumice.derive.card import CardAmounts, MissingCardError, card
 from pumice.derive.fit_plus import fit_plus
 from pumice.derive.kubernetes import KubernetesAmounts, Release, kubernetes
 from pumice.derive.pod import Pod, PodError, RawNumber, read_json
-from pumice.derive.volcano import Amounts, VolcanoTask, standing, volcano
+from pumice.derive.volcano import Amounts, VolcanoTask, pod_status, volcano
 from pumice.resource import Kind, amount_in, format_in, kind_of, too_large
 
 __all__ = [
@@ -72,7 +72,7 @@ def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
         limits=limits,
         nonzero_requests={name: _counted(name, number) for name, number in nonzero.items()},
         counted_requests={name: _counted(name, number) for name, number in fit_plus(pod).items()},
-        status=standing(pod),
+        status=pod_status(pod),
         node=pod.node,
         nominated_node=pod.status.nominated_node,
         priority=priority,

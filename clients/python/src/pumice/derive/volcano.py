@@ -16,7 +16,7 @@ from pumice.derive.kubernetes import (
 from pumice.derive.pod import Container, ContainerStatus, Pod, Quantities
 from pumice.resource import amount, kind_of
 
-__all__ = ["VolcanoAmount", "VolcanoTask", "standing", "volcano"]
+__all__ = ["VolcanoAmount", "VolcanoTask", "pod_status", "volcano"]
 
 _PREEMPTABLE = "volcano.sh/preemptable"
 _REVOCABLE_ZONE = "volcano.sh/revocable-zone"
@@ -79,7 +79,7 @@ def volcano(pod: Pod) -> VolcanoTask:
         best_effort=is_best_effort(requests),
         has_sidecar=any(container.always_restarted for container in pod.init_containers),
         scheduling_gated=pod.gated,
-        status=standing(pod),
+        status=pod_status(pod),
         node=pod.node,
         priority=_priority(pod),
         preemptable=_preemptable(pod),
@@ -87,8 +87,8 @@ def volcano(pod: Pod) -> VolcanoTask:
     )
 
 
-def standing(pod: Pod) -> str:
-    """Where a pod stands, in Volcano's words: `Pending`, `Bound`, `Running`, `Releasing` and so on."""
+def pod_status(pod: Pod) -> str:
+    """Status of a pod, in Volcano's words: `Pending`, `Bound`, `Running`, `Releasing` and so on."""
     phase = pod.status.phase
     if phase in ("Running", "Pending"):
         if pod.deleting:
