@@ -35,7 +35,7 @@ pub(super) const TREE: CapacityConfig = CapacityConfig {
     ..MIXED
 };
 
-/// A node with so many cards of a product; cpu 64.
+/// A node with this number of cards of a product; cpu 64.
 pub(super) fn node(name: &str, product: &str, cards: u32) -> Json {
     json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
         "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": cards.to_string()}})
@@ -181,7 +181,7 @@ fn a_card_that_no_node_has_is_refused_and_takes_nothing_of_another_card() {
 }
 
 #[test]
-fn what_finished_tasks_needed_is_kept_back_no_more() {
+fn what_finished_tasks_needed_is_reserved_no_more() {
     let tasks = [
         ("A", "Succeeded", "na"),
         ("A", "Succeeded", "na"),
@@ -254,7 +254,7 @@ fn the_pre_check_reads_the_request_of_the_job_whether_it_has_tasks_or_not() {
 }
 
 #[test]
-fn what_a_queue_is_guaranteed_is_kept_from_others() {
+fn what_a_queue_is_guaranteed_is_withheld_from_others() {
     let guaranteed = with(queue("a", ""), "guarantee", json!({"cpu": "50"}));
     let cores = |name: &str, cores: u32| {
         let task = json!({"name": "t", "status": "Pending", "requests": {"cpu": cores.to_string()}});

@@ -127,7 +127,7 @@ fn cards_that_one_task_cannot_use_together_do_not_add_up() {
 }
 
 #[test]
-fn a_choice_is_kept_back_on_one_card_whole() {
+fn a_choice_is_reserved_on_one_card_whole() {
     let nodes = || vec![node("a", "A100", 8), node("h", "H100", 8)];
     let quota = || vec![queue("q", r#"{"A100": 2, "H100": 4}"#)];
     let gang = || job("gang", "Inqueue", 3, &[("A100|H100", "Pending", ""); 3]);

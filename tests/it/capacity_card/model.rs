@@ -15,7 +15,7 @@ use pumice::engine::model::ClusterState;
 use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
 use pumice::engine::policy::{Compatibility, CompileOptions, Policy, compile};
 
-/// What tasks may name; `G` is on no node.
+/// Names that tasks may use; `G` is on no node.
 const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
 const PHASES: [&str; 3] = ["Pending", "Inqueue", "Running"];
 const STATUSES: [&str; 5] = ["Pending", "Pending", "Running", "Succeeded", "Gated"];
@@ -64,10 +64,10 @@ impl Job {
         let unfinished = self.members.saturating_sub(self.count("Succeeded"));
         let enough = self.count("Pending") + self.count("Running") >= unfinished;
         let done = self.count("Succeeded") + if enough { 0 } else { self.count("Gated") };
-        let told = self.request.map_or(0, |cards| cards - whole(done) * self.size);
-        let told = told - whole(self.count("Running")) * self.size;
+        let reported = self.request.map_or(0, |cards| cards - whole(done) * self.size);
+        let reported = reported - whole(self.count("Running")) * self.size;
         let of_tasks = if complete { whole(self.missing()) * self.size } else { 0 };
-        of_tasks.max(told).max(0)
+        of_tasks.max(reported).max(0)
     }
 
     fn json(&self, number: usize) -> Json {
@@ -144,7 +144,7 @@ fn cluster(quota: [i64; 3], jobs: &[Job]) -> ClusterState {
 /// Pieces that must each go to one of some cards.
 type Wanted = Vec<(Vec<&'static str>, i64)>;
 
-/// What a job keeps back, piece by piece.
+/// Pieces that a job reserves.
 fn pieces(job: &Job, mixed: bool) -> Wanted {
     let wanted = job.wanted();
     let mut cards = job.cards();
@@ -205,9 +205,9 @@ fn least(job: &Job) -> i64 {
     let first = if job.members == 0 { free } else { unfinished.min(free) };
     let enough = free >= unfinished;
     let done = job.count("Succeeded") + if enough { 0 } else { job.count("Gated") };
-    let told = job.request.map_or(0, |cards| (cards - whole(done) * job.size).max(0));
+    let reported = job.request.map_or(0, |cards| (cards - whole(done) * job.size).max(0));
     let of_tasks = if complete { whole(first) * job.size } else { 0 };
-    of_tasks.max(told)
+    of_tasks.max(reported)
 }
 
 fn config(mixed: bool) -> CapacityConfig {
@@ -294,9 +294,9 @@ proptest! {
         }
     }
 
-    /// What waits for a choice is kept back once: an account is what its jobs keep back, and no card of another name.
+    /// A need of a choice is reserved once: an account is what its jobs reserve, and no card of another name.
     #[test]
-    fn nothing_is_kept_back_twice(
+    fn nothing_is_reserved_twice(
         quota in prop::array::uniform3(0_i64..8),
         jobs in prop::collection::vec(job(), 1..5),
         mixed in any::<bool>(),
@@ -304,9 +304,9 @@ proptest! {
         let cluster_state = cluster(quota, &jobs);
         let state = CapacityState::of(&cluster_state, config(mixed), Compatibility::Corrected);
         let account = state.account("q").unwrap();
-        let kept: i128 = account.inqueue.cards().map(|(_, milli)| milli / 1000).sum();
+        let reserved: i128 = account.inqueue.cards().map(|(_, milli)| milli / 1000).sum();
         let expected: i64 = jobs.iter().filter(|job| job.phase > 0).map(Job::wanted).sum();
-        prop_assert_eq!(kept, i128::from(expected));
+        prop_assert_eq!(reserved, i128::from(expected));
         let cpu: i128 = jobs.iter().filter(|job| job.phase > 0 && job.given).map(|job| {
             let enough = job.count("Pending") + job.count("Running") >= job.members.saturating_sub(job.count("Succeeded"));
             let done = job.count("Succeeded") + job.count("Running") + if enough { 0 } else { job.count("Gated") };

@@ -1,4 +1,4 @@
-//! What a queue holds, and its share of what it deserves.
+//! Amounts that a queue holds, and its share of what it deserves.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::pieces::Pieces;
 /// A queue's account. A clone shares the limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueAccount {
-    /// What it may hold.
+    /// Limits of what the queue may hold.
     pub limits: Arc<QueueLimits>,
     /// Asked for when the session opened: held and pending.
     pub request: Arc<QuotaAmounts>,
@@ -19,7 +19,7 @@ pub struct QueueAccount {
     pub inqueue: QuotaAmounts,
     /// Held above the minimum of its jobs.
     pub elastic: QuotaAmounts,
-    /// What is admitted of choices, in pieces.
+    /// Pieces of choices that admitted jobs reserve.
     pub(super) pieces: Pieces,
     /// Number of its jobs; under `upstream` a queue without any has no account.
     pub job_count: u32,
@@ -30,7 +30,7 @@ pub struct QueueAccount {
 pub struct QueueShare {
     /// The largest allocated/deserved.
     pub value: f64,
-    /// Its resource or card; empty: the share is 0.
+    /// Resource or card that decides the share; empty: the share is 0.
     pub dominant: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! The plugin's state beside a newer cluster state, from what changed: equal to one worked out anew, to the last bit.
+//! The plugin's state beside a newer cluster state, from what changed: equal to one computed again in full, to the last bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::state::CapacityState;
 use crate::engine::model::{NodeChange, RecordChange, SortedTable, StateDiff, TaskRecord};
 use crate::engine::policy::Compatibility;
 
-/// What became of the cards.
+/// Kinds of change that the cards went through.
 #[derive(Clone, Copy, Debug, Default)]
 struct CardChanges {
     /// Cluster totals.
     total: bool,
-    /// What tasks count.
+    /// Amounts that tasks count.
     needs: bool,
 }
 
@@ -140,7 +140,7 @@ impl CapacityState {
         }
     }
 
-    /// Works the figures of these jobs out anew; with `book` their queues' accounts follow.
+    /// Computes the figures of these jobs again; with `book` their queues' accounts follow.
     fn advance_jobs(&mut self, changes: &StateDiff<'_>, jobs: &BTreeSet<&Arc<str>>, book: bool) {
         let cluster_state = changes.new;
         for &job in jobs {

@@ -1,4 +1,4 @@
-//! What the plugin counts: processor time, memory, and cards by name.
+//! Amounts that the plugin counts: processor time, memory, and cards by name.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl QuotaAmounts {
         self.cards.iter().map(|(name, amount)| (name, *amount))
     }
 
-    /// Those of several acceptable cards, by name.
+    /// Amounts of several acceptable cards, by name.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
         self.cards().filter(|(name, _)| name.contains(CARD_SEPARATOR))
     }
@@ -99,7 +99,7 @@ impl QuotaAmounts {
         }
     }
 
-    /// What is left of each amount when another is taken away, at least 0; over the cards of both.
+    /// Rest of each amount when another is taken away, at least 0; over the cards of both.
     #[must_use]
     pub fn saturating_sub(&self, other: &Self) -> Self {
         let mut left = self.clone();

@@ -20,12 +20,12 @@ pub const CARD_SEPARATOR: char = '|';
 /// Why an annotation does not say how many cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CardsError {
-    /// It is not the JSON that is expected.
+    /// The annotation is not the JSON that is expected.
     #[error("annotation `{annotation}`: {error}")]
     Json {
         /// The annotation.
         annotation: &'static str,
-        /// What is wrong.
+        /// Error in the JSON.
         error: JsonObjectError,
     },
     /// A number is below 0 (refused under `compatibility: corrected`).

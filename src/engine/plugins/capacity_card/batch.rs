@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::standing::{Moved, Standing};
+use super::holding_status::{HoldingStatus, Moved};
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::engine::model::{ClusterState, TableCursor, TaskRecord, TaskShape};
 use crate::engine::plugin_state::TaskTransition;
 
-/// What tasks of one template hold wherever they run.
+/// Amounts that tasks of one template hold wherever they run.
 struct TemplateHolding {
     shape: Arc<TaskShape>,
     holding: Arc<QuotaAmounts>,
@@ -34,8 +34,8 @@ impl CapacityState {
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         for moved in moves {
             let task = moved.after;
-            let before = self.standing_near(&task.name, &mut nears);
-            let after = Standing {
+            let before = self.holding_status_near(&task.name, &mut nears);
+            let after = HoldingStatus {
                 holds: Some(self.holding_on_node(cluster_state, moved, &mut known)),
                 waits: false,
             };
@@ -62,15 +62,15 @@ impl CapacityState {
     }
 
     /// How a task stands, whose name is beside the last one.
-    fn standing_near(&self, task: &str, [held, opened]: &mut [TableCursor; 2]) -> Standing {
+    fn holding_status_near(&self, task: &str, [held, opened]: &mut [TableCursor; 2]) -> HoldingStatus {
         if let Some(context) = self.task_holdings.get_with_cursor(task, held) {
             return context.clone();
         }
         let stored = self.opening_state.tasks().get_with_cursor(task, opened);
-        stored.map_or_else(Standing::default, |stored| self.standing_of(&stored.record))
+        stored.map_or_else(HoldingStatus::default, |stored| self.holding_status_of(&stored.record))
     }
 
-    /// What a task holds on its node; tasks of the template that came last hold the same, if nodes do not matter to it.
+    /// Amounts that a task holds on its node; tasks of the last template hold the same, if nodes do not matter to it.
     fn holding_on_node(
         &self,
         cluster_state: &ClusterState,

@@ -184,7 +184,7 @@ impl ClusterCards {
         &self.node_kinds
     }
 
-    /// What all nodes have: cpu, memory and cards.
+    /// Total of all nodes: cpu, memory and cards.
     pub fn total(&self) -> &QuotaAmounts {
         &self.total
     }

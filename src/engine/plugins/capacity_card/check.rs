@@ -9,11 +9,11 @@ use super::rejection::QuotaRequester;
 /// Outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardCheck {
-    /// It fits.
+    /// True if the request fits.
     pub fits: bool,
-    /// What would be held.
+    /// Amount that would be held.
     pub total: i128,
-    /// What may be held.
+    /// Amount that may be held.
     pub capability: i128,
 }
 

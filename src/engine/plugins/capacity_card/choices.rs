@@ -20,7 +20,7 @@ use super::rejection::{QuotaComparison, QuotaRejection};
 const CARD: i128 = 1000;
 
 impl QuotaAccount<'_> {
-    /// What is held of choices, less what is elastic of it: by tasks whose nodes are not there.
+    /// Amounts held of choices, less what is elastic of them: by tasks whose nodes are not there.
     fn unsettled(&self) -> QuotaAmounts {
         let mut choices = QuotaAmounts::default();
         for (name, _) in self.account.allocated.choices() {
@@ -39,7 +39,7 @@ impl QuotaAccount<'_> {
         held.card_or_zero(name) - elastic.card_or_zero(name)
     }
 
-    /// What might go to a card of that is kept back for choices.
+    /// Amount reserved for choices that might go to a card.
     fn might_use(&self, card: &str) -> i128 {
         let unsettled = self.unsettled();
         let held = unsettled
@@ -79,9 +79,9 @@ impl QuotaAccounts<'_> {
                 .filter(|(name, amount)| !name.contains(CARD_SEPARATOR) && *amount > 0)
         };
         for (card, amount) in singles() {
-            let short = |books: &&QuotaAccount<'_>| books.card_headroom(card) < amount;
+            let short = |account: &&QuotaAccount<'_>| account.card_headroom(card) < amount;
             let refuse =
-                |books: &QuotaAccount<'_>| books.reject_card(card, &[(&**card, compared(books, card, amount))]);
+                |account: &QuotaAccount<'_>| account.reject_card(card, &[(&**card, compared(account, card, amount))]);
             rejections.extend(self.card_accounts().filter(short).map(refuse));
         }
         if !rejections.is_empty() {
@@ -92,10 +92,10 @@ impl QuotaAccounts<'_> {
             return rejections;
         }
         for (card, amount) in singles() {
-            let refuse = |books: &QuotaAccount<'_>| {
-                let compared = compared(books, card, amount);
+            let refuse = |account: &QuotaAccount<'_>| {
+                let compared = compared(account, card, amount);
                 let short = compared.total > compared.capability;
-                short.then(|| books.reject_card(card, &[(&**card, compared)]))
+                short.then(|| account.reject_card(card, &[(&**card, compared)]))
             };
             rejections.extend(self.card_accounts().filter_map(refuse));
         }
@@ -109,7 +109,10 @@ impl QuotaAccounts<'_> {
     /// True if there is room for single cards, where nothing is kept back for choices.
     fn holds_plain(&self, wanted: &QuotaAmounts) -> bool {
         let has_room = |(card, amount): (&Arc<str>, i128)| {
-            amount <= 0 || self.card_accounts().all(|books| books.card_headroom(card) >= amount)
+            amount <= 0
+                || self
+                    .card_accounts()
+                    .all(|account| account.card_headroom(card) >= amount)
         };
         wanted.cards().all(has_room)
     }
@@ -118,17 +121,17 @@ impl QuotaAccounts<'_> {
     fn short_choices(&self, wanted: &QuotaAmounts, beside: &QuotaAmounts, pieces: &Pieces) -> Vec<QuotaRejection> {
         let mut rejections = Vec::new();
         for (choice, amount) in wanted.choices().filter(|(_, amount)| *amount > 0) {
-            let of_books = |books: &QuotaAccount<'_>| {
+            let of_account = |account: &QuotaAccount<'_>| {
                 let each = choice.split(CARD_SEPARATOR).map(|card| {
-                    let compared = compared(books, card, amount);
+                    let compared = compared(account, card, amount);
                     let total = compared.total + beside.card_or_zero(card);
                     (card, QuotaComparison { total, ..compared })
                 });
                 each.collect::<Vec<(&str, QuotaComparison)>>()
             };
             let fits = |card: &str| {
-                self.card_accounts().all(|books| {
-                    let each = of_books(books);
+                self.card_accounts().all(|account| {
+                    let each = of_account(account);
                     let own = each.iter().find(|(own, _)| *own == card);
                     own.is_some_and(|(_, compared)| compared.total <= compared.capability)
                 })
@@ -136,16 +139,16 @@ impl QuotaAccounts<'_> {
             if choice.split(CARD_SEPARATOR).any(fits) {
                 continue;
             }
-            let refuse = |books: &QuotaAccount<'_>| {
-                let each = of_books(books);
+            let refuse = |account: &QuotaAccount<'_>| {
+                let each = of_account(account);
                 let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
                 let holds = |(_, compared): &(&str, QuotaComparison)| amount <= compared.capability;
                 let split = piece_count(pieces, choice) > 1 && !each.iter().any(holds);
                 short.then(|| {
                     if split {
-                        books.reject_split(choice, &each)
+                        account.reject_split(choice, &each)
                     } else {
-                        books.reject_card(choice, &each)
+                        account.reject_card(choice, &each)
                     }
                 })
             };
@@ -154,33 +157,33 @@ impl QuotaAccounts<'_> {
         rejections
     }
 
-    /// What is short only together with all that is kept back for others: where it might all go to one card.
+    /// Shortages only together with all that is reserved for others: where it might all go to one card.
     fn together(&self, wanted: &QuotaAmounts) -> Vec<QuotaRejection> {
-        let worst = |books: &QuotaAccount<'_>, card: &str, amount: i128| QuotaComparison {
+        let worst = |account: &QuotaAccount<'_>, card: &str, amount: i128| QuotaComparison {
             requested: amount,
-            total: books.card_used(card) + books.might_use(card) + amount,
-            capability: books.card_capability(card),
+            total: account.card_used(card) + account.might_use(card) + amount,
+            capability: account.card_capability(card),
         };
         let over = |compared: &QuotaComparison| compared.total > compared.capability;
         let mut rejections = Vec::new();
-        for books in self.card_accounts() {
+        for account in self.card_accounts() {
             for (name, amount) in wanted.cards().filter(|(_, amount)| *amount > 0) {
                 let each = name
                     .split(CARD_SEPARATOR)
-                    .map(|card| (card, worst(books, card, amount)));
+                    .map(|card| (card, worst(account, card, amount)));
                 let each: Vec<(&str, QuotaComparison)> = each.collect();
                 if each.iter().all(|(_, compared)| over(compared)) {
-                    rejections.push(books.reject_card(name, &each));
+                    rejections.push(account.reject_card(name, &each));
                 }
             }
         }
-        if let (true, Some(books)) = (rejections.is_empty(), self.card_accounts().next()) {
+        if let (true, Some(account)) = (rejections.is_empty(), self.card_accounts().next()) {
             let first = wanted.choices().next().or_else(|| wanted.cards().next());
             rejections.extend(first.map(|(name, amount)| {
                 let each = name
                     .split(CARD_SEPARATOR)
-                    .map(|card| (card, worst(books, card, amount)));
-                books.reject_card(name, &each.collect::<Vec<(&str, QuotaComparison)>>())
+                    .map(|card| (card, worst(account, card, amount)));
+                account.reject_card(name, &each.collect::<Vec<(&str, QuotaComparison)>>())
             }));
         }
         rejections
@@ -194,7 +197,7 @@ impl QuotaAccounts<'_> {
             let own = taken.iter().filter(|(own, _)| *own == card).map(|(_, amount)| *amount);
             let left = self
                 .card_accounts()
-                .map(|books| books.card_headroom(card) - books.might_use(card));
+                .map(|account| account.card_headroom(card) - account.might_use(card));
             left.min().map_or(i128::MAX, |left| left - own.sum::<i128>())
         };
         for (card, amount) in wanted.cards().filter(|(name, _)| !name.contains(CARD_SEPARATOR)) {
@@ -252,18 +255,18 @@ impl QuotaAccounts<'_> {
         };
         // The uppermost queue has the pieces of all below it.
         let others = self.of_all().last();
-        for piece in others.iter().flat_map(|books| books.pieces.iter()) {
+        for piece in others.iter().flat_map(|account| account.pieces.iter()) {
             build.load(piece, wanted, false);
         }
         for piece in own.iter() {
             build.load(piece, wanted, true);
         }
-        if let Some(books) = &others {
-            let unsettled = books.unsettled();
+        if let Some(account) = &others {
+            let unsettled = account.unsettled();
             for (name, amount) in unsettled.cards().filter(|(_, amount)| *amount > 0) {
                 let piece = Piece {
                     choice: Arc::clone(name),
-                    queue: Arc::clone(books.queue),
+                    queue: Arc::clone(account.queue),
                     size: CARD,
                     count: amount / CARD,
                 };
@@ -275,11 +278,11 @@ impl QuotaAccounts<'_> {
 }
 
 /// With what else is kept back, as far as it must go there.
-fn compared(books: &QuotaAccount<'_>, card: &str, requested: i128) -> QuotaComparison {
+fn compared(account: &QuotaAccount<'_>, card: &str, requested: i128) -> QuotaComparison {
     QuotaComparison {
         requested,
-        total: books.held(card) + requested,
-        capability: books.card_capability(card),
+        total: account.held(card) + requested,
+        capability: account.card_capability(card),
     }
 }
 
@@ -330,9 +333,9 @@ impl Build<'_, '_> {
         if let Some(known) = known {
             return known;
         }
-        let on_path = self.ledger.of_all().find(|books| books.queue == queue);
+        let on_path = self.ledger.of_all().find(|account| account.queue == queue);
         let room = match on_path {
-            Some(books) => books.card_headroom(card) - wanted.card_or_zero(card),
+            Some(account) => account.card_headroom(card) - wanted.card_or_zero(card),
             None => self.ledger.state.account(queue).map_or(0, |account| {
                 let of = |counts: &QuotaAmounts| counts.card_or_zero(card);
                 of(&account.limits.capability) - of(&account.allocated) - of(&account.inqueue) + of(&account.elastic)

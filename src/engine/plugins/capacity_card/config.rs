@@ -32,7 +32,7 @@ pub struct CapacityConfig {
     pub mixed_cards: bool,
     /// Nodes are scored by the cards that the queue may still give.
     pub order_by_quota: bool,
-    /// It says who may have to go for tasks that need cards.
+    /// True if the plugin says who may have to go for tasks that need cards.
     pub victims: bool,
 }
 

@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
 use super::annotations::CARD_SEPARATOR;
+use super::holding_status::{HoldingStatus, Moved};
 use super::job_entry::{JobAmounts, JobContribution, JobEntry, current_need, holds_resources};
 use super::limits::QueueLimits;
 use super::one_card::Chooser;
 use super::pieces::Pieces;
 use super::rejection;
 use super::request::CardRequestError;
-use super::standing::{Moved, Standing};
 use super::state::CapacityState;
 use super::task_need::{NeedContext, TaskNeed};
 use super::votes::QuotaVerdict;
@@ -129,38 +129,43 @@ impl CapacityState {
         }
     }
 
-    /// A job in figures: as it is kept, or anew for one that is only asked about.
+    /// A job in figures: the existing entry, or one computed again for a job that is only asked about.
     pub(super) fn job_entry<'a>(
         &self,
         cluster_state: &ClusterState,
         job: &JobRecord,
-        kept: Option<&'a JobEntry>,
+        existing: Option<&'a JobEntry>,
     ) -> Cow<'a, JobEntry> {
-        let is_stored = kept.is_some_and(|kept| kept.stored.as_ref().is_some_and(|stored| stored.record.same_as(job)));
-        if let Some(kept) = kept.filter(|kept| is_stored && kept.is_of_stored) {
-            return Cow::Borrowed(kept);
+        let is_stored = existing.is_some_and(|existing| {
+            existing
+                .stored
+                .as_ref()
+                .is_some_and(|stored| stored.record.same_as(job))
+        });
+        if let Some(existing) = existing.filter(|existing| is_stored && existing.is_of_stored) {
+            return Cow::Borrowed(existing);
         }
-        let mut anew = JobEntry::of(
+        let mut computed = JobEntry::of(
             self.need_context(cluster_state),
             job,
             self.job_tasks(cluster_state, &job.name),
         );
-        let entry: &mut JobAmounts = &mut anew;
-        entry.stored = kept.and_then(|kept| kept.stored.clone());
+        let entry: &mut JobAmounts = &mut computed;
+        entry.stored = existing.and_then(|existing| existing.stored.clone());
         entry.is_of_stored = is_stored;
-        entry.has_detached_reservation = kept.map_or_else(
+        entry.has_detached_reservation = existing.map_or_else(
             || self.detached_reservations.contains(&job.name),
-            |kept| kept.has_detached_reservation,
+            |existing| existing.has_detached_reservation,
         );
-        if let Some(kept) = kept.filter(|kept| kept.queue == job.queue) {
-            entry.allocated = kept.allocated.clone();
-            entry.in_use.clone_from(&kept.in_use);
-            entry.reserved.clone_from(&kept.reserved);
+        if let Some(existing) = existing.filter(|existing| existing.queue == job.queue) {
+            entry.allocated = existing.allocated.clone();
+            entry.in_use.clone_from(&existing.in_use);
+            entry.reserved.clone_from(&existing.reserved);
         }
-        Cow::Owned(anew)
+        Cow::Owned(computed)
     }
 
-    /// The vote on a job: every reason against it. Its own former reservation does not stand in its way.
+    /// The vote on a job: every reason against it. Its own former reservation does not count against it.
     pub(super) fn vote_job_corrected(
         &self,
         cluster_state: &ClusterState,
@@ -174,17 +179,17 @@ impl CapacityState {
         )
     }
 
-    /// The same, beside the account of its queue and the figures kept of it, if there are any.
+    /// The vote on a job, given the account of its queue and its existing entry, if there are any.
     fn vote_job_against(
         &self,
         cluster_state: &ClusterState,
         job: &JobRecord,
         account: Option<&Arc<QueueAccount>>,
-        kept: Option<&JobEntry>,
+        existing: Option<&JobEntry>,
     ) -> Result<QuotaVerdict, Problem> {
         let path = self.queue_path_with(&job.queue, account)?;
-        let entry = self.job_entry(cluster_state, job, kept);
-        let own = self.own_reserves(cluster_state, job, kept, &entry);
+        let entry = self.job_entry(cluster_state, job, existing);
+        let own = self.own_reserves(cluster_state, job, existing, &entry);
         let mut rejections = path.closed_rejections();
         if let Some(problem) = &entry.annotation_error {
             rejections.push(rejection::request_failed(&job.queue, problem));
@@ -241,13 +246,14 @@ impl CapacityState {
     ) -> Result<QuotaVerdict, Problem> {
         let (queue, known) = (self.accounts.find(&job.queue), self.jobs.find(&job.name));
         let account = queue.and_then(|spot| self.accounts.at(spot));
-        let kept = known.and_then(|spot| self.jobs.at(spot));
-        let verdict = self.vote_job_against(cluster_state, job, account, kept)?;
+        let existing = known.and_then(|spot| self.jobs.at(spot));
+        let verdict = self.vote_job_against(cluster_state, job, account, existing)?;
         if !verdict.is_permitted() {
             return Ok(verdict);
         }
         // Mostly it waits as it is stored, and is promised nothing yet.
-        let waits = kept.is_some_and(|kept| !kept.admitted && !kept.tentative && kept.reserved.is_none());
+        let waits =
+            existing.is_some_and(|existing| !existing.admitted && !existing.tentative && existing.reserved.is_none());
         let (Some(queue), Some(known), true) = (queue, known, waits && verdict.entry.is_none()) else {
             self.reserve_corrected(cluster_state, job, &verdict);
             return Ok(verdict);
@@ -320,7 +326,7 @@ impl CapacityState {
     }
 
     /// Changes the accounts of a queue and, with `cardHierarchy`, of those above it. Queues that are not there have none:
-    /// when they come, all is summed anew.
+    /// when they come, all is summed again.
     pub(super) fn update_accounts(&mut self, queue: &Arc<str>, change: impl Fn(usize, &mut QueueAccount)) {
         let line: SmallVec<[Arc<str>; 1]> = self.queue_chain(queue).0.into_iter().map(Arc::clone).collect();
         for (level, queue) in line.into_iter().enumerate() {
@@ -390,24 +396,24 @@ impl CapacityState {
         Ok(verdict)
     }
 
-    /// What a task holds, as it is counted now; `None`: it does not count.
+    /// Amounts that a task holds, as it is counted now; `None`: it does not count.
     pub(super) fn task_holding(&self, task: &str) -> Option<Arc<QuotaAmounts>> {
         self.context(task).holds
     }
 
-    /// How a task stands, as it is counted now.
-    fn context(&self, task: &str) -> Standing {
+    /// Status of a task in the accounts, as it is counted now.
+    fn context(&self, task: &str) -> HoldingStatus {
         if let Some(context) = self.task_holdings.get(task) {
             return context.clone();
         }
         let stored = self.opening_state.tasks().get(task);
-        stored.map_or_else(Standing::default, |stored| self.standing_of(&stored.record))
+        stored.map_or_else(HoldingStatus::default, |stored| self.holding_status_of(&stored.record))
     }
 
-    /// How a task stands by its record, before anything was told of it.
-    pub(super) fn standing_of(&self, record: &TaskRecord) -> Standing {
+    /// Status of a task by its record, before anything was reported of it.
+    pub(super) fn holding_status_of(&self, record: &TaskRecord) -> HoldingStatus {
         let need = || Arc::new(current_need(self.need_context(&self.opening_state), record).amounts());
-        Standing {
+        HoldingStatus {
             holds: holds_resources(record.status).then(need),
             waits: record.status == TaskStatus::Pending,
         }
@@ -423,7 +429,7 @@ impl CapacityState {
         waits: bool,
     ) -> Option<Arc<str>> {
         let before = self.context(&task.name);
-        let after = Standing {
+        let after = HoldingStatus {
             holds: on.map(|(node, card)| {
                 Arc::new(TaskNeed::on_node(self.need_context(cluster_state), task, node, card).amounts())
             }),

@@ -25,18 +25,18 @@ pub struct CardOnNode {
     pub resource: ResourceId,
 }
 
-/// What is known of the cards of a node.
+/// Facts that are known of the cards of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCards {
     /// Name of the whole card; empty: no usable label.
     pub product: Arc<str>,
-    /// What the label says, 0 if nothing that can be read.
+    /// Number that the label says, 0 if nothing that can be read.
     pub count: i64,
     /// Memory of a card in MiB, 0 if the label says nothing that can be read.
     pub memory_mb: i64,
-    /// What the resources of whole cards begin with; empty: no usable label.
+    /// Prefix of the resources of whole cards; empty: no usable label.
     pub prefix: Arc<str>,
-    /// What the labels of the product begin with, which is the name of its resource where labels and resources agree.
+    /// Prefix of the product's labels, which is the name of its resource where labels and resources agree.
     label_stem: Arc<str>,
     /// By card name.
     pub cards: BTreeMap<Arc<str>, CardOnNode>,

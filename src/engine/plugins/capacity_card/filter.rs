@@ -25,7 +25,7 @@ pub(super) struct CardFilter<'a> {
 }
 
 impl CapacityState {
-    /// What a class asks for, if it asks for cards, or for some that cannot be found out.
+    /// Need of a class, if it asks for cards, or for some that cannot be found out.
     pub(super) fn card_need<'c>(
         &self,
         cluster_state: &ClusterState,
@@ -79,7 +79,7 @@ impl CapacityState {
     }
 }
 
-/// What stands against a kind of node. Of several acceptable cards that it has, the first is what a task will use there.
+/// Reason against a kind of node. Of several acceptable cards that it has, the first is what a task will use there.
 fn reject_kind(need: &TaskNeed, kind: &CardSet, ledger: Option<&QuotaAccounts<'_>>) -> Option<QuotaRejection> {
     let mut taken = QuotaAmounts::default();
     for demand in &need.demands {
@@ -192,8 +192,8 @@ mod tests {
                 let number = filter.rejection_by_kind[numbers[&nodes[offset]]];
                 let expected = asked[offset] && number != PASSING_KIND;
                 prop_assert_eq!(refused.get(offset), expected);
-                let told: Vec<u16> = reasons.iter().filter(|(_, mask)| mask.get(offset)).map(|(own, _)| *own).collect();
-                prop_assert_eq!(told, if expected { vec![number] } else { Vec::new() });
+                let reported: Vec<u16> = reasons.iter().filter(|(_, mask)| mask.get(offset)).map(|(own, _)| *own).collect();
+                prop_assert_eq!(reported, if expected { vec![number] } else { Vec::new() });
             }
         }
 

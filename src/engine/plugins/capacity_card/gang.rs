@@ -7,7 +7,7 @@ use crate::engine::model::{
     CHUNK_SIZE, ClusterState, MIN_AMOUNT, NodeChunk, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,
 };
 
-/// What tasks request, and how many request the same.
+/// Requests of tasks, and how many request the same.
 pub(super) type Tasks<'a> = Vec<(&'a ResourceAmounts, i128)>;
 
 /// Tasks of a job that wait for a choice, with what each asks for of it, those that are needed first in front.
@@ -53,7 +53,7 @@ impl<'a> Gang<'a> {
     }
 }
 
-/// What a task asks for of a choice, if it leaves it.
+/// Amount that a task asks for of a choice, if it leaves it.
 fn asked_of(state: &CapacityState, cluster_state: &ClusterState, task: &TaskRecord, choice: &str) -> Option<i128> {
     let need = TaskNeed::of(state.need_context(cluster_state), task);
     let own = need.demands.iter().find(|demand| *key_of(&demand.name()) == *choice);
@@ -85,7 +85,7 @@ impl CapacityState {
     }
 }
 
-/// What is idle of a resource at each place of a chunk.
+/// Idle amount of a resource at each place of a chunk.
 type Idle = (ResourceId, [f64; CHUNK_SIZE]);
 
 /// Puts tasks on nodes of a chunk.

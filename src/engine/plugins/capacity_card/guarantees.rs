@@ -1,4 +1,4 @@
-//! What queues of a tree are guaranteed, each amount once: a queue's guarantee holds those of the queues below it.
+//! Guarantees of the queues of a tree, each amount once: a queue's guarantee holds those of the queues below it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::state::CapacityState;
 use crate::engine::model::ClusterState;
 
 impl CapacityState {
-    /// By queue: what it is guaranteed, and what those are that stand beside it or beside a queue above it.
+    /// By queue: what it is guaranteed, and what its siblings and the siblings of queues above it are.
     pub(super) fn guarantees_along_paths(&self, cluster_state: &ClusterState) -> BTreeMap<Arc<str>, QuotaAmounts> {
         let queues = cluster_state.queues();
         // Names from the queue up to the last one above it that is there.

@@ -19,18 +19,18 @@ use crate::engine::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskSt
 /// nothing of these, so that they stay shared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobEntry {
-    /// Its figures.
+    /// Figures of the job.
     pub amounts: Arc<JobAmounts>,
-    /// Its queue keeps back what it does not hold yet.
+    /// True if the queue reserves what the job does not hold yet.
     pub admitted: bool,
-    /// It is admitted by a permit that ends with the next vote, unless it is kept.
+    /// True if the job is admitted by a permit that ends with the next vote, unless it is confirmed.
     pub(super) tentative: bool,
 }
 
 /// Why it is not known what a job needs, or that nobody can give it that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JobFault {
-    /// Its annotation cannot be read.
+pub enum JobProblem {
+    /// The annotation cannot be read.
     #[error(transparent)]
     Annotation(#[from] CardsError),
     /// One of its tasks asks for what cannot be found out.
@@ -38,32 +38,32 @@ pub enum JobFault {
     Task(#[from] CardRequestError),
 }
 
-/// What a job needs, holds, and was promised.
+/// Amounts that a job needs, holds, and was promised.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobAmounts {
-    /// Its queue.
+    /// Queue of the job.
     pub queue: Arc<str>,
     /// The least that it needs, cards by choice.
     pub min: Arc<QuotaAmounts>,
-    /// What those of its tasks that succeeded needed.
+    /// Amounts that those of its tasks that succeeded needed.
     pub(super) finished: Arc<QuotaAmounts>,
     /// With `mixedCards`: sizes of its tasks that wait for choices.
     pub(super) sizes: Option<Arc<Sizes>>,
     /// Why nothing can be promised to it.
-    pub annotation_error: Option<Arc<JobFault>>,
-    /// What its tasks hold.
+    pub annotation_error: Option<Arc<JobProblem>>,
+    /// Amounts that its tasks hold.
     pub allocated: QuotaAmounts,
     /// Cards that its tasks use, of those that they may use.
     pub(super) in_use: Vec<CardUse>,
-    /// What its pending tasks ask for.
+    /// Amounts that its pending tasks ask for.
     pub pending: Arc<QuotaAmounts>,
-    /// What a confirmed reservation promises it, whatever its phase.
+    /// Amounts that a confirmed reservation promises it, whatever its phase.
     pub reserved: Option<Arc<QuotaAmounts>>,
     /// There is a reservation of its name that is not its own, and counts by itself.
     pub(super) has_detached_reservation: bool,
-    /// Its record in the cluster state that the state was worked out from; `None`: it is only asked about.
+    /// Record of the job in the cluster state that the state was worked out from; `None`: it is only asked about.
     pub(super) stored: Option<Arc<StoredRecord<JobRecord>>>,
-    /// Its figures are those of the record that is stored; else those of another one of its name, that was asked about.
+    /// True if the figures are those of the stored record; else those of another one of its name, that was asked about.
     pub(super) is_of_stored: bool,
 }
 
@@ -81,14 +81,14 @@ impl DerefMut for JobEntry {
     }
 }
 
-/// What a job adds to its queue's account.
+/// Contribution of a job to its queue's account.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobContribution {
     /// Kept back.
     pub inqueue: QuotaAmounts,
     /// Held beyond the least.
     pub elastic: QuotaAmounts,
-    /// What is kept back of choices, in pieces.
+    /// Pieces of choices that are reserved.
     pub(super) pieces: Pieces,
 }
 
@@ -128,12 +128,12 @@ impl JobEntry {
         }
     }
 
-    /// What it would still keep back, and what it holds beyond its least.
+    /// Contribution with the least that the job needs: what it would still reserve, and what it holds beyond that.
     pub fn split_min(&self) -> JobContribution {
         self.set_against(&self.min)
     }
 
-    /// What of an amount that is promised to it is not held yet, and what is held beyond it.
+    /// Contribution by an amount that is promised to it: what is not held yet, and what is held beyond it.
     fn set_against(&self, promised: &QuotaAmounts) -> JobContribution {
         let mut split = split_promised(promised, &self.allocated);
         if !self.in_use.is_empty() && self.sizes.is_none() {
@@ -147,7 +147,7 @@ impl JobEntry {
         Pieces::of(&self.queue, amounts, self.sizes.as_deref())
     }
 
-    /// What it would still keep back.
+    /// Amounts that it would still reserve.
     pub(super) fn remaining_reserve(&self) -> (Arc<QuotaAmounts>, Pieces) {
         if self.allocated.is_empty() && self.min.cards().all(|(_, amount)| amount != 0) {
             return (Arc::clone(&self.min), self.pieces_of(&self.min));
@@ -161,7 +161,7 @@ impl JobEntry {
         (Arc::clone(&self.min), self.pieces_of(&self.min))
     }
 
-    /// What of its reservation is kept back, and what it holds beyond that; `None`: it has none.
+    /// Contribution by its reservation: what of it is reserved, and what it holds beyond that; `None`: it has none.
     ///
     /// A promise is less what tasks that succeeded needed: it was fulfilled as far. What was promised when some had ended
     /// already stays: it does not fall below what the job still needs.
@@ -178,7 +178,7 @@ impl JobEntry {
         Some(self.set_against(&still))
     }
 
-    /// What it adds to its queue's account now.
+    /// Contribution to its queue's account now.
     pub fn contribution(&self) -> JobContribution {
         if self.allocated.is_empty() && !self.admitted && self.reserved.is_none() {
             return JobContribution::default();
@@ -197,7 +197,7 @@ impl JobEntry {
     }
 }
 
-/// What of a promise is not held yet, and what is held beyond it.
+/// Contribution by a promise: what of it is not held yet, and what is held beyond it.
 pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) -> JobContribution {
     if allocated.is_empty() {
         let mut inqueue = promised.clone();
@@ -258,7 +258,7 @@ pub(super) fn holds_resources(status: TaskStatus) -> bool {
     status.is_allocated() || status == TaskStatus::Pipelined
 }
 
-/// What a task needs: on its node, or anywhere.
+/// Need of a task: on its node, or anywhere.
 pub(super) fn current_need(context: NeedContext<'_>, task: &TaskRecord) -> TaskNeed {
     if task.node.is_empty() || !task.status.is_on_node() {
         return TaskNeed::of(context, task);

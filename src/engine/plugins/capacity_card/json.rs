@@ -6,18 +6,18 @@ use std::sync::Arc;
 /// Why a text is no JSON object of whole numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonObjectError {
-    /// It is no JSON at this byte.
+    /// The text is no JSON at this byte.
     #[error("no valid JSON at byte {at}: expected {expected}")]
     Syntax {
         /// Offset in bytes.
         at: usize,
-        /// What should stand there.
+        /// Text that is expected at that byte.
         expected: &'static str,
     },
-    /// It is JSON, but no object.
+    /// The text is JSON, but no object.
     #[error("expected a JSON object of whole numbers, found {found}")]
     NoObject {
-        /// What it is.
+        /// Kind of the value.
         found: &'static str,
     },
     /// The value of a key is no whole number of 64 bits.
@@ -25,7 +25,7 @@ pub enum JsonObjectError {
     NoInteger {
         /// The key.
         key: String,
-        /// What it is.
+        /// Text of the value.
         found: String,
     },
 }

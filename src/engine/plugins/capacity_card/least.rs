@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::amounts::QuotaAmounts;
 use super::annotations::{self, CARD_SEPARATOR, REQUEST};
 use super::cards::{ClusterCards, cards_milli};
-use super::job_entry::{JobFault, holds_resources};
+use super::job_entry::{JobProblem, holds_resources};
 use super::matching::{merged, set_off};
 use super::pieces::Sizes;
 use super::task_need::{NeedContext, TaskNeed};
@@ -22,12 +22,12 @@ use crate::engine::policy::Compatibility;
 pub(super) struct Least {
     /// Cards by choice.
     pub(super) min: QuotaAmounts,
-    /// What tasks that succeeded needed.
+    /// Amounts that tasks that succeeded needed.
     pub(super) finished: QuotaAmounts,
     /// With `mixedCards`: sizes of the tasks that wait.
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
-    pub(super) problem: Option<JobFault>,
+    pub(super) problem: Option<JobProblem>,
 }
 
 /// Tasks of a job by what becomes of them.
@@ -35,13 +35,13 @@ pub(super) struct Least {
 struct Sorted<'a> {
     /// Neither finished nor gated, those that are needed first in front.
     free: Vec<(&'a TaskRecord, TaskNeed)>,
-    /// What those behind a gate need.
+    /// Amounts that tasks behind a gate need.
     gated: QuotaAmounts,
     /// How many there are of these.
     gates: usize,
     succeeded: usize,
     failed: Vec<(&'a TaskRecord, TaskNeed)>,
-    /// What those that succeeded needed.
+    /// Amounts that tasks that succeeded needed.
     finished: QuotaAmounts,
     /// Some task asks for cards, whatever became of it.
     cards: bool,
@@ -71,7 +71,7 @@ impl<'a> Sorted<'a> {
         sorted
     }
 
-    /// What tasks that failed needed, as far as no others came in their places. `needed`: so many must still run.
+    /// Amounts that failed tasks needed, as far as no others came in their places. `needed`: how many must still run.
     fn lost(&self, needed: usize) -> QuotaAmounts {
         let missing = needed.saturating_sub(self.free.len() + self.gates);
         let mut lost = QuotaAmounts::default();
@@ -126,7 +126,7 @@ pub(super) fn least<'a>(
         of_tasks.add(&own);
         if !holds_resources(task.status) {
             if let (Some(problem), None, true) = (&need.request_error, &least.problem, waits) {
-                least.problem = Some(JobFault::Task(problem.clone()));
+                least.problem = Some(JobProblem::Task(problem.clone()));
             }
             least.wait(need);
         }
@@ -141,15 +141,19 @@ pub(super) fn least<'a>(
         Err(problem) => (QuotaAmounts::default(), Some(problem)),
     };
     let is_card_job = sorted.cards || declared.has_cards();
-    let mut told = declared;
+    let mut reported = declared;
     if let (Some(given), false) = (&job.min_resources, complete) {
-        add_unnamed(context.cards, given, &mut told);
+        add_unnamed(context.cards, given, &mut reported);
     }
-    set_off(&mut told, &done);
-    set_off(&mut told, &elsewhere);
-    let mut min = if complete { merged(&of_tasks, &told) } else { told };
+    set_off(&mut reported, &done);
+    set_off(&mut reported, &elsewhere);
+    let mut min = if complete {
+        merged(&of_tasks, &reported)
+    } else {
+        reported
+    };
     (min.cpu, min.memory) = plain(context, job, is_card_job, &of_tasks, &done);
-    least.problem = problem.map(JobFault::Annotation).or(least.problem);
+    least.problem = problem.map(JobProblem::Annotation).or(least.problem);
     (least.min, least.finished) = (min, sorted.finished);
     least
 }
@@ -189,8 +193,8 @@ impl Least {
     }
 }
 
-/// What a task counts for its job: a choice stays a choice wherever it runs, so that what the job holds can be set against
-/// it. A task that runs on a card that it does not name counts as what it uses.
+/// Amounts that a task counts for its job: a choice stays a choice wherever it runs, so that what the job holds can be
+/// set against it. A task that runs on a card that it does not name counts as what it uses.
 fn own_counts(context: NeedContext<'_>, task: &TaskRecord, need: &TaskNeed) -> QuotaAmounts {
     if !holds_resources(task.status) || task.node.is_empty() || need.demands.is_empty() {
         return need.amounts();

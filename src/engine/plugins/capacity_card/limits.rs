@@ -1,4 +1,4 @@
-//! What a queue may hold: its ceiling, its entitlement and its floor.
+//! Limits of what a queue may hold: its ceiling, its entitlement and its floor.
 
 use std::sync::Arc;
 
@@ -41,14 +41,14 @@ impl CardQuota {
     }
 }
 
-/// What a queue may hold.
+/// Limits of what a queue may hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each ceiling is said or not, whatever the others are"
 )]
 pub struct QueueLimits {
-    /// Its state.
+    /// State of the queue.
     pub state: QueueState,
     /// Larger first.
     pub priority: i32,
@@ -62,13 +62,13 @@ pub struct QueueLimits {
     pub cards_configured: bool,
     /// Any ceiling is said, or a quota of cards.
     pub configured: bool,
-    /// What is said that it deserves.
+    /// Amounts that the queue is said to deserve.
     declared_deserved: QuotaAmounts,
     /// Entitlement: what is said, at most the real capability, at least the guarantee.
     pub deserved: QuotaAmounts,
     /// Floor.
     pub guarantee: QuotaAmounts,
-    /// What the cluster leaves after other queues' guarantees, and its own.
+    /// Amounts that the cluster leaves after other queues' guarantees, and its own.
     pub real_capability: QuotaAmounts,
     /// Cpu that it may hold, by its ceiling and beside what others are guaranteed; `None`: any.
     pub cpu_most: Option<i128>,

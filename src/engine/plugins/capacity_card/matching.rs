@@ -71,9 +71,9 @@ pub(super) fn set_off(amounts: &mut QuotaAmounts, done: &QuotaAmounts) {
 }
 
 /// Cards that are told of twice, by tasks and by an annotation, each counted once: under the cards that are in both.
-pub(super) fn merged(tasks: &QuotaAmounts, told: &QuotaAmounts) -> QuotaAmounts {
+pub(super) fn merged(tasks: &QuotaAmounts, reported: &QuotaAmounts) -> QuotaAmounts {
     let (mut all, mut open) = (tasks.clone(), tasks.clone());
-    for (name, amount) in singles_first(told) {
+    for (name, amount) in singles_first(reported) {
         let mut left = amount;
         for other in partners(&open, name) {
             let used = open.card_or_zero(&other).min(left).max(0);
@@ -97,7 +97,7 @@ pub(super) fn merged(tasks: &QuotaAmounts, told: &QuotaAmounts) -> QuotaAmounts 
     all
 }
 
-/// The same amounts, choices under the names that `known` has for them.
+/// Amounts as given, choices under the names that `known` has for them.
 pub(super) fn named_as(amounts: &QuotaAmounts, known: &QuotaAmounts) -> QuotaAmounts {
     let mut renamed = QuotaAmounts::new(amounts.cpu, amounts.memory);
     for (name, amount) in amounts.cards() {
@@ -109,7 +109,7 @@ pub(super) fn named_as(amounts: &QuotaAmounts, known: &QuotaAmounts) -> QuotaAmo
     renamed
 }
 
-/// What there is of a choice, however it is written.
+/// Amount of a choice, however it is written.
 pub(super) fn amount_of(counts: &QuotaAmounts, choice: &str) -> i128 {
     let own = counts.cards().filter(|(name, _)| same(name, choice));
     own.map(|(_, amount)| amount).sum()
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_tasks_and_annotation_say_counts_once() {
-        let merged = |tasks, told| some(merged(&counts(tasks), &counts(told)));
+        let merged = |tasks, reported| some(merged(&counts(tasks), &counts(reported)));
         assert_eq!(merged(&[("A", 4)], &[("A", 8)]), counts(&[("A", 8)]));
         assert_eq!(merged(&[("A|B", 4)], &[("B|A", 2)]), counts(&[("A|B", 4)]));
         assert_eq!(merged(&[("A|B", 4)], &[("A", 4)]), counts(&[("A", 4)]));

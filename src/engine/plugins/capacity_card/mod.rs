@@ -16,6 +16,7 @@ mod filter;
 mod gang;
 mod go_format;
 mod guarantees;
+mod holding_status;
 mod job_entry;
 mod json;
 mod least;
@@ -35,7 +36,6 @@ mod repeated;
 mod request;
 mod reservations;
 mod scorer;
-mod standing;
 mod state;
 mod task_need;
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub use cards::ClusterCards;
 pub use check::{CardCheck, check_card};
 pub use config::CapacityConfig;
 pub use discovery::{CardOnNode, NodeCards};
-pub use job_entry::{JobAmounts, JobContribution, JobEntry, JobFault};
+pub use job_entry::{JobAmounts, JobContribution, JobEntry, JobProblem};
 pub use limits::{CardQuota, QueueLimits};
 pub use node_order::node_order;
 pub(super) use plugin::DEF;
@@ -60,5 +60,5 @@ pub use task_need::{CardDemand, NeedContext, TaskNeed, TaskRequest};
 pub use upstream_job::UpstreamJobAmounts;
 pub use votes::QuotaVerdict;
 
-/// Its name in a policy.
+/// Name of the plugin in a policy.
 pub const PLUGIN: &str = "capacity-card";

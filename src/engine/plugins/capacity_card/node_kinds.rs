@@ -93,7 +93,7 @@ impl NodeKinds {
         sets.map(of).collect()
     }
 
-    /// The numbers of a chunk's nodes. Those of a chunk that stands in no cluster state are looked up one by one.
+    /// The numbers of a chunk's nodes. Those of a chunk that belongs to no cluster state are looked up one by one.
     pub(super) fn column(&self, chunk: &NodeChunk, cluster_state: &ClusterState) -> Cow<'_, [u32; CHUNK_SIZE]> {
         if let Some(column) = self.columns.get(chunk.number() as usize) {
             return Cow::Borrowed(column);

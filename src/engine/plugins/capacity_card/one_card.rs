@@ -108,7 +108,7 @@ impl JobEntry {
             .any(|own| *own.choice == *choice && *own.card == *card)
     }
 
-    /// The same amounts, of choices of which the job uses a card already that card's.
+    /// Amounts as given; of choices of which the job uses a card already, that card's.
     pub(super) fn with_cards_in_use(&self, amounts: &QuotaAmounts) -> QuotaAmounts {
         let mut pinned = QuotaAmounts::new(amounts.cpu, amounts.memory);
         for (name, amount) in amounts.cards() {
@@ -127,7 +127,7 @@ impl JobEntry {
     }
 }
 
-/// Who asks for cards, and what counts for and against it.
+/// Request for cards, and what counts for and against it.
 struct Asking<'a, 'p, 'h> {
     cluster_state: &'a ClusterState,
     task: Chooser<'a>,

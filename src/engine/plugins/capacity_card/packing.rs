@@ -1,6 +1,6 @@
 //! Whether pieces that cannot be taken apart find room on cards: each goes to one card, in its queue and in those above.
 //!
-//! The search is bounded: who cannot be told to fit in so many steps does not. What fits is told quickly almost always.
+//! The search is bounded: who cannot be told to fit within its steps does not. What fits is told quickly almost always.
 
 use smallvec::SmallVec;
 

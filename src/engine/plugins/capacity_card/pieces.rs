@@ -1,4 +1,4 @@
-//! What is kept back of choices of cards, in pieces that cannot be taken apart.
+//! Pieces of choices of cards that are reserved, which cannot be taken apart.
 //!
 //! Without `mixedCards` all that a job still needs of a choice is one piece, for all of it must go to one card; with it
 //! each task is a piece, and what only an annotation tells of comes card by card.
@@ -12,12 +12,12 @@ use super::matching::key_of;
 /// One card, in thousandths.
 const CARD: i128 = 1000;
 
-/// So many equal pieces of one choice, kept back in one queue.
+/// Equal pieces of one choice, reserved in one queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Piece {
     /// The cards of the choice, sorted.
     pub(super) choice: Arc<str>,
-    /// Whose it is.
+    /// Queue that reserves them.
     pub(super) queue: Arc<str>,
     /// Of one of them, in thousandths of cards.
     pub(super) size: i128,
@@ -59,7 +59,7 @@ impl Pieces {
         pieces
     }
 
-    /// So many more of a piece, or with −1 so many fewer.
+    /// Adds to the count of a piece, or with −1 takes away from it.
     fn add(&mut self, piece: Piece, sign: i128) {
         if piece.size <= 0 || piece.count == 0 {
             return;
@@ -110,7 +110,7 @@ impl Pieces {
         self.0.is_empty()
     }
 
-    /// What of them might go to a card.
+    /// Amount of them that might go to a card.
     pub(super) fn might_use(&self, card: &str) -> i128 {
         let own = self.0.iter().filter(|piece| piece.may_use(card));
         own.map(|piece| piece.size * piece.count).sum()

@@ -1,4 +1,4 @@
-//! `capacity-card` as it stands in a policy.
+//! `capacity-card` as a plugin of a policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::plugin::{
 use crate::engine::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
 use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
-/// Its row in the registry.
+/// Row of the plugin in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
     name: super::PLUGIN,
     families: &["admit", "filter", "order", "score", "victims"],
@@ -256,9 +256,9 @@ fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
 }
 
 impl PluginState for CapacityState {
-    fn apply(&mut self, cluster_state: &ClusterState, movement: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
         let node = |moved: &TaskTransition<'_>| Arc::clone(&moved.after.node);
-        match movement {
+        match event {
             PlacementEvent::Allocate(moved) => {
                 let step = TaskEvent::Allocate {
                     node: &node(moved),
@@ -294,15 +294,15 @@ impl PluginState for CapacityState {
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
-        movements: &[PlacementEvent<'_>],
+        events: &[PlacementEvent<'_>],
     ) -> Result<BTreeSet<Arc<str>>, Problem> {
         let mut queues = BTreeSet::new();
-        for row in movements.chunk_by(PlacementEvent::counts_same_job) {
+        for row in events.chunk_by(PlacementEvent::counts_same_job) {
             if row.len() > 1 && self.compatibility == Compatibility::Corrected {
                 self.hold_batch(cluster_state, row.iter().filter_map(PlacementEvent::counted_task));
             } else {
-                for movement in row {
-                    queues.extend(PluginState::apply(self, cluster_state, movement)?);
+                for event in row {
+                    queues.extend(PluginState::apply(self, cluster_state, event)?);
                 }
             }
         }
@@ -312,10 +312,10 @@ impl PluginState for CapacityState {
     fn apply_repeated(
         &mut self,
         cluster_state: &ClusterState,
-        movement: &PlacementEvent<'_>,
+        event: &PlacementEvent<'_>,
         times: u64,
     ) -> Result<(), Problem> {
-        match movement {
+        match event {
             PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
                 self.hold_repeated(cluster_state, moved.after, times);
             }
@@ -324,7 +324,7 @@ impl PluginState for CapacityState {
             | PlacementEvent::Dequeue(_)
             | PlacementEvent::Reserve(_) => {
                 for _ in 0..times {
-                    PluginState::apply(self, cluster_state, movement)?;
+                    PluginState::apply(self, cluster_state, event)?;
                 }
             }
         }

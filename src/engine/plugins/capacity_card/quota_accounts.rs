@@ -1,4 +1,4 @@
-//! What is held and kept back in a queue, and in those above it, as jobs and tasks ask one after the other.
+//! Amounts held and reserved in a queue, and in those above it, as jobs and tasks ask one after the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl CapacityState {
         self.queue_path_with(queue, self.accounts.get(queue))
     }
 
-    /// The same, of a queue that has this account; `None`: it has none.
+    /// The accounts that count for a queue that has this account; `None`: it has none.
     ///
     /// # Errors
     /// The queue is not there.
@@ -165,29 +165,29 @@ impl QueuePath<'_> {
         }
     }
 
-    /// What is held, kept back, and not elastic; without what is kept back for the job itself.
+    /// Accounts for a job: held, reserved, and not elastic; without what is reserved for the job itself.
     pub(super) fn job_quota_accounts(&self, own: &Own) -> QuotaAccounts<'_> {
         self.quota_accounts(Some(own))
     }
 
-    /// What is held.
+    /// Accounts for a task: what is held.
     pub(super) fn task_quota_accounts(&self) -> QuotaAccounts<'_> {
         self.quota_accounts(None)
     }
 }
 
-/// The books of one queue.
+/// The account of one queue.
 pub(super) struct QuotaAccount<'a> {
     pub(super) queue: &'a Arc<str>,
     limits: &'a QueueLimits,
-    /// Its quota of cards counts.
+    /// True if the queue's quota of cards counts.
     limits_cards: bool,
     pub(super) account: &'a QueueAccount,
-    /// What is kept back counts, and what is elastic does not.
+    /// True if what is reserved counts, and what is elastic does not.
     for_job: bool,
     /// Does not count.
     excluded: QuotaAmounts,
-    /// What is kept back of choices, without what does not count.
+    /// Pieces of choices that are reserved, without what does not count.
     pub(super) pieces: Cow<'a, Pieces>,
 }
 
@@ -202,7 +202,7 @@ impl QuotaAccount<'_> {
         self.limits.capability.card_or_zero(card)
     }
 
-    /// So much of something is used.
+    /// Amount of something that is used.
     fn used_by(&self, of: impl Fn(&QuotaAmounts) -> i128) -> i128 {
         let account = self.account;
         let held = of(&account.allocated);
@@ -222,7 +222,7 @@ impl QuotaAccount<'_> {
         QuotaAmounts::new(self.used_by(|counts| counts.cpu), self.used_by(|counts| counts.memory))
     }
 
-    /// What is left of a card.
+    /// Amount that is left of a card.
     pub(super) fn card_headroom(&self, card: &str) -> i128 {
         self.card_capability(card) - self.card_used(card)
     }
@@ -329,9 +329,9 @@ impl QuotaAccounts<'_> {
         self.levels.iter()
     }
 
-    /// Those whose quotas of cards count.
+    /// Accounts whose quotas of cards count.
     pub(super) fn card_accounts(&self) -> impl Iterator<Item = &QuotaAccount<'_>> {
-        self.levels.iter().filter(|books| books.limits_cards)
+        self.levels.iter().filter(|account| account.limits_cards)
     }
 
     /// Cpu and memory that are short.
@@ -339,25 +339,25 @@ impl QuotaAccounts<'_> {
         let mut rejections = Vec::new();
         self.levels
             .iter()
-            .for_each(|books| books.check_cpu_memory(wanted, &mut rejections));
+            .for_each(|account| account.check_cpu_memory(wanted, &mut rejections));
         rejections
     }
 
-    /// What is asked for of one card, against the tightest quota.
+    /// Comparison of what is asked for of one card with the tightest quota.
     pub(super) fn tightest_quota(&self, card: &str, requested: i128) -> Option<(&str, QuotaComparison, String)> {
-        let compared = |books: &QuotaAccount<'_>| QuotaComparison {
+        let compared = |account: &QuotaAccount<'_>| QuotaComparison {
             requested,
-            total: books.card_used(card) + requested,
-            capability: books.card_capability(card),
+            total: account.card_used(card) + requested,
+            capability: account.card_capability(card),
         };
-        let tightest = self.card_accounts().min_by_key(|books| books.card_headroom(card))?;
+        let tightest = self.card_accounts().min_by_key(|account| account.card_headroom(card))?;
         Some((tightest.queue, compared(tightest), tightest.quota_error_note()))
     }
 
-    /// What is left of a card by the tightest quota.
+    /// Amount that is left of a card by the tightest quota.
     pub(super) fn card_headroom(&self, card: &str) -> i128 {
         self.card_accounts()
-            .map(|books| books.card_headroom(card))
+            .map(|account| account.card_headroom(card))
             .min()
             .unwrap_or(0)
     }
@@ -373,18 +373,18 @@ impl QuotaAccounts<'_> {
         if !fitting.is_empty() {
             return Ok(fitting);
         }
-        let refuse = |books: &QuotaAccount<'_>| {
+        let refuse = |account: &QuotaAccount<'_>| {
             let each = demand.alternatives.iter().map(|(card, wanted)| {
                 let compared = QuotaComparison {
                     requested: *wanted,
-                    total: books.card_used(card) + wanted,
-                    capability: books.card_capability(card),
+                    total: account.card_used(card) + wanted,
+                    capability: account.card_capability(card),
                 };
                 (&**card, compared)
             });
             let each: Vec<(&str, QuotaComparison)> = each.collect();
             let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
-            short.then(|| books.reject_card(&demand.name(), &each))
+            short.then(|| account.reject_card(&demand.name(), &each))
         };
         Err(self.card_accounts().filter_map(refuse).collect())
     }
@@ -392,8 +392,8 @@ impl QuotaAccounts<'_> {
     /// By how much quotas are short of single cards, cpu and memory; only queues where something is.
     pub(super) fn shortages(&self, wanted: &QuotaAmounts) -> Vec<(&str, QuotaAmounts)> {
         let mut shortages = Vec::new();
-        for books in &self.levels {
-            let (used, limits) = (books.used_cpu_memory(), books.limits);
+        for account in &self.levels {
+            let (used, limits) = (account.used_cpu_memory(), account.limits);
             let over =
                 |used: i128, wanted: i128, limit: i128| if wanted > 0 { (used + wanted - limit).max(0) } else { 0 };
             let mut short = QuotaAmounts::default();
@@ -403,14 +403,14 @@ impl QuotaAccounts<'_> {
             if let Some(most) = limits.memory_most {
                 short.memory = over(used.memory, wanted.memory, most);
             }
-            for (card, amount) in wanted.cards().filter(|_| books.limits_cards) {
-                let missing = over(books.card_used(card), amount, books.card_capability(card));
+            for (card, amount) in wanted.cards().filter(|_| account.limits_cards) {
+                let missing = over(account.card_used(card), amount, account.card_capability(card));
                 if missing > 0 {
                     short.add_card(card, missing);
                 }
             }
             if !short.is_zero() {
-                shortages.push((&**books.queue, short));
+                shortages.push((&**account.queue, short));
             }
         }
         shortages
@@ -418,7 +418,10 @@ impl QuotaAccounts<'_> {
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.
     pub(super) fn task_headroom(&self, wanted: &QuotaAmounts) -> Option<u64> {
-        self.levels.iter().filter_map(|books| books.task_headroom(wanted)).min()
+        self.levels
+            .iter()
+            .filter_map(|account| account.task_headroom(wanted))
+            .min()
     }
 }
 
@@ -427,7 +430,7 @@ pub(super) fn fit_count(room: i128, wanted: i128) -> u64 {
     u64::try_from(room.max(0) / wanted.max(1)).unwrap_or(u64::MAX)
 }
 
-/// What else bounds cpu and memory than the queue's own ceiling.
+/// Note on what bounds cpu and memory besides the queue's own ceiling.
 fn plain_note(most: i128, said: Option<i128>) -> &'static str {
     if said.is_some_and(|said| said <= most) {
         return "";

@@ -7,7 +7,7 @@ use super::go_format::{go_float, go_format};
 use crate::engine::model::quantity::readable_bytes;
 use crate::engine::plugin::{Measurement, Reason, Resolution};
 
-/// It cannot be found out what is asked for.
+/// Reason if it cannot be found out what is asked for.
 pub const REQUEST_FAILED: &str = "GetTaskRequestResourceFailed";
 /// Nothing says what the queue may hold.
 pub const EMPTY_CAPABILITY: &str = "EmptyQueueCapability";
@@ -24,7 +24,7 @@ pub const PATH_INVALID: &str = "QueuePathInvalid";
 /// The queue takes nothing now. The reference only logs it.
 pub const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 
-/// What was short.
+/// Resource that was short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaDimension<'a> {
     /// Milli-cores.
@@ -35,7 +35,7 @@ pub enum QuotaDimension<'a> {
     Card(&'a str),
 }
 
-/// Who asked.
+/// Object that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaRequester {
     /// A job, to be enqueued.
@@ -49,9 +49,9 @@ pub enum QuotaRequester {
 pub struct QuotaComparison {
     /// Asked for.
     pub requested: i128,
-    /// What the queue would hold with it.
+    /// Amount that the queue would hold with it.
     pub total: i128,
-    /// What it may hold.
+    /// Amount that the queue may hold.
     pub capability: i128,
 }
 
@@ -101,7 +101,7 @@ pub fn card_not_on_node(choice: &str) -> QuotaRejection {
     rejection(CARD_NOT_ON_NODE, message, choice, Resolution::Unresolvable)
 }
 
-/// It cannot be found out what is asked for.
+/// Rejection if it cannot be found out what is asked for.
 pub fn request_failed(queue: &str, error: &dyn std::fmt::Display) -> QuotaRejection {
     let message = format!("Get request resource failed, Queue <{queue}>, error: <{error}>");
     rejection(REQUEST_FAILED, message, "", Resolution::Unresolvable)

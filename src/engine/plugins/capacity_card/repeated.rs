@@ -40,7 +40,7 @@ impl CapacityState {
         }
     }
 
-    /// So many tasks like this one, of which [`Self::in_a_row`] has spoken, now hold what they need.
+    /// Counts `times` more tasks like this one, of which [`Self::in_a_row`] has spoken, as holding what they need.
     pub(super) fn hold_repeated(&mut self, cluster_state: &ClusterState, task: &TaskRecord, times: u64) {
         let Some(each) = self.node_independent_holding(task) else {
             return;
@@ -71,7 +71,7 @@ impl CapacityState {
         }
     }
 
-    /// What a task holds on any node; `None`: that depends on the node, for it uses cards.
+    /// Amounts that a task holds on any node; `None`: that depends on the node, for it uses cards.
     pub(super) fn node_independent_holding(&self, task: &TaskRecord) -> Option<QuotaAmounts> {
         let named = find_text(&task.annotations, NAME).is_some_and(|name| !name.is_empty());
         let asks = TaskRequest::from(task);

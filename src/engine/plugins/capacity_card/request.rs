@@ -1,4 +1,4 @@
-//! What one task counts under `compatibility: upstream` (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
+//! Amounts that one task counts under `compatibility: upstream` (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum CardRequestError {
     NotRequested {
         /// The card.
         card: String,
-        /// Its resource.
+        /// Resource of the card.
         resource: Arc<str>,
     },
     /// The node that the task is on is not there.
@@ -60,7 +60,7 @@ impl<'a> TaskPod<'a> {
     }
 }
 
-/// What a task counts. `unlimited`: without cpu and memory if it has cards.
+/// Amounts that a task counts. `unlimited`: without cpu and memory if it has cards.
 ///
 /// # Errors
 /// Its cards cannot be found out.

@@ -1,4 +1,4 @@
-//! What the admission ledger promises to jobs, in the accounts of their queues: counted once, whoever tells of it.
+//! Promises of the admission ledger to jobs, in the accounts of their queues: counted once, whoever reports them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -42,12 +42,12 @@ fn is_for_job(row: &Reservation, job: &JobRecord) -> bool {
     row.queue == job.queue && row.matches_uid(&job.uid)
 }
 
-/// What counts for a job already that asks.
+/// Amounts that count already for a job that asks.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     /// Amounts that do not count against it.
     pub(super) counts: SmallVec<[QuotaAmounts; 2]>,
-    /// What of these is kept back of choices.
+    /// Pieces of choices that are reserved among these.
     pub(super) pieces: Pieces,
     /// The job's own figures say what it holds in the queue.
     pub(super) held_here: bool,
@@ -157,13 +157,13 @@ impl CapacityState {
         });
     }
 
-    /// What is still kept back of the reservation of a job.
+    /// Amounts that are still reserved by the reservation of a job.
     pub fn remaining_reservation(&self, row: &Reservation) -> QuotaAmounts {
         let own = self.jobs.get(&row.job).and_then(JobEntry::promised);
         own.map_or_else(|| reservation_amounts(row), |promised| promised.inqueue)
     }
 
-    /// What is kept back for a job in its queue already, for a vote on it, less what it holds there beyond its former least
+    /// Amounts reserved for a job in its queue already, for a vote on it, less what it holds there beyond its former least
     /// and no longer would beyond this one.
     pub(super) fn own_reserves(
         &self,
@@ -185,11 +185,11 @@ impl CapacityState {
             held_here: own.is_some(),
             ..Own::default()
         };
-        let kept = own.into_iter().chain(row);
-        for entry in kept.filter(|entry| entry.admitted || entry.reserved.is_some()) {
-            let kept = entry.contribution();
-            less.counts.push(kept.inqueue);
-            less.pieces.join(&kept.pieces);
+        let entries = own.into_iter().chain(row);
+        for entry in entries.filter(|entry| entry.admitted || entry.reserved.is_some()) {
+            let contribution = entry.contribution();
+            less.counts.push(contribution.inqueue);
+            less.pieces.join(&contribution.pieces);
         }
         if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
             let mut no_longer = QuotaAmounts::default();

@@ -1,4 +1,5 @@
-//! What the plugin works out from a cluster state and keeps beside it: cards, queue accounts, and what a cycle changes of them.
+//! State that the plugin works out from a cluster state and stores beside it: cards, queue accounts, and what a cycle
+//! changes of them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,10 +9,10 @@ use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
 use super::cards::ClusterCards;
 use super::config::CapacityConfig;
+use super::holding_status::HoldingStatus;
 use super::job_entry::{JobContribution, JobEntry};
 use super::limits::{CardQuota, QueueLimits};
 use super::request::{CardRequestError, TaskPod, task_request};
-use super::standing::Standing;
 use super::upstream_job::UpstreamJobAmounts;
 use crate::engine::model::{
     ClusterState, JobRecord, Problem, ProblemKind, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,
@@ -26,7 +27,7 @@ pub struct CapacityState {
     /// The cluster state that it was worked out from.
     pub(super) opening_state: ClusterState,
     pub(super) cards: Arc<ClusterCards>,
-    /// What all queues together are guaranteed.
+    /// Amounts that all queues together are guaranteed.
     pub(super) total_guaranteed: Arc<QuotaAmounts>,
     /// With `cardHierarchy`: by queue, what it and all that it shares with others are guaranteed, each once.
     pub(super) guaranteed_by: Arc<BTreeMap<Arc<str>, QuotaAmounts>>,
@@ -39,7 +40,7 @@ pub struct CapacityState {
     /// Under `corrected`: by job.
     pub(super) jobs: SortedTable<JobEntry>,
     /// Under `corrected`: how tasks that moved in this cycle stand.
-    pub(super) task_holdings: SortedTable<Standing>,
+    pub(super) task_holdings: SortedTable<HoldingStatus>,
     /// Reservations of jobs that are not there, or whose records say another queue or incarnation; and, under
     /// `upstream`, of jobs that the reference does not count yet.
     pub(super) detached_reservations: SortedTable<JobEntry>,
@@ -52,34 +53,34 @@ pub struct CapacityState {
 pub struct JobQuotaSummary {
     /// Cards that it asks for.
     pub card_request: QuotaAmounts,
-    /// What its tasks hold.
+    /// Amounts that its tasks hold.
     pub allocated: QuotaAmounts,
     /// The least that it needs.
     pub min_resources: QuotaAmounts,
-    /// What its queue keeps back for it.
+    /// Amounts that its queue reserves for it.
     pub inqueue: QuotaAmounts,
-    /// What it holds beyond the least.
+    /// Amounts that it holds beyond the least.
     pub elastic: QuotaAmounts,
 }
 
-/// What happened to a task.
+/// Event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEvent<'a> {
-    /// It was given room on a node.
+    /// The task was given room on a node.
     Allocate {
         /// The node.
         node: &'a str,
         /// The card that it uses there; empty: the first acceptable one that the node has.
         card: &'a str,
     },
-    /// It was promised room that is being released.
+    /// The task was promised room that is being released.
     Pipeline {
         /// The node.
         node: &'a str,
-        /// As above.
+        /// The card that the task is to use there; empty: the first acceptable one that the node has.
         card: &'a str,
     },
-    /// It no longer counts.
+    /// The task no longer counts.
     Deallocate,
 }
 
@@ -203,7 +204,7 @@ impl CapacityState {
         QueueLimits::of(queue, &quota, self.cards.total(), guaranteed, self.compatibility)
     }
 
-    /// What a queue and those that share the cluster with it are guaranteed.
+    /// Guarantees of a queue and of those that share the cluster with it.
     pub(super) fn guaranteed_beside(&self, queue: &str) -> &QuotaAmounts {
         self.guaranteed_by.get(queue).unwrap_or(&self.total_guaranteed)
     }
@@ -220,7 +221,7 @@ impl CapacityState {
         &self.cards
     }
 
-    /// What all queues together are guaranteed.
+    /// Amounts that all queues together are guaranteed.
     pub fn total_guaranteed(&self) -> &QuotaAmounts {
         &self.total_guaranteed
     }
@@ -326,7 +327,7 @@ impl CapacityState {
         TaskPod { task, node }
     }
 
-    /// What a task counts now under `upstream`.
+    /// Amounts that a task counts now under `upstream`.
     ///
     /// # Errors
     /// Its cards cannot be found out.

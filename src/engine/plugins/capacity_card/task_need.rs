@@ -1,4 +1,4 @@
-//! What one task needs under `compatibility: corrected`: nothing asked for goes uncounted.
+//! Need of one task under `compatibility: corrected`: nothing asked for goes uncounted.
 //!
 //! - Several acceptable cards are each resolved for themselves; unknown ones are passed over.
 //! - A card's resource that the annotation does not cover counts, too: as any card of that resource.
@@ -59,14 +59,14 @@ impl CardDemand {
     }
 }
 
-/// What a task asks for, as far as cards depend on it.
+/// Request of a task, as far as cards depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskRequest<'a> {
-    /// Its annotations.
+    /// Annotations of the task.
     pub annotations: &'a TextMap,
-    /// Its requests.
+    /// Requests of the task.
     pub requests: &'a ResourceAmounts,
-    /// Its limits.
+    /// Limits of the task.
     pub limits: Option<&'a ResourceAmounts>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> TaskRequest<'a> {
     }
 }
 
-/// What a task needs.
+/// Need of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskNeed {
     /// Milli-cores; 0 if they do not count.
@@ -101,7 +101,7 @@ pub struct TaskNeed {
     pub request_error: Option<CardRequestError>,
 }
 
-/// What the needs of tasks depend on.
+/// Context that the needs of tasks depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct NeedContext<'a> {
     /// The cards of the cluster.
@@ -115,17 +115,17 @@ pub struct NeedContext<'a> {
 }
 
 impl TaskNeed {
-    /// What a task needs, wherever it will run.
+    /// Need of a task, wherever it will run.
     pub fn of(context: NeedContext<'_>, task: &TaskRecord) -> Self {
         Self::anywhere(context, task.into())
     }
 
-    /// The same for what is asked for.
+    /// Need of a request, wherever the task will run.
     pub fn anywhere(context: NeedContext<'_>, asks: TaskRequest<'_>) -> Self {
         Self::build(context, asks, None, "")
     }
 
-    /// What a task needs on a node. `card`: the one that it was given there; empty: the one that its record names, or the
+    /// Need of a task on a node. `card`: the one that it was given there; empty: the one that its record names, or the
     /// first that the node has.
     pub fn on_node(context: NeedContext<'_>, task: &TaskRecord, node: &str, card: &str) -> Self {
         let card = if card.is_empty() { &*task.card } else { card };
@@ -193,7 +193,7 @@ impl TaskNeed {
         }
     }
 
-    /// The same as counts, cards by their joined names.
+    /// Amounts of the need, cards by their joined names.
     pub fn amounts(&self) -> QuotaAmounts {
         let mut counts = QuotaAmounts::new(self.cpu, self.memory);
         for demand in &self.demands {

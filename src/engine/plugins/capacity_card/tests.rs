@@ -1,4 +1,5 @@
-//! State that is carried from cluster state to cluster state equals one worked out anew, whatever happens in whatever order.
+//! State that is carried from cluster state to cluster state equals one computed again in full, whatever happens in
+//! whatever order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ const PHASES: [JobPhase; 4] = [
 const NAMES: [&str; 5] = ["", "A", "A|B", "B|C", "C"];
 const QUOTAS: [&str; 5] = ["", r#"{"A": 2, "B": 1}"#, r#"{"B": 3, "C": 0}"#, "{", r#"{"A|B": 1}"#];
 
-/// What may happen: which record, and three numbers that say how it is.
+/// Event that may happen: which record, and three numbers that say how it is.
 #[derive(Clone, Copy, Debug)]
 enum RecordEvent {
     Node(u32, bool, [usize; 2]),
@@ -272,7 +273,7 @@ fn vote_on_a_stored_job_ignores_other_records_of_its_name() {
 /// One thing that befalls the permit of a job.
 #[derive(Clone, Copy, Debug)]
 enum PermitStep {
-    /// It asks, as it is stored or, with a number, as one that needs so much cpu.
+    /// The job asks, as it is stored or, with a number, as one that needs that amount of cpu.
     Vote(usize, Option<i64>),
     Confirm(usize),
     Revoke(usize),
@@ -316,7 +317,7 @@ proptest! {
         let cluster_state = &snapshot.cluster_state;
         let mut at_once = CapacityState::of(cluster_state, config, compatibility);
         let (mut in_steps, opened) = (at_once.clone(), describe_state(&at_once, cluster_state));
-        let (kept, mut ends) = (at_once.clone(), BTreeSet::new());
+        let (carried, mut ends) = (at_once.clone(), BTreeSet::new());
         for step in steps {
             match step {
                 PermitStep::Vote(job, other) => {
@@ -359,7 +360,7 @@ proptest! {
             prop_assert_eq!(describe_state(&at_once, cluster_state), describe_state(&in_steps, cluster_state));
             prop_assert_eq!(tentative_jobs(&at_once), ends.clone());
         }
-        prop_assert_eq!(describe_state(&kept, cluster_state), opened);
+        prop_assert_eq!(describe_state(&carried, cluster_state), opened);
     }
 }
 
@@ -373,21 +374,21 @@ fn apply_batched_and_single(cluster_state: &ClusterState, state: &CapacityState)
         ..TaskRecord::clone(task)
     };
     let put: Vec<TaskRecord> = waiting.iter().enumerate().map(put).collect();
-    let mut movements = Vec::new();
+    let mut events = Vec::new();
     for (at, (before, after)) in waiting.iter().zip(&put).enumerate() {
         let card = ["", "A", "B", "C"][at % 4];
         let moved = TaskTransition { before, after, card };
-        let movement = if at % 3 == 0 {
+        let event = if at % 3 == 0 {
             PlacementEvent::Pipeline(moved)
         } else {
             PlacementEvent::Allocate(moved)
         };
-        movements.extend(std::iter::repeat_n(movement, 1 + usize::from(at % 5 == 2)));
+        events.extend(std::iter::repeat_n(event, 1 + usize::from(at % 5 == 2)));
     }
     let [mut together, mut alone] = [state.clone(), state.clone()];
-    together.apply_batch(cluster_state, &movements).unwrap();
-    for movement in &movements {
-        PluginState::apply(&mut alone, cluster_state, movement).unwrap();
+    together.apply_batch(cluster_state, &events).unwrap();
+    for event in &events {
+        PluginState::apply(&mut alone, cluster_state, event).unwrap();
     }
     [together, alone].map(|state| {
         let mut lines = describe_state(&state, cluster_state);
@@ -434,14 +435,14 @@ proptest! {
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         let mut old = snapshot.cluster_state.clone();
-        let mut kept = CapacityState::of(&old, config, compatibility);
+        let mut carried = CapacityState::of(&old, config, compatibility);
         for event in events {
             snapshot.apply_event(event);
             if matches!(event, RecordEvent::Check) {
                 let cluster_state = snapshot.cluster_state.clone();
-                kept = kept.advanced(&StateDiff { old: &old, new: &cluster_state }).unwrap();
-                let anew = CapacityState::of(&cluster_state, config, compatibility);
-                prop_assert_eq!(describe_state(&kept, &cluster_state), describe_state(&anew, &cluster_state));
+                carried = carried.advanced(&StateDiff { old: &old, new: &cluster_state }).unwrap();
+                let computed = CapacityState::of(&cluster_state, config, compatibility);
+                prop_assert_eq!(describe_state(&carried, &cluster_state), describe_state(&computed, &cluster_state));
                 old = cluster_state;
             }
         }

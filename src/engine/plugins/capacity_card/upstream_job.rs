@@ -1,4 +1,4 @@
-//! What a job asks for, holds and needs at least under `compatibility: upstream`.
+//! Amounts that a job asks for, holds and needs at least under `compatibility: upstream`.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::engine::policy::Compatibility;
 pub struct UpstreamJobAmounts {
     /// Cards that it asks for: those of its tasks, whatever their status, else those of its annotation.
     pub card_request: QuotaAmounts,
-    /// What its tasks in Allocated, Binding, Bound and Running hold.
+    /// Amounts that its tasks in Allocated, Binding, Bound and Running hold.
     pub allocated: QuotaAmounts,
-    /// The same and what pending tasks ask for.
+    /// Amounts that those tasks hold and pending tasks ask for.
     pub request: QuotaAmounts,
     /// Least that it needs.
     pub min_resources: QuotaAmounts,
@@ -72,7 +72,7 @@ impl UpstreamJobAmounts {
         cluster_state
     }
 
-    /// What the job keeps back in its queue when a session opens.
+    /// Amounts that the job reserves in its queue when a session opens.
     pub fn inqueue(&self, job: &JobRecord) -> QuotaAmounts {
         match job.phase {
             JobPhase::Inqueue => self.without_gated(self.min_resources.clone()),

@@ -1,4 +1,4 @@
-//! Who may have to go for a task that needs cards, with `cardVictims`: nobody whose going would be in vain.
+//! Tasks that may have to go for a task that needs cards, with `cardVictims`: none whose going would be in vain.
 //!
 //! A candidate goes only if its node has a card that would do. Where the quota of the task's queue, or of one above it, is
 //! short, only those go that hold some of what is short there; and if all of them together do not free enough, nobody
@@ -21,11 +21,11 @@ use crate::engine::plugin::{Shortfall, VictimKind, VictimQuery};
 
 /// A task that may have to go.
 struct CardVictim<'a> {
-    /// Its queue, and those above it that count.
+    /// Queue of the task, and those above it that count.
     queue_chain: SmallVec<[&'a Arc<str>; 1]>,
-    /// What it holds.
+    /// Amounts that the task holds.
     held: Arc<QuotaAmounts>,
-    /// What the preemptor would hold on its node; `None`: no card there would do.
+    /// Amounts that the preemptor would hold on its node; `None`: no card there would do.
     wanted: Option<QuotaAmounts>,
 }
 
@@ -73,7 +73,7 @@ impl CapacityState {
         Some(may)
     }
 
-    /// What the preemptor's queue, and those above it, lack of quota for what it would hold on a node.
+    /// Shortfalls of quota in the preemptor's queue, and in those above it, for what it would hold on a node.
     pub(super) fn quota_shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
         let Some(path) = self
             .jobs
@@ -118,7 +118,7 @@ impl CapacityState {
         lacks
     }
 
-    /// As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
+    /// Restricts the need as filters and admission do: on nodes without that card, whoever goes, they refuse it still.
     fn restrict_preemptor_to_one_card(&self, query: &VictimQuery<'_>, path: &QueuePath<'_>, need: &mut TaskNeed) {
         let ledger = path.is_configured().then(|| path.task_quota_accounts());
         self.restrict_to_one_card(
@@ -130,7 +130,7 @@ impl CapacityState {
         );
     }
 
-    /// A candidate that stands there twice counts once, the first time.
+    /// A candidate that is listed twice counts once, the first time.
     fn victim_candidates(&self, query: &VictimQuery<'_>, need: &TaskNeed) -> Vec<Option<CardVictim<'_>>> {
         let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
         let candidates = query.candidates.iter();

@@ -17,17 +17,17 @@ use crate::engine::policy::Compatibility;
 pub struct QuotaVerdict {
     /// Why not; empty: permitted.
     pub rejections: Vec<QuotaRejection>,
-    /// What a permitted job keeps back in its queue.
+    /// Amounts that a permitted job reserves in its queue.
     pub reserve: Arc<QuotaAmounts>,
     /// Of a job: the least that it needs, whether it holds some of that already or not.
     pub min_amounts: Arc<QuotaAmounts>,
-    /// What of that is kept back of choices, in pieces.
+    /// Pieces of choices that are reserved of that.
     pub(super) pieces: Pieces,
     /// Of a job, under `corrected`: its figures, if they are not those that are kept of it.
     pub(super) entry: Option<JobEntry>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// The same by demand: a node must have one card of each.
+    /// Cards that would do, by demand: a node must have one card of each.
     pub cards_by_demand: Vec<Vec<Arc<str>>>,
     /// Of a task: how many of its kind its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,

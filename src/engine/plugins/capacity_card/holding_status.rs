@@ -1,4 +1,4 @@
-//! How tasks stand in the accounts of a cycle: what they hold, and whether they wait.
+//! Status of tasks in the accounts of a cycle: what they hold, and whether they wait.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use super::job_entry::choices_of;
 use super::task_need::{CardDemand, NeedContext, TaskNeed};
 use crate::engine::model::TaskRecord;
 
-/// How a task stands.
+/// Status of a task in the accounts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Standing {
-    /// What it holds; `None`: it does not count.
+pub(super) struct HoldingStatus {
+    /// Amounts that the task holds; `None`: it does not count.
     pub(super) holds: Option<Arc<QuotaAmounts>>,
-    /// It waits for what it needs.
+    /// True if the task waits for what it needs.
     pub(super) waits: bool,
 }
 
-/// What tasks of a job hold and wait for, more or less than before.
+/// Changes of what the tasks of a job hold and wait for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moved {
     pub(super) held: QuotaAmounts,
@@ -26,8 +26,14 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    /// A task stands otherwise than before.
-    pub(super) fn add(&mut self, context: NeedContext<'_>, task: &TaskRecord, before: &Standing, after: &Standing) {
+    /// Adds the change of one task's status.
+    pub(super) fn add(
+        &mut self,
+        context: NeedContext<'_>,
+        task: &TaskRecord,
+        before: &HoldingStatus,
+        after: &HoldingStatus,
+    ) {
         if before.waits != after.waits {
             let need = TaskNeed::of(context, task).amounts();
             if after.waits {
