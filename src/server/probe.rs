@@ -228,7 +228,7 @@ impl HealthProbe {
 
     fn source_detail(&self, source: Option<&SourceStatus>) -> String {
         let Some((source, silence)) = source.and_then(|source| Some((source, source.silence?.as_secs()))) else {
-            return "not heard of yet".to_owned();
+            return "not heard yet".to_owned();
         };
         let batch = source.position.sequence;
         match source.kind {

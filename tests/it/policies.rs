@@ -74,7 +74,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
         "{message}"
     );
     assert!(
-        message.ends_with(&format!("); version {version} goes on serving")),
+        message.ends_with(&format!("); version {version} stays in force")),
         "{message}"
     );
     let problems = status_diagnostics(&status);

@@ -293,7 +293,7 @@ impl GroupReader<'_> {
         for (at, name) in names.into_iter().enumerate() {
             let at = || format!("names[{at}]");
             let Some(stored) = self.state.tasks().get_with_cursor(&name, &mut near) else {
-                let message = format!("task `{name}` does not exist");
+                let message = format!("there is no task `{name}`");
                 return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
             };
             let task = &stored.record;

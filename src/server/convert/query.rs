@@ -372,7 +372,7 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
         ));
     }
     let Some(stored) = cluster_state.tasks().get(name) else {
-        let message = format!("task `{name}` does not exist, and the request gives no `requests` for it");
+        let message = format!("there is no task `{name}`, and the request gives no `requests` for it");
         return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", "name", message));
     };
     let record = &stored.record;

@@ -109,7 +109,7 @@ fn json_of_every_command_has_keys_in_one_casing() {
         vec!["policy", "push", &pack],
         vec!["policy", "history"],
         vec!["policy", "test", &cases],
-        vec!["simulate", dump, "--policy", "pack", "--departures"],
+        vec!["simulate", dump, "--policy", "pack"],
         vec!["bench", "--count", "2", "--warm-up", "0s"],
     ] {
         let output = pumice(Some(&server), &[&command[..], &["-o", "json"]].concat());

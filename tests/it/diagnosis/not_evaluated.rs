@@ -422,7 +422,7 @@ fn policy_check_says_what_an_unserved_plugin_would_do() {
     std::fs::write(&file, MIXED).unwrap();
     let said = ends(None, &["policy", "check", file.to_str().unwrap()], 0);
     assert!(
-        said.contains("note: `proportion` is not served here. Not evaluated: The share of each queue"),
+        said.contains("note: Pumice does not serve `proportion`. Not evaluated: The share of each queue"),
         "{said}"
     );
 }
