@@ -90,13 +90,14 @@ impl VictimSelection<'_> {
     /// True if a filter or Admit reads accounts that evictions change.
     fn evictions_change_verdicts(&self) -> bool {
         let reads_accounts = self.policy.filters().iter().any(|hook| hook.plugin.hooks().accounts);
-        reads_accounts || self.asks_admit()
+        let admits = self.policy.allocators().iter().any(|tier| !tier.is_empty());
+        reads_accounts || (self.asks_admit() && admits)
     }
 
-    /// True if Admit has a say: under `upstream` preemption never asks it.
+    /// True if Admit has a say: under `upstream` preemption never asks it. Without a plugin that admits it still rejects
+    /// tasks of a queue that is closed or invalid.
     fn asks_admit(&self) -> bool {
         self.policy.compatibility() == Compatibility::Corrected
-            && self.policy.allocators().iter().any(|tier| !tier.is_empty())
     }
 
     /// Resolution of the hardest rejection of the preemptor by any filter on its node; `None`: every filter passes.

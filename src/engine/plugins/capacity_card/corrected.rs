@@ -15,6 +15,7 @@ use super::holding_status::{HoldingStatus, Moved};
 use super::job_entry::{JobAmounts, JobContribution, JobEntry, current_need, holds_resources};
 use super::limits::QueueLimits;
 use super::one_card::Chooser;
+use super::matching::key_of;
 use super::pieces::Pieces;
 use super::rejection;
 use super::request::CardRequestError;
@@ -24,8 +25,8 @@ use super::votes::QuotaVerdict;
 use crate::engine::model::{ClusterState, JobRecord, Problem, TaskRecord, TaskStatus};
 
 impl QueueLimits {
-    /// The name under which an amount of a choice is booked: cards that the queue may hold, sorted; all of them, if it
-    /// may hold none.
+    /// Name under which the account books an amount of a choice: the cards that the queue may hold, sorted. A choice of
+    /// which it may hold at most one stays whole: its pieces would otherwise count beside the single card.
     pub(super) fn charged_name<'a>(&self, choice: &'a Arc<str>) -> Cow<'a, Arc<str>> {
         if !choice.contains(CARD_SEPARATOR) {
             return Cow::Borrowed(choice);
@@ -35,8 +36,8 @@ impl QueueLimits {
             return Cow::Borrowed(choice);
         }
         let mut cards: Vec<&str> = choice.split(CARD_SEPARATOR).filter(may).collect();
-        if cards.is_empty() {
-            return Cow::Borrowed(choice);
+        if cards.len() < 2 {
+            return Cow::Owned(key_of(choice));
         }
         cards.sort_unstable();
         Cow::Owned(Arc::from(cards.join("|")))
