@@ -87,7 +87,7 @@ pub(super) fn group_equal<'t, I: PartialEq>(
         let alike = |known: &&pb::Task| known.requests == task.requests && known.annotations == task.annotations;
         let group = groups
             .iter_mut()
-            .find(|(tasks, known)| *known == item && tasks.first().is_some_and(|first| alike(first)));
+            .find(|(tasks, known)| *known == item && tasks.first().is_some_and(&alike));
         match group {
             Some((tasks, _)) => tasks.push(task),
             None => groups.push((vec![task], item)),
@@ -169,8 +169,8 @@ pub(super) fn blocker_table(rejections: &[pb::Rejection]) -> Option<TextTable> {
     let mut table = TextTable::new(["NODES", "REJECTED BY", "REASON", "PREEMPTION", "FOR EXAMPLE"]);
     for rejection in rejections {
         let reason = rejection.reason.clone().unwrap_or_default();
-        let sampled = rejection.samples.first().map(|sample| sample.measurements.as_slice());
-        let preemption = preemption_text(&reason, sampled.unwrap_or(&reason.measurements));
+        let shown = rejection.samples.first().map(|sample| sample.measurements.as_slice());
+        let preemption = preemption_text(&reason, shown.unwrap_or(&reason.measurements));
         let samples: Vec<String> = rejection.samples.iter().map(sample_line).collect();
         table.row([
             rejection.count.to_string(),

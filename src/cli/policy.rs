@@ -155,8 +155,8 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
         unchanged: reply.unchanged,
         dry_run: args.dry_run.then(|| args.file.display().to_string()),
     };
-    print_change(&mut connection, before, change).await?;
-    print_durability(durability)
+    print_durability(durability)?;
+    print_change(&mut connection, before, change).await
 }
 
 async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
@@ -179,8 +179,8 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
         unchanged: reply.unchanged,
         dry_run: args.dry_run.then(|| "the earlier version".to_owned()),
     };
-    print_change(&mut connection, before, change).await?;
-    print_durability(durability)
+    print_durability(durability)?;
+    print_change(&mut connection, before, change).await
 }
 
 /// Outcome of a reload or a rollback.

@@ -8,11 +8,12 @@ use crate::engine::policy::suggestion;
 use crate::server::pb;
 
 /// Kinds of names, each with the word in error messages and the words that stand before a name of that kind.
-const KINDS: [(NameKind, &str); 6] = [
+const KINDS: [(NameKind, &str); 7] = [
     (NameKind::Queue, "there is no queue `"),
     (NameKind::Job, "there is no job `"),
     (NameKind::Task, "there is no task `"),
     (NameKind::Node, "there is no node `"),
+    (NameKind::Node, "no such node: `"),
     (NameKind::Policy, "there is no policy `"),
     (NameKind::Plugin, "plugin `"),
 ];

@@ -259,6 +259,7 @@ fn openb_files_are_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one file, read and looked at as a whole")]
 fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
     let class = |name: &str, value: i32, more: &str| {
         format!(

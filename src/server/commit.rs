@@ -1,4 +1,4 @@
-//! CommitSession and ReleaseAssumptions.
+//! `CommitSession` and `ReleaseAssumptions`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! ListReservations and ReleaseReservation.
+//! `ListReservations` and `ReleaseReservation`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

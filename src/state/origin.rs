@@ -9,7 +9,7 @@ pub enum PolicyOrigin {
     File(String),
     /// Policy file, by path, read because the process received SIGHUP.
     Hangup(String),
-    /// Caller of ReloadPolicy, by address.
+    /// Caller of `ReloadPolicy`, by address.
     Rpc(String),
     /// Earlier version, by number, that a rollback put in force again.
     Rollback(u64),

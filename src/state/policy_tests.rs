@@ -111,6 +111,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one history from its start to its end")]
 async fn whatever_is_written_next_sets_it_right() {
     let fixture = PolicyFixture::with_store(FailingStore::default());
     fixture.push(QUOTAS).await.unwrap();

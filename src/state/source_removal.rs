@@ -92,9 +92,9 @@ impl Writer {
         if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
             return;
         }
-        let names = put.iter().map(|(record, _)| record.key());
+        let keys = put.iter().map(|(record, _)| record.key());
         let mut named: std::collections::HashSet<(RecordKind, &str)> =
-            names.map(|(kind, name)| (kind, &**name)).collect();
+            keys.map(|(kind, name)| (kind, &**name)).collect();
         named.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
         let absent: Vec<(RecordKind, Arc<str>)> = own
             .filter(|(kind, name, _)| !named.contains(&(*kind, &***name)))

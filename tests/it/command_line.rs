@@ -364,7 +364,12 @@ fn push_and_rollback_print_what_policy_diff_prints() {
     );
     assert!(tried.contains("nothing was changed"), "{tried}");
 
-    let pushed = run_ok(&server, &["policy", "push", &spread]);
+    let after_durability = |text: String| {
+        let (durability, rest) = text.split_once('\n').unwrap();
+        assert!(durability.starts_with("durability: MEMORY"), "{durability}");
+        rest.to_owned()
+    };
+    let pushed = after_durability(run_ok(&server, &["policy", "push", &spread]));
     let expected = expected.replacen(&spread, "default@3", 1);
     let rest = pushed.strip_prefix(&*expected);
     assert!(
@@ -373,7 +378,7 @@ fn push_and_rollback_print_what_policy_diff_prints() {
     );
 
     let expected = difference("default@3", "default@2").replacen("default@2", "default@4", 1);
-    let back = run_ok(&server, &["policy", "rollback"]);
+    let back = after_durability(run_ok(&server, &["policy", "rollback"]));
     let rest = back.strip_prefix(&*expected);
     assert!(
         rest.is_some_and(|rest| rest.starts_with("policy default: version 4 (")),
@@ -381,7 +386,7 @@ fn push_and_rollback_print_what_policy_diff_prints() {
     );
 
     // A first version differs from nothing.
-    let first = run_ok(&server, &["policy", "push", &spread, "--name", "other"]);
+    let first = after_durability(run_ok(&server, &["policy", "push", &spread, "--name", "other"]));
     assert_eq!(first.lines().count(), 1, "{first}");
     let same = run_ok(&server, &["policy", "push", &spread, "--name", "other"]);
     assert!(same.starts_with("policy other: unchanged"), "{same}");

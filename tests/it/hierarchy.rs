@@ -99,7 +99,10 @@ fn an_invalid_queue_is_rejected_where_its_path_counts() {
         .map(|(problem, field)| (problem.3, field.as_str()))
         .collect();
     assert_eq!(problem_pairs(&outcome.refused), expected);
-    let not_counted = outcome.warnings.iter().filter(|warning| warning.reason == "NOT_COUNTED");
+    let not_counted = outcome
+        .warnings
+        .iter()
+        .filter(|warning| warning.reason == "NOT_COUNTED");
     assert_eq!(not_counted.count(), INVALID_QUEUES.len(), "{:?}", outcome.warnings);
     let names: Vec<String> = order(wire).queues.into_iter().map(|rank| rank.name).collect();
     assert_eq!(names, ["half"], "0.5 is legal");

@@ -34,7 +34,7 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
         format!("queue {queue} has {left}, and {who} asks for {asked}"),
         [],
     );
-    parts.hints.extend(quota_hint(reason, &quota, queue));
+    parts.hints.push(quota_hint(reason, &quota, queue));
     parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.requested > quota.ceiling;
     if quota.left > 0.0 {
         let left = phrases::amount(quota.left, &quota.unit);
@@ -53,16 +53,16 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
 }
 
 /// Change of the quota or of what others hold that lets the request pass.
-fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str) -> Option<String> {
+fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str) -> String {
     let resource = &reason.resource;
     if let Some(problem) = phrases::unreadable_quota(reason) {
-        return Some(format!("the quota of queue {queue} counts as empty: {problem}"));
+        return format!("the quota of queue {queue} counts as empty: {problem}");
     }
     if quota.requested > quota.ceiling && quota.ceiling <= 0.0 && quota.unit == "cards" {
-        return Some(format!(
+        return format!(
             "it never fits: the quota of queue {queue} names no {}",
             resource.replace('|', " and no ")
-        ));
+        );
     }
     if quota.requested > quota.ceiling {
         let ceiling = phrases::amount(quota.ceiling, &quota.unit);
@@ -71,14 +71,10 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         } else {
             ""
         };
-        return Some(format!(
-            "it never fits: the whole quota of queue {queue} is {ceiling} of {resource}{best}"
-        ));
+        return format!("it never fits: the whole quota of queue {queue} is {ceiling} of {resource}{best}");
     }
     if quota.missing <= 0.0 {
-        return Some(format!(
-            "it fits when jobs of queue {queue} that accept the same cards end"
-        ));
+        return format!("it fits when jobs of queue {queue} that accept the same cards end");
     }
     let missing = phrases::amount(quota.missing, &quota.unit);
     let of = if resource.contains('|') {
@@ -87,9 +83,7 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         resource.clone()
     };
     let are = if missing.starts_with("1 ") { "is" } else { "are" };
-    Some(format!(
-        "it fits when {missing} of {of} {are} given back in queue {queue}"
-    ))
+    format!("it fits when {missing} of {of} {are} given back in queue {queue}")
 }
 
 /// Queue that a reason of capacity-card names: the job's own, or one above it.

@@ -123,7 +123,7 @@ fn handle_key(key: KeyEvent, ui: &mut ViewOptions, queues: usize) -> bool {
         }
         KeyCode::Char('r') => ui.reversed = !ui.reversed,
         KeyCode::Down | KeyCode::Char('j') => {
-            ui.scroll_offset = ui.scroll_offset.saturating_add(1).min(queues.saturating_sub(1))
+            ui.scroll_offset = ui.scroll_offset.saturating_add(1).min(queues.saturating_sub(1));
         }
         KeyCode::Up | KeyCode::Char('k') => ui.scroll_offset = ui.scroll_offset.saturating_sub(1),
         _ => {}

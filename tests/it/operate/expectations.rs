@@ -127,7 +127,7 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
         name: name.to_owned(),
         ..reload("quota", false)
     };
-    let missing_source = "source/kube: not heard of yet";
+    let missing_source = "source/kube: not heard yet";
     let missing_policy = "policy/gpu: expected, and not in force";
     for (config, durable) in [
         (expecting(ServerConfig::on_free_ports()), false),

@@ -51,6 +51,7 @@ fn texts(pairs: &[(&str, &str)]) -> TextMap {
 
 /// Two nodes (cordoned, not ready, without cards), two queues with capability and quota, three jobs whose tasks wait, run,
 /// are on their way out or have finished. The preemptor is `ns/j0-0`.
+#[expect(clippy::too_many_lines, reason = "a list of what random clusters have")]
 fn random_cluster(numbers: &mut Numbers) -> ClusterState {
     let mut resources = ResourceTable::default();
     let node = |name: &str, numbers: &mut Numbers, resources: &mut ResourceTable| {
@@ -99,7 +100,7 @@ fn random_cluster(numbers: &mut Numbers) -> ClusterState {
             ..JobRecord::default()
         };
         cluster.put_job(record, &source);
-        for number in 0..numbers.below(6) + 1 {
+        for number in 0..=numbers.below(6) {
             let status = match (job, number) {
                 ("ns/j0", 0) => TaskStatus::Pending,
                 _ => [
@@ -236,8 +237,8 @@ proptest! {
         let case = Case::random(&mut Numbers(seed));
         let verdict = case.victims(false);
         prop_assert_eq!(&verdict.warnings, &Vec::new());
-        let prefixes = 0..=verdict.victims.len();
-        let expected = prefixes.clone().find(|count| case.rejection(&verdict.victims[..*count], &[]).is_none());
+        let mut prefixes = 0..=verdict.victims.len();
+        let expected = prefixes.find(|count| case.rejection(&verdict.victims[..*count], &[]).is_none());
         prop_assert_eq!(verdict.fits_after, expected, "{:?} on {:?}", &verdict, &case.group);
         for plugin in ["drf", "capacity-card", "resource-strategy-fit"] {
             if case.policy.registered(plugin).is_some()

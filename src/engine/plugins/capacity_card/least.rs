@@ -83,6 +83,7 @@ impl<'a> Sorted<'a> {
 }
 
 /// The least that a job with these tasks needs.
+#[expect(clippy::too_many_lines, reason = "one account, each kind of task once")]
 pub(super) fn least<'a>(
     context: NeedContext<'_>,
     job: &JobRecord,
