@@ -31,7 +31,7 @@ fn plugin_state_updates(criterion: &mut Criterion) {
     with_job.put_job(enqueued, &source);
     group.sample_size(10);
     group.bench_function("rebuilt", |bench| {
-        bench.iter(|| policy.compute_plugin_states(&cluster_state))
+        bench.iter(|| policy.compute_plugin_states(&cluster_state));
     });
     group.sample_size(100);
     for (what, newer) in [("one_node", &with_node), ("one_job", &with_job)] {

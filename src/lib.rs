@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Life of a decision: `server` decodes a request into a query and resolves its `against` to a state (a published
-//! [`engine::snapshot`], or a session's private copy of one). `engine::decide` evaluates the query as a pure function
+//! [`engine::Snapshot`], or a session's private copy of one). `engine::decide` evaluates the query as a pure function
 //! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
 #[cfg(feature = "server")]

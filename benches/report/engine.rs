@@ -67,6 +67,7 @@ fn in_rounds(report: &mut MeasurementReport, quick: bool, mut cases: Vec<EngineB
 }
 
 /// Measures the engine.
+#[expect(clippy::too_many_lines, reason = "one list of paths")]
 pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
     let sizes = SIZES.iter().filter(|(nodes, _)| !quick || *nodes <= 10_000);
     for &(nodes, size) in sizes {
@@ -144,7 +145,7 @@ pub(crate) fn take_portable(report: &mut MeasurementReport, text: &str) {
         };
         match path {
             _ if SINGLE_PLUGIN_PATHS.contains(&path) => {
-                report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds)
+                report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds);
             }
             "score" | "score_best16" | "filter" | "filter_score_best16" => {
                 report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds);
