@@ -227,7 +227,7 @@ fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> bool {
     let waits = |name: &&Arc<str>| {
         let task = &cluster_state.tasks().get(name).unwrap().record;
         *task.job == *job
-            && &*task.node == ""
+            && task.node.is_empty()
             && !task.gated
             && task.status == pumice::engine::model::TaskStatus::Pending
     };

@@ -337,7 +337,7 @@ fn entries<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
             }
         }
         Value::Array(list) => list.iter().for_each(|value| entries(value, found)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -143,6 +143,7 @@ fn a_negative_result_ends_with_exit_code_1_and_a_remedy() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one list of commands")]
 fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
     let server = server(
         PLAIN,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use prost::bytes::Bytes;
@@ -172,7 +172,9 @@ fn more_large_queries_than_workers_fire() {
         }
     });
     stop.send_replace(true);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn a_writer_that_falls_behind_fires() {
                 Vec::new()
             }),
         };
-        let (state, wire) = (server.state.clone(), server.wire.clone());
+        let (state, wire) = (Arc::clone(&server.state), server.wire.clone());
         threads.push(std::thread::spawn(move || drop(wire.wait(state.confirm(confirm)))));
         started.recv().unwrap();
         for number in 0..20 {
@@ -207,7 +209,9 @@ fn a_writer_that_falls_behind_fires() {
         }
     });
     release.send(()).unwrap();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     assert_eq!(watched.firing("PumiceWriterBehind"), []);
 }
 
@@ -295,7 +299,7 @@ fn replicas_with_different_policies_fire() {
     let (one, other) = (EmbeddedServer::start(), EmbeddedServer::start());
     let watched = Watched::new(&[one.http, other.http]);
     watched.fires_after("PumiceReplicasDiffer", || {
-        drop(one.wire.reload_policy(reload(&document("new"))).unwrap())
+        drop(one.wire.reload_policy(reload(&document("new"))).unwrap());
     });
     other.wire.reload_policy(reload(&document("new"))).unwrap();
     assert_eq!(watched.firing("PumiceReplicasDiffer"), []);

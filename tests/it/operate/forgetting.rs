@@ -181,6 +181,7 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one history from its start to its end")]
 fn reservations_go_with_their_source_also_when_it_never_came_back() {
     let directory = TestDirectory::new();
     let config = ServerConfig {

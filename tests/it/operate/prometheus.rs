@@ -31,9 +31,9 @@ fn read_labels(text: &str) -> Labels {
     let mut labels = Labels::new();
     let mut rest = text;
     while let Some((name, quoted)) = rest.split_once("=\"") {
-        let end = quoted.find("\",").unwrap_or(quoted.len() - 1);
-        labels.insert(name.trim_start_matches(',').to_owned(), quoted[..end].to_owned());
-        rest = &quoted[end + 1..];
+        let (value, next) = quoted.split_once('"').unwrap();
+        labels.insert(name.trim_start_matches(',').to_owned(), value.to_owned());
+        rest = next;
     }
     labels
 }
