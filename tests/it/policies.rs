@@ -50,6 +50,7 @@ fn start() -> EmbeddedServer {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one document and every place that tells of it")]
 fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     let server = start();
     let wire = &server.wire;
@@ -118,7 +119,8 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
 #[test]
 fn the_message_of_a_refused_policy_is_one_short_line() {
     let server = start();
-    let many: String = (0..40).map(|n| format!("bad\\u0007{n}{}, ", "x".repeat(300))).collect();
+    let many: Vec<String> = (0..40).map(|n| format!("bad\\u0007{n}{}, ", "x".repeat(300))).collect();
+    let many = many.concat();
     let document = format!("actions: \"{many}allocate\"\n");
     let status = server.wire.reload_policy(reload(&document)).unwrap_err();
     let message = status.message();

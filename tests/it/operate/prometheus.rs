@@ -83,8 +83,9 @@ impl<'a> Reader<'a> {
     fn while_matching(&mut self, matches: fn(char) -> bool) -> &'a str {
         let rest = self.rest.trim_start();
         let end = rest.find(|c| !matches(c)).unwrap_or(rest.len());
-        self.rest = &rest[end..];
-        &rest[..end]
+        let (own, rest) = rest.split_at(end);
+        self.rest = rest;
+        own
     }
 
     fn word(&mut self) -> &'a str {

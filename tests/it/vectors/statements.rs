@@ -258,14 +258,14 @@ impl<T: StatementTarget> StatementReplay<T> {
             let task = self.objects[object].task.clone();
             match verb {
                 StatementVerb::Allocate if self.bind_fails.contains(&task) => {
-                    self.make(StatementVerb::Unallocate, object, "")?
+                    self.make(StatementVerb::Unallocate, object, "")?;
                 }
                 StatementVerb::Allocate => {
                     self.current.insert(task.clone(), object);
                     self.target.bind(&task)?;
                 }
                 StatementVerb::Evict if self.evict_fails.contains(&task) => {
-                    self.make(StatementVerb::Unevict, object, "")?
+                    self.make(StatementVerb::Unevict, object, "")?;
                 }
                 StatementVerb::Evict
                 | StatementVerb::Pipeline
