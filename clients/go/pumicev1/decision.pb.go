@@ -2875,8 +2875,9 @@ type VictimItem struct {
 	// leaves out. Without `plugins`: in the order asked, up to the tier that
 	// decided.
 	Votes []*VictimVote `protobuf:"bytes,3,rep,name=votes,proto3" json:"votes,omitempty"`
-	// Number of `victims`, from the first, after whose eviction the preemptor fits.
-	// Absent: it does not fit, or no node was given.
+	// Number of `victims`, from the first, after whose eviction the preemptor fits:
+	// Filter passes the node, and under `compatibility: corrected` Admit permits the
+	// task. Absent: it does not fit, or no node was given.
 	FitsAfter *uint32 `protobuf:"varint,4,opt,name=fits_after,json=fitsAfter,proto3,oneof" json:"fits_after,omitempty"`
 	// Parts of the group that the server ignored, such as a hypothetical change that
 	// does not fit.

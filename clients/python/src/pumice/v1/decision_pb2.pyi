@@ -1614,8 +1614,9 @@ class VictimItem(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     fits_after: _builtins.int
-    """Number of `victims`, from the first, after whose eviction the preemptor fits.
-    Absent: it does not fit, or no node was given.
+    """Number of `victims`, from the first, after whose eviction the preemptor fits:
+    Filter passes the node, and under `compatibility: corrected` Admit permits the
+    task. Absent: it does not fit, or no node was given.
     """
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
