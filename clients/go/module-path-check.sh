@@ -47,6 +47,8 @@ PYTHON
 
 export GOFLAGS=-mod=mod GOWORK=off GONOSUMDB=example.test GOPROXY
 GOPROXY="file://$work/proxy,$(go env GOPROXY)"
+# Go keeps an index of each fetched version, also of one that was fetched under the same name before.
+export GODEBUG=goindex=0
 GOMODCACHE_OWN="$(go env GOMODCACHE)"
 # What was fetched under this path by an earlier run is another copy.
 chmod -R u+w "$GOMODCACHE_OWN/example.test" "$GOMODCACHE_OWN/cache/download/example.test" 2>/dev/null || true
