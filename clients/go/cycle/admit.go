@@ -48,6 +48,9 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	votes := map[string]int{}
+	if cycle.unavailable == nil && len(cycle.admitPlugins) == 0 {
+		return votes
+	}
 	if cycle.unavailable == nil {
 		cycle.admitted.asked = true
 		response, err := sendAdmit(cycle, &pb.AdmitRequest{
@@ -165,7 +168,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 	return nil
 }
 
-// Allocatable reports whether a plugin lets a queue take a task. The result of a class is reused while it holds, and
+// Allocatable reports whether a plugin lets a queue take a task; a plugin without an opinion does. The result of a class is reused while it holds, and
 // counted down as tasks of the class are allocated.
 func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 	cycle.mutex.Lock()
@@ -173,6 +176,9 @@ func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 	permit := cycle.scheduler.settings.Fallback == Abstain
 	if cycle.unavailable != nil {
 		return permit
+	}
+	if cycle.takesNoPart(cycle.admitPlugins, plugin) {
+		return true
 	}
 	reported := cycle.scheduler.mirror.tasks[task.Name]
 	class := cycle.classOf(task)

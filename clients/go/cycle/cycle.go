@@ -3,6 +3,7 @@ package cycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type Cycle struct {
 	began     time.Time
 
 	nodePlugins, orderPlugins, admitPlugins, victimPlugins []string
-	filters, quotas                                        bool
+	filters, quotas, upstream                              bool
 	refusedRecords                                         []string
 
 	mutex       sync.RWMutex
@@ -82,6 +83,12 @@ func (cycle *Cycle) RefusedRecords() []string {
 	return cycle.refusedRecords
 }
 
+// takesNoPart reports whether a plugin is not among those that are asked, while the service is available: the policy does
+// not name it, or the service does not serve it there.
+func (cycle *Cycle) takesNoPart(asked []string, plugin string) bool {
+	return cycle.unavailable == nil && !slices.Contains(asked, plugin)
+}
+
 // reusable reports whether the session can serve another cycle: it has no events and is not old.
 func (cycle *Cycle) reusable(policy Policy, keepFor time.Duration) bool {
 	return cycle != nil && cycle.unavailable == nil && cycle.session != nil && cycle.changes.Load() == 0 && !cycle.admitted.asked &&
@@ -129,8 +136,12 @@ func send[R any](
 	})
 	var failure *pumice.Error
 	if errors.As(err, &failure) && failure.SessionEnded() && cycle.changes.Load() == 0 {
-		// The lost session had no events.
-		if err = cycle.open(context.Background()); err == nil {
+		// The lost session had no events. Results under another policy do not go with those that the cycle has.
+		policy := cycle.scheduler.inForce
+		if err = cycle.open(context.Background()); err == nil && cycle.scheduler.inForce != policy {
+			err = errPolicyChanged
+		}
+		if err == nil {
 			cycle.invalidate()
 			return send(cycle, call)
 		}

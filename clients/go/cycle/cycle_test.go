@@ -116,10 +116,12 @@ func small() *cluster {
 
 // listener records what a Scheduler reports.
 type listener struct {
-	silent
+	NoObserver
 	sent    []int
 	trouble []error
 	drifted []string
+	governs []GoverningPolicy
+	pushes  []string
 }
 
 func (listener *listener) Opened(sent int, _ time.Duration) {
@@ -130,9 +132,27 @@ func (listener *listener) Drifted(nodes []string) {
 	listener.drifted = append(listener.drifted, nodes...)
 }
 
+func (listener *listener) Governed(policy GoverningPolicy) {
+	listener.governs = append(listener.governs, policy)
+}
+func (listener *listener) PolicyPushed(was, now PolicyVersion, own bool) {
+	listener.pushes = append(listener.pushes, fmt.Sprintf("%d (%s) by %d, own %t", was.Version, was.Origin, now.Version, own))
+}
+
+// start makes a Scheduler that pushes its policy, unless the settings check it, on a server of its own.
 func start(t testing.TB, settings Settings) (*Scheduler, *listener, *testserver.Server) {
 	t.Helper()
+	if settings.PolicyMode == FollowPolicy {
+		settings.PolicyMode = PushPolicy
+	}
 	server := testserver.Start(t)
+	scheduler, heard := connect(t, server, settings)
+	return scheduler, heard, server
+}
+
+// connect makes a Scheduler of a server.
+func connect(t testing.TB, server *testserver.Server, settings Settings) (*Scheduler, *listener) {
+	t.Helper()
 	client, err := pumice.Dial(server.Address, pumice.Options{Timeout: 20 * time.Second, BreakAfter: -1, Attempts: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +164,7 @@ func start(t testing.TB, settings Settings) (*Scheduler, *listener, *testserver.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scheduler, heard, server
+	return scheduler, heard
 }
 
 func open(t testing.TB, scheduler *Scheduler, state SchedulerState) *Cycle {
@@ -390,13 +410,13 @@ func TestACycleWithoutTheServiceFailsClosedOrAbstains(t *testing.T) {
 }
 
 func TestTheBudgetEndsACycle(t *testing.T) {
-	scheduler, heard, _ := start(t, Settings{Budget: Budget{Calls: 4}})
+	scheduler, heard, _ := start(t, Settings{Budget: Budget{Calls: 7}})
 	cycle := open(t, scheduler, small())
 	for number := 0; cycle.Err() == nil; number++ {
 		_ = cycle.Prepare(task("new", 0, "q"))
 		cycle.Record(Allocated, task("new", number, "q"), "n2")
 	}
-	if cycle.Usage().Calls != 4 || len(heard.trouble) != 1 || heard.trouble[0] != ErrBudget {
+	if cycle.Usage().Calls != 7 || len(heard.trouble) != 1 || heard.trouble[0] != ErrBudget {
 		t.Fatal(cycle.Usage(), heard.trouble)
 	}
 	if err := cycle.Prepare(task("new", 0, "q")); err == nil {
@@ -424,37 +444,6 @@ func TestDriftMakesTheNextCycleSendEverything(t *testing.T) {
 	if all := state.read.Load() - read; all != int64(state.Groups()) {
 		t.Fatal(all)
 	}
-}
-
-func TestThePolicyOfTheServiceIsTheSchedulers(t *testing.T) {
-	scheduler, _, _ := start(t, Settings{PolicyMode: CheckPolicy})
-	cycle := scheduler.Open(context.Background(), small(), policy)
-	if cycle.Err() == nil {
-		t.Fatal("another policy was taken for the scheduler's")
-	}
-	cycle.Close()
-	// Somebody pushes it over, and later another one; a scheduler that pushes over restores its own.
-	client := scheduler.settings.Client
-	reload := func(document string) {
-		if _, err := client.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Document: document}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reload(document)
-	open(t, scheduler, small()).Close()
-	pushes, err := New(Settings{Client: client, Source: "volcano"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	open(t, pushes, small()).Close()
-	reload("actions: allocate\ntiers: [{plugins: [{name: binpack}]}]")
-	changed := small()
-	changed.node("n3", "cpu", "1")
-	cycle = open(t, pushes, changed)
-	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
-		t.Fatal(err)
-	}
-	cycle.Close()
 }
 
 func TestPlansPlaceAJobWithOneCall(t *testing.T) {

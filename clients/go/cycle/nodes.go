@@ -293,9 +293,15 @@ func (cycle *Cycle) lookUp(task Task, node string, use func(*class, int)) (known
 	return true, nil
 }
 
-// Fits returns the reason why a plugin rejects a node for a task; nil: it does not. A node that the service does not know
-// is rejected.
+// Fits returns the reason why a plugin rejects a node for a task; nil: it does not, or has no opinion. A node that the
+// service does not know is rejected.
 func (cycle *Cycle) Fits(plugin string, task Task, node string) *NodeRejection {
+	cycle.mutex.RLock()
+	silent := cycle.takesNoPart(cycle.nodePlugins, plugin)
+	cycle.mutex.RUnlock()
+	if silent {
+		return nil
+	}
 	var rejection *NodeRejection
 	known, err := cycle.lookUp(task, node, func(class *class, at int) { rejection = class.rejections[at][plugin] })
 	switch {
@@ -310,12 +316,14 @@ func (cycle *Cycle) Fits(plugin string, task Task, node string) *NodeRejection {
 	}
 }
 
-// Score returns a plugin's score of a node for a task. While the service is unavailable it is an error, and with Abstain 0.
-// A node or task that the service does not know is an error.
+// Score returns a plugin's score of a node for a task; 0 if the plugin has no opinion. While the service is unavailable it
+// is an error, and with Abstain 0. A node or task that the service does not know is an error.
 func (cycle *Cycle) Score(plugin string, task Task, node string) (float64, error) {
-	number := slices.Index(cycle.nodePlugins, plugin)
-	if number < 0 {
-		return 0, fmt.Errorf("plugin %q: is not served, or is not in the policy", plugin)
+	cycle.mutex.RLock()
+	silent, number := cycle.takesNoPart(cycle.nodePlugins, plugin), slices.Index(cycle.nodePlugins, plugin)
+	cycle.mutex.RUnlock()
+	if silent {
+		return 0, nil
 	}
 	score := 0.0
 	known, err := cycle.lookUp(task, node, func(class *class, at int) { score = class.scores[number][at] })

@@ -56,6 +56,10 @@ func (cycle *Cycle) compare(
 	}
 	cycle.mutex.RLock()
 	table, stale := of(&cycle.order)
+	if cycle.takesNoPart(cycle.orderPlugins, plugin) {
+		cycle.mutex.RUnlock()
+		return 0
+	}
 	usable := cycle.order.asked && !stale && cycle.invalidated <= cycle.order.clock && cycle.unavailable == nil
 	one, other := table[left][plugin], table[right][plugin]
 	cycle.mutex.RUnlock()
@@ -72,7 +76,7 @@ func (cycle *Cycle) compare(
 }
 
 func (cycle *Cycle) rule() pumice.OrderRule {
-	if cycle.scheduler.settings.Compatibility == "upstream" {
+	if cycle.upstream {
 		return pumice.Upstream
 	}
 	return pumice.Corrected
@@ -122,7 +126,7 @@ func store(table map[string]map[string]*pb.OrderKey, fetched []*pb.Rank) {
 func (cycle *Cycle) JobKey(plugin, job string) []float64 {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.unavailable != nil || cycle.fetchKeys() != nil {
+	if cycle.unavailable != nil || cycle.takesNoPart(cycle.orderPlugins, plugin) || cycle.fetchKeys() != nil {
 		return nil
 	}
 	return cycle.order.jobs[job][plugin].GetValues()

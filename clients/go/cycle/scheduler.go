@@ -2,13 +2,14 @@ package cycle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	"google.golang.org/grpc/codes"
 )
 
 // Scheduler is one scheduler process. It keeps its state in the service up to date.
@@ -21,8 +22,14 @@ type Scheduler struct {
 	last   *Cycle
 	cycles uint64
 	force  bool
-	// pushed is the document in force, hash its hash in the service.
+	// pushed is the scheduler's document that is in force, hash the hash of the version in force. Not used by FollowPolicy.
 	pushed, hash string
+	// own has the hashes of the documents that this process has pushed.
+	own map[string]bool
+	// inForce is the policy of the last session, governing what was reported of it, under which configuration.
+	inForce    *policyInForce
+	governing  PolicyVersion
+	configured Policy
 	// served has the extension points of each served plugin.
 	served map[string][]string
 }
@@ -33,7 +40,7 @@ func New(settings Settings) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scheduler{settings: settings, feed: settings.Client.Feed(settings.Source, 0), mirror: newMirror()}, nil
+	return &Scheduler{settings: settings, feed: settings.Client.Feed(settings.Source, 0), mirror: newMirror(), own: map[string]bool{}}, nil
 }
 
 // Policy is the scheduler's own configuration.
@@ -65,9 +72,10 @@ func (scheduler *Scheduler) Open(ctx context.Context, state SchedulerState, poli
 	last := scheduler.last
 	scheduler.last = nil
 	if sent == 0 && !scheduler.force && last.reusable(policy, scheduler.settings.KeepFor) {
-		last.reuse()
-		scheduler.settings.Observer.Opened(0, time.Since(started))
-		return last
+		if last.reuse(); last.unchanged(ctx) {
+			scheduler.settings.Observer.Opened(0, time.Since(started))
+			return last
+		}
 	}
 	cycle := newCycle(scheduler, policy)
 	if last != nil {
@@ -95,7 +103,7 @@ func count(put *pb.Cluster, gone *pb.Removals) int {
 		len(gone.GetNodes()) + len(gone.GetQueues()) + len(gone.GetJobs()) + len(gone.GetTasks())
 }
 
-// open opens the session under the scheduler's policy.
+// open opens the session, if the policy in force may decide.
 func (cycle *Cycle) open(ctx context.Context) error {
 	scheduler := cycle.scheduler
 	if scheduler.served == nil {
@@ -104,37 +112,66 @@ func (cycle *Cycle) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if scheduler.pushed != cycle.policy.Document {
-		if err := cycle.timed(func() error { return scheduler.syncPolicy(ctx, cycle.policy) }); err != nil {
+	if scheduler.settings.PolicyMode != FollowPolicy && scheduler.pushed != cycle.policy.Document {
+		if err := cycle.syncPolicy(ctx); err != nil {
 			return err
 		}
 	}
-	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: scheduler.settings.Policy}}}
-	for again := false; ; again = true {
-		err := cycle.timed(func() (err error) {
-			cycle.session, err = scheduler.feed.OpenSession(ctx, against)
+	if err := cycle.exists(ctx); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		if err := cycle.openSession(ctx); err != nil {
+			if codeOf(err) == codes.NotFound {
+				scheduler.inForce = nil
+			}
 			return err
-		})
-		if err != nil {
-			return err
 		}
-		for _, problem := range cycle.session.Opened().GetOutcome().GetRefused() {
-			cycle.refusedRecords = append(cycle.refusedRecords, problem.GetField()+": "+problem.GetMessage())
+		policy, err := cycle.readPolicy(ctx, cycle.session.Opened().GetMetadata())
+		again := false
+		if err == nil {
+			again, err = scheduler.governs(policy, cycle.policy.Plugins)
 		}
-		if cycle.session.Opened().GetMetadata().GetPolicyHash() == scheduler.hash {
-			break
+		if err == nil {
+			cycle.selectPlugins(policy)
+			scheduler.report(policy, cycle.policy)
+			return nil
 		}
-		// Another caller has put another policy in force, or the service was restarted.
 		cycle.end()
-		if again {
-			return ErrPolicyDiffers
+		if !again || attempt > 1 {
+			return err
 		}
-		if err := cycle.timed(func() error { return scheduler.syncPolicy(ctx, cycle.policy) }); err != nil {
+		if err := cycle.syncPolicy(ctx); err != nil {
 			return err
 		}
 	}
-	cycle.selectPlugins(scheduler.served)
+}
+
+// openSession sends the changes and opens a session after them.
+func (cycle *Cycle) openSession(ctx context.Context) error {
+	scheduler := cycle.scheduler
+	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: scheduler.settings.Policy}}}
+	err := cycle.timed(func() (err error) {
+		cycle.session, err = scheduler.feed.OpenSession(ctx, against)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, problem := range cycle.session.Opened().GetOutcome().GetRefused() {
+		cycle.refusedRecords = append(cycle.refusedRecords, problem.GetField()+": "+problem.GetMessage())
+	}
 	return nil
+}
+
+// report reports the policy that decides, once.
+func (scheduler *Scheduler) report(policy *policyInForce, own Policy) {
+	if scheduler.governing == policy.PolicyVersion && scheduler.configured.Document == own.Document &&
+		slices.Equal(scheduler.configured.Plugins, own.Plugins) {
+		return
+	}
+	scheduler.governing, scheduler.configured = policy.PolicyVersion, own
+	scheduler.settings.Observer.Governed(scheduler.compare(policy, own))
 }
 
 // loadServed fetches the served plugins.
@@ -150,37 +187,13 @@ func (scheduler *Scheduler) loadServed(ctx context.Context) error {
 	return nil
 }
 
-// syncPolicy puts the scheduler's policy in force, or under CheckPolicy compares it.
-func (scheduler *Scheduler) syncPolicy(ctx context.Context, policy Policy) error {
-	scheduler.pushed = ""
-	checkOnly := scheduler.settings.PolicyMode == CheckPolicy
-	reply, err := scheduler.settings.Client.ReloadPolicy(ctx, &pb.ReloadPolicyRequest{
-		Name: scheduler.settings.Policy, Document: policy.Document, DryRun: checkOnly,
-		Compatibility: scheduler.settings.Compatibility,
-	})
-	if err != nil {
-		return err
-	}
-	if checkOnly {
-		if reply.GetDifference() != "" {
-			return errors.Join(ErrPolicyDiffers, errors.New(reply.GetDifference()))
-		}
-		inForce, err := scheduler.settings.Client.GetPolicy(ctx, &pb.GetPolicyRequest{Name: scheduler.settings.Policy})
-		if err != nil {
-			return err
-		}
-		scheduler.pushed, scheduler.hash = policy.Document, inForce.GetPolicy().GetHash()
-		return nil
-	}
-	scheduler.pushed, scheduler.hash = policy.Document, reply.GetPolicy().GetHash()
-	return nil
-}
-
-// selectPlugins selects the plugins for each kind of call.
-func (cycle *Cycle) selectPlugins(served map[string][]string) {
+// selectPlugins selects the plugins for each kind of call: those of the scheduler that the policy names.
+func (cycle *Cycle) selectPlugins(policy *policyInForce) {
+	served, named := cycle.scheduler.served, policy.configuration.plugins()
+	cycle.upstream = policy.compatibility == "upstream"
 	of := func(points ...string) (names []string) {
 		for _, name := range cycle.policy.Plugins {
-			asked := slices.ContainsFunc(points, func(point string) bool { return slices.Contains(served[name], point) })
+			asked := slices.Contains(named, name) && slices.ContainsFunc(points, func(point string) bool { return slices.Contains(served[name], point) })
 			if asked && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

@@ -1,7 +1,11 @@
 package cycle
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
@@ -16,16 +20,6 @@ const (
 	// Abstain has no opinion: every node fits and scores 0, all jobs and queues are equal, all are admitted, and other
 	// plugins select victims.
 	Abstain
-)
-
-// PolicyMode is the relation between the scheduler's configuration and the policy of the service.
-type PolicyMode int
-
-const (
-	// PushPolicy puts the configuration in force in the service whenever the two differ.
-	PushPolicy PolicyMode = iota
-	// CheckPolicy compares them; while they differ the service counts as unavailable.
-	CheckPolicy
 )
 
 // Budget bounds one cycle. When it is used up, the service counts as unavailable for the rest of the cycle.
@@ -44,16 +38,21 @@ type Settings struct {
 	Source string
 	// Policy is the name of the policy in the service. Default "default".
 	Policy string
-	// Compatibility of a pushed policy: "corrected" or "upstream". Default "corrected".
-	Compatibility string
-	// PolicyMode is PushPolicy by default.
+	// PolicyMode is FollowPolicy by default.
 	PolicyMode PolicyMode
+	// PolicyHash is the hash that FollowPolicy expects: under any other policy the service counts as unavailable. Empty: any
+	// policy but the built-in one.
+	PolicyHash string
+	// Compatibility of the scheduler's configuration under PushPolicy and CheckPolicy: "corrected" or "upstream". Default
+	// "corrected". Under FollowPolicy the policy says it.
+	Compatibility string
 	// Fallback is FailClosed by default.
 	Fallback Fallback
 	// Budget bounds one cycle.
 	Budget Budget
-	// KeepFor is the time for which a session without events is reused by later cycles, while the state is unchanged. A
-	// policy that another caller puts in force is noticed after that time. Default 10 s; less than 0: no reuse.
+	// KeepFor is the time for which a session without events is reused by later cycles, while state and policy are
+	// unchanged. FollowPolicy and CheckPolicy ask for the version of the policy each time; PushPolicy notices another one
+	// after this time. Default 10 s; less than 0: no reuse.
 	KeepFor time.Duration
 	// VerifyEvery is the number of cycles after which the usage of all nodes is compared with the service's. After a
 	// difference the next cycle sends a full sync. Default 100; less than 0: never.
@@ -74,6 +73,11 @@ type Observer interface {
 	Unavailable(error)
 	// Drifted reports nodes whose usage in the service differs from the scheduler's. The next cycle sends a full sync.
 	Drifted(nodes []string)
+	// Governed reports the policy that decides, once when it or the scheduler's configuration has changed.
+	Governed(GoverningPolicy)
+	// PolicyPushed reports that PushPolicy put the scheduler's configuration in force in place of another version. `own` is
+	// false if somebody else had put that version in force.
+	PolicyPushed(was, now PolicyVersion, own bool)
 }
 
 // Usage is the cost of a cycle so far.
@@ -86,22 +90,42 @@ type Usage struct {
 	Changes int
 }
 
-type silent struct{}
+// NoObserver ignores every notification.
+type NoObserver struct{}
 
-func (silent) Opened(int, time.Duration) {}
-func (silent) Closed(Usage)              {}
-func (silent) Unavailable(error)         {}
-func (silent) Drifted([]string)          {}
+// Opened does nothing.
+func (NoObserver) Opened(int, time.Duration) {}
+
+// Closed does nothing.
+func (NoObserver) Closed(Usage) {}
+
+// Unavailable does nothing.
+func (NoObserver) Unavailable(error) {}
+
+// Drifted does nothing.
+func (NoObserver) Drifted([]string) {}
+
+// Governed does nothing.
+func (NoObserver) Governed(GoverningPolicy) {}
+
+// PolicyPushed does nothing.
+func (NoObserver) PolicyPushed(PolicyVersion, PolicyVersion, bool) {}
 
 // ErrBudget is the error of a cycle whose budget is used up.
 var ErrBudget = errors.New("the cycle's budget of calls or time is used up")
 
-// ErrPolicyDiffers is the error of a cycle under CheckPolicy whose configuration is not the policy in force.
-var ErrPolicyDiffers = errors.New("the policy of the service is not the scheduler's configuration")
-
 func (settings Settings) withDefaults() (Settings, error) {
 	if settings.Client == nil {
 		return settings, errors.New("Settings.Client: is missing; pumice.Dial makes one")
+	}
+	if settings.PolicyHash != "" && settings.PolicyMode != FollowPolicy {
+		return settings, errors.New("Settings.PolicyHash: only FollowPolicy expects a hash; leave one of the two settings out")
+	}
+	if hash := strings.ToLower(settings.PolicyHash); hash != "" {
+		if text, err := hex.DecodeString(hash); err != nil || len(text) != sha256.Size {
+			return settings, fmt.Errorf("Settings.PolicyHash: %q is no SHA-256 in hexadecimal, of 64 digits; `sha256sum FILE` prints that of a document", settings.PolicyHash)
+		}
+		settings.PolicyHash = hash
 	}
 	standard(&settings.Source, "volcano")
 	standard(&settings.Policy, "default")
@@ -111,7 +135,7 @@ func (settings Settings) withDefaults() (Settings, error) {
 	standard(&settings.KeepFor, 10*time.Second)
 	standard(&settings.VerifyEvery, 100)
 	if settings.Observer == nil {
-		settings.Observer = silent{}
+		settings.Observer = NoObserver{}
 	}
 	return settings, nil
 }

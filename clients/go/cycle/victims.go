@@ -26,7 +26,7 @@ const (
 func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, candidates []string) (victims []int, voting bool) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.unavailable != nil {
+	if cycle.unavailable != nil || cycle.takesNoPart(cycle.victimPlugins, plugin) {
 		return nil, false
 	}
 	key := kind.String() + "\x00" + strconv.FormatUint(cycle.clock, 10) + "\x00" + preemptor.Name + "\x00" + strings.Join(candidates, "\x00")

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+
+	"volcano.sh/volcano/cmd/scheduler/app/options"
 	"volcano.sh/volcano/pkg/scheduler/conf"
 	"volcano.sh/volcano/pkg/scheduler/framework"
 )
@@ -17,11 +21,7 @@ import (
 // not set counts as off, as it does for the session.
 func document(session *framework.Session) string {
 	var text strings.Builder
-	actions := slices.Sorted(maps.Keys(conf.EnabledActionMap))
-	if len(actions) == 0 {
-		actions = []string{"allocate"}
-	}
-	fmt.Fprintf(&text, "{\"actions\": %q, \"tiers\": [", strings.Join(actions, ", "))
+	fmt.Fprintf(&text, "{\"actions\": %q, \"tiers\": [", actions())
 	for number, tier := range session.Tiers {
 		separate(&text, number)
 		text.WriteString("{\"plugins\": [")
@@ -31,8 +31,38 @@ func document(session *framework.Session) string {
 		}
 		text.WriteString("]}")
 	}
-	text.WriteString("]}")
+	text.WriteString("]")
+	if len(session.Configurations) > 0 {
+		text.WriteString(", \"configurations\": [")
+		for number, action := range session.Configurations {
+			separate(&text, number)
+			fmt.Fprintf(&text, "{\"name\": %q, \"arguments\": ", action.Name)
+			write(&text, action.Arguments)
+			text.WriteString("}")
+		}
+		text.WriteString("]")
+	}
+	text.WriteString("}")
 	return text.String()
+}
+
+// actions are the enabled actions. Volcano keeps no order of them where a plugin could read it, so that the file tells it.
+func actions() string {
+	var enabled []string
+	for name, on := range conf.EnabledActionMap {
+		if on {
+			enabled = append(enabled, name)
+		}
+	}
+	if len(enabled) == 0 {
+		enabled = []string{"allocate"}
+	}
+	var file []byte
+	if options.ServerOpts != nil && options.ServerOpts.SchedulerConf != "" {
+		// Without the file, or while it is being replaced, the order is alphabetical, which decides nothing.
+		file, _ = os.ReadFile(options.ServerOpts.SchedulerConf)
+	}
+	return cycle.OrderActions(enabled, file)
 }
 
 func separate(text *strings.Builder, number int) {

@@ -49,18 +49,20 @@ func Register() {
 	}
 }
 
-// FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY, PUMICE_POLICY_MODE (hand, check),
-// PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_FALLBACK (fail-closed, abstain), PUMICE_SHADOW,
+// FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY, PUMICE_POLICY_MODE (follow, hand, check),
+// PUMICE_POLICY_HASH, PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_FALLBACK (fail-closed, abstain), PUMICE_SHADOW,
 // PUMICE_BUDGET_CALLS, PUMICE_BUDGET_TIME, PUMICE_KEEP_FOR (durations such as 5s), PUMICE_VERIFY_EVERY and PUMICE_PLANS.
 func FromEnvironment() (Settings, error) {
 	settings := Settings{Target: os.Getenv("PUMICE_TARGET")}
 	settings.Cycle.Policy = os.Getenv("PUMICE_POLICY")
+	settings.Cycle.PolicyHash = os.Getenv("PUMICE_POLICY_HASH")
 	settings.Cycle.Source = os.Getenv("PUMICE_SOURCE")
 	settings.Cycle.Compatibility = os.Getenv("PUMICE_COMPATIBILITY")
 	wrong := []error{
 		choice("PUMICE_COMPATIBILITY", map[string]func(){"corrected": func() {}, "upstream": func() {}}),
 		choice("PUMICE_POLICY_MODE", map[string]func(){
-			"hand": func() {}, "check": func() { settings.Cycle.PolicyMode = cycle.CheckPolicy },
+			"follow": func() {}, "hand": func() { settings.Cycle.PolicyMode = cycle.PushPolicy },
+			"check": func() { settings.Cycle.PolicyMode = cycle.CheckPolicy },
 		}),
 		choice("PUMICE_FALLBACK", map[string]func(){
 			"fail-closed": func() {}, "abstain": func() { settings.Cycle.Fallback = cycle.Abstain },
@@ -200,4 +202,26 @@ func (logs) Unavailable(err error) {
 
 func (logs) Drifted(nodes []string) {
 	klog.ErrorS(nil, "Pumice's usage of nodes differs; everything is sent again", "nodes", nodes)
+}
+
+func (logs) Governed(policy cycle.GoverningPolicy) {
+	klog.InfoS("Another policy governs", "policy", policy.Name, "version", policy.Version, "hash", policy.Hash, "origin", policy.Origin)
+	if len(policy.OnlyScheduler) > 0 {
+		klog.InfoS("The policy does not name plugins of the scheduler's configuration: they have no opinion", "plugins", policy.OnlyScheduler)
+	}
+	if len(policy.OnlyPolicy) > 0 {
+		klog.InfoS("The scheduler's configuration does not name plugins of the policy: they are not asked", "plugins", policy.OnlyPolicy)
+	}
+	if policy.HierarchyDiffers {
+		klog.InfoS("enableHierarchy of drf differs: the policy decides the shares, the scheduler's configuration whether they order queues")
+	}
+}
+
+func (logs) PolicyPushed(was, now cycle.PolicyVersion, own bool) {
+	if own {
+		klog.InfoS("The scheduler's configuration is in force in Pumice", "now", now.String())
+		return
+	}
+	klog.ErrorS(nil, "The scheduler's configuration has replaced a policy that somebody else put in force (policyMode hand)",
+		"replaced", was.String(), "now", now.String())
 }

@@ -77,7 +77,9 @@ func run(server string) error {
 		return err
 	}
 	defer client.Close()
-	scheduler, err := cycle.New(cycle.Settings{Client: client, Source: "example", Policy: "example"})
+	scheduler, err := cycle.New(cycle.Settings{
+		Client: client, Source: "example", Policy: "example", PolicyMode: cycle.PushPolicy,
+	})
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestOursDrive(t *testing.T) {
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 20 * time.Second},
-		Cycle: cycle.Settings{Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func TestGang(t *testing.T) {
 		}
 		err := plugins.Configure(plugins.Settings{
 			Target: target, Client: pumice.Options{DialOptions: []grpc.DialOption{count}},
-			Cycle: cycle.Settings{Compatibility: "upstream", Plans: variant.plans, VerifyEvery: -1, Observer: strict{t: t}},
+			Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Plans: variant.plans, VerifyEvery: -1, Observer: strict{t: t}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestOpen(t *testing.T) {
 	heard := &opens{}
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
-		Cycle: cycle.Settings{Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Time: 5 * time.Minute}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Time: 5 * time.Minute}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -224,7 +224,7 @@ func configure(t testing.TB, comparison *cycle.Comparison) {
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Shadow: true, Comparison: comparison, Client: pumice.Options{Timeout: 20 * time.Second},
-		Cycle: cycle.Settings{Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -264,10 +264,11 @@ func report(t *testing.T, comparison *cycle.Comparison, called ...string) {
 }
 
 // strict lets nothing pass that an operator would want to know.
-type strict struct{ t testing.TB }
+type strict struct {
+	cycle.NoObserver
+	t testing.TB
+}
 
-func (strict) Opened(int, time.Duration)    {}
-func (strict) Closed(cycle.Usage)           {}
 func (strict strict) Unavailable(err error) { strict.t.Error(err) }
 func (strict strict) Drifted(nodes []string) {
 	strict.t.Error("usage differs on", nodes)

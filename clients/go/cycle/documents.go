@@ -1,0 +1,92 @@
+package cycle
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+)
+
+// configuration has the parts of a volcano-scheduler.conf, or of a policy's effective document, that a cycle reads.
+type configuration struct {
+	Pumice struct {
+		Compatibility string `yaml:"compatibility"`
+	} `yaml:"pumice"`
+	Tiers []struct {
+		Plugins []struct {
+			Name      string `yaml:"name"`
+			Hierarchy bool   `yaml:"enableHierarchy"`
+		} `yaml:"plugins"`
+	} `yaml:"tiers"`
+}
+
+func parseConfiguration(document string) (read configuration, err error) {
+	if err := yaml.Unmarshal([]byte(document), &read); err != nil {
+		return read, fmt.Errorf("the policy's document cannot be read: %w", err)
+	}
+	return read, nil
+}
+
+// plugins returns the names of the plugins, in the order of the tiers.
+func (configuration *configuration) plugins() (names []string) {
+	for _, tier := range configuration.Tiers {
+		for _, plugin := range tier.Plugins {
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
+}
+
+// hierarchical reports whether the first entry of drf orders queues by their hierarchy.
+func (configuration *configuration) hierarchical() bool {
+	for _, tier := range configuration.Tiers {
+		for _, plugin := range tier.Plugins {
+			if plugin.Name == "drf" {
+				return plugin.Hierarchy
+			}
+		}
+	}
+	return false
+}
+
+// sameEffect reports whether two effective documents decide alike. The order of actions and the settings of the scheduler's
+// own metrics decide nothing in the service.
+func sameEffect(one, other string) (bool, error) {
+	var trees [2]map[string]any
+	for at, document := range []string{one, other} {
+		if err := yaml.Unmarshal([]byte(document), &trees[at]); err != nil {
+			return false, fmt.Errorf("the policy's document cannot be read: %w", err)
+		}
+		delete(trees[at], "metrics")
+		trees[at]["actions"] = splitActions(fmt.Sprint(trees[at]["actions"]))
+	}
+	return reflect.DeepEqual(trees[0], trees[1]), nil
+}
+
+func splitActions(text string) []string {
+	names := strings.Split(text, ",")
+	for at, name := range names {
+		names[at] = strings.TrimSpace(name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// OrderActions returns the enabled actions, joined by commas. Their order is that of a configuration file, if the file has
+// the same actions; otherwise alphabetical.
+func OrderActions(enabled []string, file []byte) string {
+	var read struct {
+		Actions string `yaml:"actions"`
+	}
+	sorted := slices.Sorted(slices.Values(enabled))
+	if yaml.Unmarshal(file, &read) == nil && slices.Equal(splitActions(read.Actions), sorted) {
+		names := strings.Split(read.Actions, ",")
+		for at, name := range names {
+			names[at] = strings.TrimSpace(name)
+		}
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(sorted, ", ")
+}
