@@ -44,6 +44,9 @@ type Client struct {
 	decisions  pb.DecisionServiceClient
 	state      pb.StateServiceClient
 	policies   pb.PolicyServiceClient
+	// life ends with Close, and the heartbeats of feeds with it.
+	life context.Context
+	end  context.CancelFunc
 
 	tableMutex sync.Mutex
 	table      NodeTable
@@ -87,7 +90,10 @@ func Dial(target string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	life, end := context.WithCancel(context.Background())
 	return &Client{
+		life:       life,
+		end:        end,
 		target:     target,
 		options:    options,
 		connection: connection,
@@ -118,8 +124,9 @@ func address(target string) (string, error) {
 	return host + ":" + defaultPort, nil
 }
 
-// Close closes the connection.
+// Close closes the connection, and ends the heartbeats of the client's feeds.
 func (client *Client) Close() error {
+	client.end()
 	return client.connection.Close()
 }
 
@@ -163,6 +170,9 @@ func attempt[Q, R any](
 	send func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
 ) (response R, attempts int, failure *Error) {
 	for attempts = 1; ; attempts++ {
+		if ctx.Err() == context.Canceled {
+			return response, attempts - 1, &Error{Code: codes.Canceled, Message: "the caller canceled the call", cause: ctx.Err()}
+		}
 		if !client.circuit.allow() {
 			return response, attempts - 1, &Error{
 				Code: codes.Unavailable, Reason: ReasonCircuitOpen,
@@ -174,7 +184,7 @@ func attempt[Q, R any](
 			return response, attempts, nil
 		}
 		wait, again := client.delay(failure, attempts, may)
-		if !again || !sleep(ctx, wait) {
+		if !again || !sleep(ctx, wait) && ctx.Err() != context.Canceled {
 			return response, attempts, failure
 		}
 	}

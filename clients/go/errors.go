@@ -113,6 +113,9 @@ func (failure *Error) SessionEnded() bool {
 // ErrFenced is the error of a feed after another process with a higher epoch has begun to write its source.
 var ErrFenced = errors.New("another process writes this source, with a higher epoch")
 
+// ErrFeedClosed is the error of a feed that was closed.
+var ErrFeedClosed = errors.New("the feed is closed")
+
 // readError reads the status of a call and its details.
 func readError(err error) *Error {
 	given, _ := status.FromError(err)

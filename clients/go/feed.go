@@ -4,99 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
-
-	"google.golang.org/protobuf/proto"
 )
 
-// partRecords is the number of records in one part of a full sync.
-const partRecords = 20_000
+const (
+	// partRecords is the number of records in one part of a full sync.
+	partRecords = 20_000
+	// loggedRecords is the number of refused records that one outcome logs by name.
+	loggedRecords = 10
+	// reasonUnreadable is the reason by which an outcome repeats a record that the feed itself marked unreadable.
+	reasonUnreadable = "UNREADABLE_RECORD"
+)
 
-// Feed writes the records of one source: it keeps them, sends changes, and sends a full sync after a loss. It is safe to
-// use from several goroutines.
+// Feed writes the records of one source, which follows a cluster: it keeps them, sends changes, and sends a full sync
+// after a loss. From the first Flush until Close it also sends a heartbeat while there is nothing to send
+// (Options.Heartbeat), so that the source does not become stale. It is safe to use from several goroutines.
 //
 // The service refuses a bad record and applies the rest; the last good record of that name stays in force. The outcome
-// names the refused records, and Options.Logger gets a warning.
+// names the refused records, Options.Logger gets a warning for each, and Options.Metrics their number.
 type Feed struct {
 	client *Client
 	source string
 	epoch  uint64
+	// life ends with Close, or with the client.
+	life   context.Context
+	end    context.CancelFunc
+	beats  sync.Once
+	closed bool
+	// resync asks the next Flush for a full sync. It waits for no batch that is being sent.
+	resync atomic.Bool
 
 	// sending is held while a batch is being sent: batches go one after the other.
 	sending  sync.Mutex
 	sequence uint64
 	inSync   bool
 	fenced   bool
+	// heard is the time at which the last batch was sent that the service answered, restarts the epoch of the service then.
+	heard    time.Time
+	restarts uint64
+	// beat is a heartbeat without an outcome, which is repeated under its own number.
+	beat *pb.Batch
 
-	mutex  sync.Mutex
-	nodes  records[*pb.Node]
-	queues records[*pb.Queue]
-	jobs   records[*pb.Job]
-	tasks  records[*pb.Task]
+	mutex sync.Mutex
+	store store
 }
 
 // Feed makes a feed. With epoch 0 its epoch is the time of its first batch, in nanoseconds: a process that begins to write
 // later fences an older one, and a process on standby, which sends nothing, fences none.
 func (client *Client) Feed(source string, epoch uint64) *Feed {
-	return &Feed{client: client, source: source, epoch: epoch}
+	life, end := context.WithCancel(client.life)
+	return &Feed{client: client, source: source, epoch: epoch, life: life, end: end}
 }
 
-// record is a message with a name.
-type record interface {
-	proto.Message
-	GetName() string
-}
-
-// records are the records of one kind, and the names of those that changed since the last batch.
-type records[R record] struct {
-	all     map[string]R
-	changed map[string]bool
-}
-
-func (kind *records[R]) put(item R) {
-	if kind.all == nil {
-		kind.all, kind.changed = map[string]R{}, map[string]bool{}
-	}
-	if known, found := kind.all[item.GetName()]; found && proto.Equal(known, item) {
-		return
-	}
-	kind.all[item.GetName()] = item
-	kind.changed[item.GetName()] = true
-}
-
-func (kind *records[R]) remove(name string) {
-	if _, found := kind.all[name]; found {
-		delete(kind.all, name)
-		kind.changed[name] = true
-	}
-}
-
-// take returns the changes since the last batch.
-func (kind *records[R]) take() (put []R, gone []string) {
-	for _, name := range slices.Sorted(maps.Keys(kind.changed)) {
-		if item, found := kind.all[name]; found {
-			put = append(put, item)
-		} else {
-			gone = append(gone, name)
-		}
-	}
-	clear(kind.changed)
-	return put, gone
-}
-
-func (kind *records[R]) everything() []R {
-	clear(kind.changed)
-	items := make([]R, 0, len(kind.all))
-	// Sorted by name: the service numbers slots in this order, and equal clusters make equal batches.
-	for _, name := range slices.Sorted(maps.Keys(kind.all)) {
-		items = append(items, kind.all[name])
-	}
-	return items
+// Close ends the feed: it sends no more heartbeats and no more batches, and the source becomes stale unless another
+// process writes it. Closing twice is allowed.
+func (feed *Feed) Close() {
+	feed.end()
+	feed.sending.Lock()
+	defer feed.sending.Unlock()
+	feed.closed = true
 }
 
 // Put adds or replaces records, which the next Flush sends. An unchanged record is not sent again. The feed keeps the
@@ -104,36 +74,14 @@ func (kind *records[R]) everything() []R {
 func (feed *Feed) Put(cluster *pb.Cluster) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
-	for _, item := range cluster.GetNodes() {
-		feed.nodes.put(item)
-	}
-	for _, item := range cluster.GetQueues() {
-		feed.queues.put(item)
-	}
-	for _, item := range cluster.GetJobs() {
-		feed.jobs.put(item)
-	}
-	for _, item := range cluster.GetTasks() {
-		feed.tasks.put(item)
-	}
+	feed.store.put(cluster)
 }
 
 // Remove removes records, by name.
 func (feed *Feed) Remove(gone *pb.Removals) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
-	for _, name := range gone.GetNodes() {
-		feed.nodes.remove(name)
-	}
-	for _, name := range gone.GetQueues() {
-		feed.queues.remove(name)
-	}
-	for _, name := range gone.GetJobs() {
-		feed.jobs.remove(name)
-	}
-	for _, name := range gone.GetTasks() {
-		feed.tasks.remove(name)
-	}
+	feed.store.remove(gone)
 }
 
 // Position returns the number of the last batch. A request can wait for it (LatestRef.Positions).
@@ -161,8 +109,11 @@ func (feed *Feed) applyCall(ctx context.Context, batch *pb.Batch) (*pb.BatchOutc
 func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
-	if feed.fenced {
-		return nil, ErrFenced
+	if err := feed.begin(); err != nil {
+		return nil, err
+	}
+	if feed.resync.Swap(false) {
+		feed.inSync = false
 	}
 	if !feed.inSync {
 		return feed.fullSync(ctx, send)
@@ -183,49 +134,60 @@ func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, err
 	return outcome, nil
 }
 
+// begin reports why the feed cannot send. The first time it starts the heartbeats.
+func (feed *Feed) begin() error {
+	switch {
+	case feed.closed:
+		return ErrFeedClosed
+	case feed.fenced:
+		return ErrFenced
+	}
+	if feed.client.options.Heartbeat >= 0 {
+		feed.beats.Do(func() { go feed.keepAlive(feed.life) })
+	}
+	return nil
+}
+
 // Resync makes the next Flush send a full sync.
 func (feed *Feed) Resync() {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	feed.inSync = false
+	feed.resync.Store(true)
 }
 
 // delta is the next batch with the changes; nil: nothing changed.
 func (feed *Feed) delta() *pb.Batch {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
-	put, gone := &pb.Cluster{}, &pb.Removals{}
-	put.Nodes, gone.Nodes = feed.nodes.take()
-	put.Queues, gone.Queues = feed.queues.take()
-	put.Jobs, gone.Jobs = feed.jobs.take()
-	put.Tasks, gone.Tasks = feed.tasks.take()
-	if proto.Size(put) == 0 && proto.Size(gone) == 0 {
+	if !feed.store.changed() {
 		return nil
 	}
-	return feed.numbered(&pb.Batch{Kind: pb.BatchKind_BATCH_KIND_DELTA, Put: put, Remove: gone})
+	changes := feed.store.take()
+	return feed.numbered(&pb.Batch{
+		Kind: pb.BatchKind_BATCH_KIND_DELTA, Put: changes.put, Remove: changes.gone, Unreadable: changes.unreadable,
+	})
 }
 
 func (feed *Feed) numbered(batch *pb.Batch) *pb.Batch {
 	if feed.epoch == 0 {
 		feed.epoch = uint64(time.Now().UnixNano())
 	}
+	// A heartbeat that was lost leaves a gap now, for which the service asks for a full sync.
+	feed.beat = nil
 	feed.sequence++
 	batch.Source, batch.SourceEpoch, batch.Sequence = feed.source, feed.epoch, feed.sequence
+	batch.SourceKind = pb.SourceKind_SOURCE_KIND_LIVE
 	return batch
 }
 
 // fullSync sends all records, in parts.
 func (feed *Feed) fullSync(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
 	feed.mutex.Lock()
-	cluster := &pb.Cluster{
-		Nodes: feed.nodes.everything(), Queues: feed.queues.everything(),
-		Jobs: feed.jobs.everything(), Tasks: feed.tasks.everything(),
-	}
+	list := parts(feed.store.everything(), partRecords)
 	feed.mutex.Unlock()
 	var outcome *pb.BatchOutcome
-	list := parts(cluster, partRecords)
 	for number, part := range list {
-		batch := &pb.Batch{Kind: pb.BatchKind_BATCH_KIND_FULL_SYNC_PART, Part: uint32(number) + 1, Put: part}
+		batch := &pb.Batch{
+			Kind: pb.BatchKind_BATCH_KIND_FULL_SYNC_PART, Part: uint32(number) + 1, Put: part.put, Unreadable: part.unreadable,
+		}
 		if number == len(list)-1 {
 			batch.Kind = pb.BatchKind_BATCH_KIND_FULL_SYNC_LAST
 		}
@@ -244,29 +206,46 @@ func (feed *Feed) fullSync(ctx context.Context, send sender) (*pb.BatchOutcome, 
 // apply sends one batch. While its outcome is unknown, it may be lost: then the next batch is a full sync.
 func (feed *Feed) apply(ctx context.Context, send sender, batch *pb.Batch) (*pb.BatchOutcome, error) {
 	feed.inSync = false
+	sent := time.Now()
 	outcome, err := send(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	feed.logRefused(outcome)
-	return outcome, feed.checkFenced(outcome)
+	return outcome, feed.answered(sent, outcome)
 }
 
-// logRefused warns about refused records: the service has an older record of that name, or none.
-func (feed *Feed) logRefused(outcome *pb.BatchOutcome) {
-	refused := outcome.GetRefused()
-	if len(refused) == 0 {
-		return
+// answered takes note of the outcome of a batch.
+func (feed *Feed) answered(sent time.Time, outcome *pb.BatchOutcome) error {
+	feed.heard, feed.restarts = sent, outcome.GetRevision().GetEpoch()
+	feed.reportRefused(outcome)
+	return feed.checkFenced(outcome)
+}
+
+// reportRefused warns about refused records: the service has an older record of that name, or none. Records that the feed
+// itself marked unreadable are already in the log.
+func (feed *Feed) reportRefused(outcome *pb.BatchOutcome) {
+	options, refused := &feed.client.options, 0
+	for _, problem := range outcome.GetRefused() {
+		if problem.GetReason() == reasonUnreadable {
+			continue
+		}
+		if refused++; refused <= loggedRecords {
+			options.Logger.Warn("Pumice refused a record of a feed", "source", feed.source,
+				"field", problem.GetField(), "reason", problem.GetReason(), "message", problem.GetMessage())
+		}
 	}
-	first := refused[0]
-	feed.client.options.Logger.Warn("Pumice refused records of a feed",
-		"source", feed.source, "records", len(refused),
-		"field", first.GetField(), "reason", first.GetReason(), "message", first.GetMessage())
+	if refused > loggedRecords {
+		options.Logger.Warn("Pumice refused more records of a feed", "source", feed.source, "records", refused-loggedRecords)
+	}
+	if refused > 0 {
+		options.Metrics.Refused(feed.source, refused)
+	}
 }
 
 func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
 	if outcome.GetResync().GetReason() == "FENCED" {
 		feed.fenced = true
+		feed.end()
 		return ErrFenced
 	}
 	return nil
@@ -277,15 +256,18 @@ func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
 func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
-	if feed.fenced {
-		return nil, ErrFenced
+	if err := feed.begin(); err != nil {
+		return nil, err
+	}
+	if feed.resync.Swap(false) {
+		feed.inSync = false
 	}
 	if !feed.inSync {
 		if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
 			return nil, err
 		}
 	}
-	delta := feed.delta()
+	delta, sent := feed.delta(), time.Now()
 	feed.inSync = delta == nil
 	session, err := feed.client.openSession(ctx, against, delta)
 	var failure *Error
@@ -302,38 +284,11 @@ func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*
 	if err != nil {
 		return nil, err
 	}
-	feed.logRefused(session.Opened().GetOutcome())
+	if outcome := session.Opened().GetOutcome(); outcome != nil {
+		if err := feed.answered(sent, outcome); err != nil {
+			return nil, err
+		}
+	}
 	feed.inSync = true
 	return session, nil
-}
-
-// parts splits a cluster into parts of at most `most` records. An empty cluster is one empty part.
-func parts(whole *pb.Cluster, most int) []*pb.Cluster {
-	list := []*pb.Cluster{{}}
-	left := most
-	last := func() *pb.Cluster {
-		if left == 0 {
-			list = append(list, &pb.Cluster{})
-			left = most
-		}
-		left--
-		return list[len(list)-1]
-	}
-	for _, item := range whole.GetNodes() {
-		part := last()
-		part.Nodes = append(part.Nodes, item)
-	}
-	for _, item := range whole.GetQueues() {
-		part := last()
-		part.Queues = append(part.Queues, item)
-	}
-	for _, item := range whole.GetJobs() {
-		part := last()
-		part.Jobs = append(part.Jobs, item)
-	}
-	for _, item := range whole.GetTasks() {
-		part := last()
-		part.Tasks = append(part.Tasks, item)
-	}
-	return list
 }

@@ -84,12 +84,12 @@ func TestASessionOpensOnWhatHasChanged(t *testing.T) {
 }
 
 func TestALargeClusterIsSentInParts(t *testing.T) {
-	whole := cluster()
-	list := parts(whole, 2)
-	if len(list) != 4 || len(list[0].Nodes) != 2 || len(list[1].Nodes) != 1 || len(list[1].Queues) != 1 {
+	mark := &pb.UnreadableRecord{Kind: pb.RecordKind_RECORD_KIND_NODE, Name: "n9"}
+	list := parts(contents{put: cluster(), unreadable: []*pb.UnreadableRecord{mark}}, 2)
+	if len(list) != 5 || len(list[0].put.Nodes) != 2 || len(list[1].put.Nodes) != 1 || len(list[1].put.Queues) != 1 || list[4].unreadable[0] != mark {
 		t.Fatal(list)
 	}
-	if empty := parts(&pb.Cluster{}, 2); len(empty) != 1 {
+	if empty := parts(contents{put: &pb.Cluster{}}, 2); len(empty) != 1 {
 		t.Fatal(empty)
 	}
 }

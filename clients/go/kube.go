@@ -1,15 +1,11 @@
 package pumice
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -21,10 +17,10 @@ const (
 // groupAnnotations name the pod group of a pod; the first one that is present and not empty counts.
 var groupAnnotations = [...]string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"}
 
-// NodeRecord makes a record of a Kubernetes node.
+// NodeRecord makes a record of a Kubernetes node. Its error is a *RecordError; Feed.PutNode tells the service of it.
 func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	if node.Name == "" {
-		return nil, errors.New("metadata.name: is missing; give the object a name")
+		return nil, errNameless
 	}
 	record := &pb.Node{
 		Name: node.Name, Uid: string(node.UID), Labels: node.Labels,
@@ -38,7 +34,7 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 			continue
 		}
 		if _, err := derive.ParseQuantity(text + amount.suffix); err != nil {
-			return nil, fmt.Errorf("metadata.annotations[%s]: %w", amount.key, err)
+			return nil, fieldError("metadata.annotations["+amount.key+"]", "%w", err)
 		}
 		more[amount.name] = text + amount.suffix
 	}
@@ -67,21 +63,18 @@ func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	return &pb.ResourceList{Items: items}
 }
 
-// TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation.
+// TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation. Its error is a
+// *RecordError; Feed.PutPod tells the service of it.
 func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error) {
 	if pod.Name == "" {
-		return nil, errors.New("metadata.name: is missing; give the object a name")
+		return nil, errNameless
 	}
 	effective, err := derive.Effective(pod, derivation)
 	if err != nil {
-		return nil, fmt.Errorf("spec: %w", err)
-	}
-	namespace := pod.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
+		return nil, fieldError("spec", "%w", err)
 	}
 	record := &pb.Task{
-		Name: namespace + "/" + pod.Name, Uid: string(pod.UID), Priority: effective.Priority, Status: taskStatus(pod),
+		Name: namespaced(pod.Namespace, pod.Name), Uid: string(pod.UID), Priority: effective.Priority, Status: taskStatus(pod),
 		Node: pod.Spec.NodeName, Gated: len(pod.Spec.SchedulingGates) > 0, NominatedNode: pod.Status.NominatedNodeName,
 		Annotations:       pod.Annotations,
 		Requests:          &pb.ResourceList{Items: effective.Requests},
@@ -97,7 +90,7 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	}
 	for _, key := range groupAnnotations {
 		if group := pod.Annotations[key]; group != "" {
-			record.Job = namespace + "/" + group
+			record.Job = namespaced(pod.Namespace, group)
 			break
 		}
 	}

@@ -33,11 +33,15 @@ type Options struct {
 	BreakAfter int
 	// BreakFor is the time for which no call is sent; then one call probes the service. Default 5 s.
 	BreakFor time.Duration
+	// Heartbeat is the silence after which a feed sends an empty batch, so that its source does not become stale. Default: a
+	// third of the service's source_stale_ms; less than 0: never, for callers that send batches often enough themselves.
+	Heartbeat time.Duration
 	// Fallback chooses, per call, the reply while the service is unavailable. Default of every call: ReturnError.
 	Fallback map[Call]Fallback
 	// Metrics is notified of every call. Default: NoMetrics.
 	Metrics Metrics
-	// Logger gets a warning for refused records of a feed. Default: slog.Default().
+	// Logger gets a warning for each record of a feed that cannot be read or that the service refused, and for a heartbeat
+	// that failed. Default: slog.Default().
 	Logger *slog.Logger
 	// DialOptions are added to those of the connection.
 	DialOptions []grpc.DialOption
@@ -168,6 +172,8 @@ type Metrics interface {
 	Circuit(open bool)
 	// Resync reports that a source had to send a full sync, and the reason.
 	Resync(source, reason string)
+	// Refused reports the number of records of a batch that the service refused.
+	Refused(source string, records int)
 }
 
 // NoMetrics ignores every notification.
@@ -184,3 +190,6 @@ func (NoMetrics) Circuit(bool) {}
 
 // Resync does nothing.
 func (NoMetrics) Resync(string, string) {}
+
+// Refused does nothing.
+func (NoMetrics) Refused(string, int) {}

@@ -2,8 +2,6 @@ package pumice
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
@@ -38,7 +36,7 @@ func QueueRecord(object any) (*pb.Queue, error) {
 		"Closing": pb.QueueState_QUEUE_STATE_CLOSING, "Unknown": pb.QueueState_QUEUE_STATE_UNKNOWN,
 	}[read.Status.State]
 	if !known {
-		return nil, fmt.Errorf("status.state: %q is none of Open, Closed, Closing, Unknown", read.Status.State)
+		return nil, fieldError("status.state", "%q is none of Open, Closed, Closing, Unknown", read.Status.State)
 	}
 	return &pb.Queue{
 		Name: read.Metadata.Name, Uid: string(read.Metadata.UID), CreationTime: created(&read.Metadata), Annotations: read.Metadata.Annotations,
@@ -68,17 +66,14 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 		"Running": pb.JobPhase_JOB_PHASE_RUNNING, "Unknown": pb.JobPhase_JOB_PHASE_UNKNOWN, "Completed": pb.JobPhase_JOB_PHASE_COMPLETED,
 	}[read.Status.Phase]
 	if !known {
-		return nil, fmt.Errorf("status.phase: %q is none of Pending, Inqueue, Running, Unknown, Completed", read.Status.Phase)
+		return nil, fieldError("status.phase", "%q is none of Pending, Inqueue, Running, Unknown, Completed", read.Status.Phase)
 	}
-	namespace, queue := read.Metadata.Namespace, read.Spec.Queue
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	queue := read.Spec.Queue
 	if queue == "" {
 		queue = defaultQueue
 	}
 	record := &pb.Job{
-		Name: namespace + "/" + read.Metadata.Name, Uid: string(read.Metadata.UID), Queue: queue, CreationTime: created(&read.Metadata),
+		Name: namespaced(read.Metadata.Namespace, read.Metadata.Name), Uid: string(read.Metadata.UID), Queue: queue, CreationTime: created(&read.Metadata),
 		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: read.Metadata.Annotations,
 	}
 	if read.Spec.MinResources != nil {
@@ -92,17 +87,22 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 }
 
 func readObject(object, into any, metadata *metav1.ObjectMeta) error {
+	if err := decode(object, into); err != nil {
+		return &RecordError{Cause: err}
+	}
+	if metadata.Name == "" {
+		return errNameless
+	}
+	return nil
+}
+
+// decode reads a value by its JSON.
+func decode(object, into any) error {
 	text, err := json.Marshal(object)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return err
-	}
-	if metadata.Name == "" {
-		return errors.New("metadata.name: is missing; give the object a name")
-	}
-	return nil
+	return json.Unmarshal(text, into)
 }
 
 func created(metadata *metav1.ObjectMeta) *timestamppb.Timestamp {

@@ -15,8 +15,10 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -174,10 +176,9 @@ func (fallback FallbackArgs) table() (map[pumice.Call]pumice.Fallback, error) {
 }
 
 // options are those of the connection.
-func (args *Args) options(metrics pumice.Metrics) (pumice.Options, error) {
+func (args *Args) options(metrics pumice.Metrics, log klog.Logger) (pumice.Options, error) {
 	// Each profile chooses its own fallbacks, so the client itself returns its errors.
-	// The mirror logs refused records itself.
-	options := pumice.Options{Timeout: largestPart, Metrics: metrics, Logger: slog.New(slog.DiscardHandler)}
+	options := pumice.Options{Timeout: largestPart, Metrics: metrics, Logger: slog.New(logr.ToSlogHandler(log))}
 	if args.TLS == nil {
 		return options, nil
 	}

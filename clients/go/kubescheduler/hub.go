@@ -70,7 +70,8 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 			return nil, fmt.Errorf("source %q: profiles that share it have the same address and tls", args.Source)
 		}
 	}
-	options, err := args.options(counting{})
+	log := klog.FromContext(ctx).WithValues("plugin", Name)
+	options, err := args.options(counting{}, log)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +79,8 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %w", err)
 	}
-	log := klog.FromContext(ctx).WithValues("plugin", Name)
 	made := &hub{
-		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source, log), waiting: newWaitingRoom(),
+		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(),
 		log: log, ctx: ctx, requests: make(chan chan error),
 	}
 	if err := made.mirror.watch(key.factory); err != nil {

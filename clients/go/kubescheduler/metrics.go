@@ -81,3 +81,8 @@ func (counting) Circuit(open bool) {
 func (counting) Resync(_, reason string) {
 	resyncs.WithLabelValues(reason).Inc()
 }
+
+// Refused counts refused records.
+func (counting) Refused(_ string, records int) {
+	refusedRecords.Add(float64(records))
+}

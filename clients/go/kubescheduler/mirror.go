@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // mirror keeps the service's nodes and tasks as the scheduler knows them: what its informers say, and above that what it
@@ -21,7 +20,6 @@ import (
 type mirror struct {
 	feed          *pumice.Feed
 	source        string
-	log           klog.Logger
 	registrations []cache.ResourceEventHandlerRegistration
 	// wake tells the background that there is something to send.
 	wake chan struct{}
@@ -40,9 +38,9 @@ type assumption struct {
 	bound bool
 }
 
-func newMirror(feed *pumice.Feed, source string, log klog.Logger) *mirror {
+func newMirror(feed *pumice.Feed, source string) *mirror {
 	return &mirror{
-		feed: feed, source: source, log: log, wake: make(chan struct{}, 1),
+		feed: feed, source: source, wake: make(chan struct{}, 1),
 		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{},
 	}
 }
@@ -97,15 +95,14 @@ func (mirror *mirror) changed() {
 }
 
 func (mirror *mirror) nodeSeen(node *corev1.Node) {
-	record, err := pumice.NodeRecord(node)
-	if err != nil {
-		mirror.unreadable("node", node.Name, err)
-		return
-	}
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	mirror.nodes[node.Name] = true
-	mirror.feed.Put(&pb.Cluster{Nodes: []*pb.Node{record}})
+	if err := mirror.feed.PutNode(node); err != nil {
+		// A node of which the service has a good record stays known.
+		unreadable.WithLabelValues("node").Inc()
+	} else {
+		mirror.nodes[node.Name] = true
+	}
 	mirror.changed()
 }
 
@@ -175,14 +172,21 @@ func (mirror *mirror) unreserve(pod *corev1.Pod) {
 	}
 }
 
-// put writes the record of a pod. The lock is held.
+// put writes the record of a pod, or marks it unreadable. The lock is held.
 func (mirror *mirror) put(pod *corev1.Pod) {
+	given, found := mirror.assumed[pod.UID]
 	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
 	if err != nil {
-		mirror.unreadable("pod", taskName(pod), err)
+		unreadable.WithLabelValues("pod").Inc()
+		mark := pumice.UnreadableTask(pod, err)
+		if found {
+			mark.Node = given.node
+		}
+		mirror.feed.PutUnreadable(mark)
+		mirror.changed()
 		return
 	}
-	if given, found := mirror.assumed[pod.UID]; found {
+	if found {
 		record.Node, record.Status = given.node, pb.TaskStatus_TASK_STATUS_BINDING
 		if given.bound {
 			record.Status = pb.TaskStatus_TASK_STATUS_BOUND
@@ -192,24 +196,10 @@ func (mirror *mirror) put(pod *corev1.Pod) {
 	mirror.changed()
 }
 
-func (mirror *mirror) unreadable(kind, name string, err error) {
-	unreadable.WithLabelValues(kind).Inc()
-	mirror.log.Error(err, "Pumice is not told of this object", "kind", kind, "name", name)
-}
-
 // flush sends what has changed; after that every question that names the position sees it.
 func (mirror *mirror) flush(ctx context.Context) error {
-	outcome, err := mirror.feed.Flush(ctx)
-	if err != nil {
-		return err
-	}
-	for at, problem := range outcome.GetRefused() {
-		refusedRecords.Inc()
-		if at < 10 {
-			mirror.log.Error(nil, "Pumice refused a record", "field", problem.GetField(), "reason", problem.GetReason(), "message", problem.GetMessage())
-		}
-	}
-	return nil
+	_, err := mirror.feed.Flush(ctx)
+	return err
 }
 
 func taskName(pod *corev1.Pod) string {

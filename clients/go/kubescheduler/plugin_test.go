@@ -12,6 +12,7 @@ import (
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -322,4 +323,72 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 	if len(room.policies()) != 0 {
 		t.Fatal("it has left")
 	}
+}
+
+// sourceOf is the status of the scheduler's source, or nil.
+func sourceOf(t *testing.T, client *pumice.Client) *pb.SourceStatus {
+	t.Helper()
+	info, err := client.GetServerInfo(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range info.GetSources() {
+		if source.GetPosition().GetSource() == "kube-scheduler" {
+			return source
+		}
+	}
+	return nil
+}
+
+func TestAnIdleSchedulerStaysHeard(t *testing.T) {
+	server := testserver.Start(t, "--source-stale-ms", "900")
+	client, pod := admin(t, server.Address), testPod("new", "", "1", 0)
+	bench := start(t, arguments(server.Address, ""), []*corev1.Node{testNode("n1", "10", 0)}, []*corev1.Pod{pod})
+	if sourceOf(t, client) != nil {
+		t.Fatal("a standby writes")
+	}
+	if done := bench.cycle(pod); !done.status.IsSuccess() {
+		t.Fatal(done.status)
+	}
+	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		if source := sourceOf(t, client); source.GetStale() || !source.GetSynced() {
+			t.Fatal(source)
+		}
+	}
+	if done := bench.cycle(pod); !done.status.IsSuccess() || sourceOf(t, client).GetPosition().GetSequence() < 3 {
+		t.Fatal(done.status, sourceOf(t, client))
+	}
+}
+
+func TestAnObjectThatCannotBeReadIsMarkedAndTheOthersArrive(t *testing.T) {
+	server := testserver.Start(t)
+	client, ctx := admin(t, server.Address), context.Background()
+	reload(t, client, spread)
+	bad, worse := testNode("bad", "10", 0), testPod("worse", "n2", "1", 0)
+	bad.Annotations = map[string]string{"volcano.sh/oversubscription-cpu": "many"}
+	worse.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
+	nodes := []*corev1.Node{testNode("n1", "10", 0), testNode("n2", "10", 0), bad}
+	pod := testPod("new", "", "1", 0)
+	bench := start(t, arguments(server.Address, ""), nodes, []*corev1.Pod{pod, worse})
+	// Nobody knows how much of n2 the pod takes, so that nothing new goes there.
+	done := bench.cycle(pod)
+	done.want(t, Name, map[string]int64{"n1": 100})
+	if !strings.Contains(done.statuses["n2"], "default/worse") && !strings.Contains(done.statuses["n2"], "node-state") || done.statuses["bad"] == "" {
+		t.Fatal(done.statuses)
+	}
+	fixed := testPod("worse", "n2", "1", 0)
+	if _, err := bench.client.CoreV1().Pods("default").Update(ctx, fixed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is read", func() bool { return stored(t, client, "default/worse") != nil })
+	bench.cycle(pod).want(t, Name, map[string]int64{"n1": 100, "n2": 89})
+	// The last good record stays in force.
+	if _, err := bench.client.CoreV1().Pods("default").Update(ctx, worse, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the mark is known", func() bool {
+		list, err := client.ListTasks(ctx, &pb.ListTasksRequest{Names: []string{"default/worse"}})
+		return err == nil && len(list.GetTasks()) == 1 && len(list.GetTasks()[0].GetInvalid()) == 1
+	})
+	bench.cycle(pod).want(t, Name, map[string]int64{"n1": 100, "n2": 89})
 }
