@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
-use super::nodes::{cluster, policy, task_query};
+use super::nodes::{cluster, cluster_of_jobs, policy, task_query};
 use pumice::engine::decide::{self, ScoreQuery};
 use pumice::engine::model::ClusterState;
 use pumice::engine::plugin::{VictimKind, VictimQuery};
@@ -243,15 +243,15 @@ fn victims(cluster_state: &ClusterState, kind: VictimKind, preemptor: &str, cand
 
 #[test]
 fn preemption_over_cards_is_never_in_vain() {
-    let tasks = [
-        ("A", "Pending", ""),
+    let running = [
         ("A", "Running", "na"),
         ("B", "Running", "nb"),
         ("", "Running", "none"),
         ("A", "Running", "na"),
     ];
-    let candidates = ["ns/j/t1", "ns/j/t2", "ns/j/t3", "ns/j/t4"];
-    let ask = |quota: &str| victims(&cluster(quota, &tasks), VictimKind::Preempt, "ns/j/t0", &candidates);
+    let candidates = ["ns/j/t0", "ns/j/t1", "ns/j/t2", "ns/j/t3"];
+    let two_jobs = |quota: &str| cluster_of_jobs(quota, &[("ns/j", &running), ("ns/new", &[("A", "Pending", "")])]);
+    let ask = |quota: &str| victims(&two_jobs(quota), VictimKind::Preempt, "ns/new/t0", &candidates);
     // The quota of A is used up: only tasks with A may be evicted; other nodes have no A at all.
     assert_eq!(ask(r#"{"A": 2, "B": 8}"#), [true, false, false, true]);
     // Two are used without any quota: both would have to go, and still nothing could be given.
@@ -261,11 +261,37 @@ fn preemption_over_cards_is_never_in_vain() {
     // There is quota: only capacity on the node is missing.
     assert_eq!(ask(r#"{"A": 3, "B": 8}"#), [true, false, false, true]);
     // One alone frees one card, and two are missing.
-    let cluster_state = cluster(r#"{"A": 1, "B": 8}"#, &tasks);
+    let cluster_state = two_jobs(r#"{"A": 1, "B": 8}"#);
     assert_eq!(
-        victims(&cluster_state, VictimKind::Preempt, "ns/j/t0", &candidates[..1]),
+        victims(&cluster_state, VictimKind::Preempt, "ns/new/t0", &candidates[..1]),
         [false]
     );
+}
+
+#[test]
+fn neither_the_own_job_nor_in_reclaim_the_own_queue_has_victims() {
+    let (running, waiting) = (("A", "Running", "na"), ("A", "Pending", ""));
+    let cluster_state = cluster_of_jobs(
+        r#"{"A": 2}"#,
+        &[("ns/j", &[running]), ("ns/new", &[waiting, running, running])],
+    );
+    let ask = |kind| {
+        victims(
+            &cluster_state,
+            kind,
+            "ns/new/t0",
+            &["ns/j/t0", "ns/new/t1", "ns/new/t2"],
+        )
+    };
+    // Two must go of three that run, and only one is another job's.
+    assert_eq!(ask(VictimKind::Preempt), [false; 3]);
+    let cluster_state = cluster_of_jobs(
+        r#"{"A": 2}"#,
+        &[("ns/j", &[running, running]), ("ns/new", &[waiting, running])],
+    );
+    let ask = |kind| victims(&cluster_state, kind, "ns/new/t0", &["ns/new/t1", "ns/j/t0", "ns/j/t1"]);
+    assert_eq!(ask(VictimKind::Preempt), [false, true, true]);
+    assert_eq!(ask(VictimKind::Reclaim), [false; 3]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
-use super::nodes::{cluster, policy};
+use super::nodes::{cluster_of_jobs, policy};
 use pumice::engine::cycle::SchedulingCycle;
 use pumice::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
 use pumice::engine::model::ClusterState;
@@ -43,10 +43,11 @@ fn ask(
 
 #[test]
 fn the_preemptor_fits_only_when_its_quota_has_headroom() {
-    let tasks = [("A", "Pending", ""), ("A", "Running", "na"), ("A", "Running", "na")];
-    let candidates = ["ns/j/t1", "ns/j/t2"];
+    let (running, waiting) = ([("A", "Running", "na"); 2], [("A", "Pending", "")]);
+    let candidates = ["ns/j/t0", "ns/j/t1"];
     let ask = |quota: &str, node: &str| {
-        let verdict = ask(&cluster(quota, &tasks), "", node, "ns/j/t0", &candidates, false);
+        let cluster_state = cluster_of_jobs(quota, &[("ns/j", &running), ("ns/new", &waiting)]);
+        let verdict = ask(&cluster_state, "", node, "ns/new/t0", &candidates, false);
         (verdict.victims, verdict.fits_after)
     };
     // The node has capacity for all tasks; the quota is the bound.
@@ -103,8 +104,9 @@ fn what_other_plugins_leave_must_still_be_enough() {
 fn no_victim_is_chosen_where_the_job_cannot_use_the_card() {
     // Once the job uses `B`, filter and admission reject the preemptor on nodes with `A`, whichever task is evicted.
     let ask = |quota: &str, used: &str| {
-        let tasks = [("A|B", "Running", used), ("A|B", "Pending", ""), ("A", "Running", "na")];
-        let verdict = ask(&cluster(quota, &tasks), "", "na", "ns/j/t1", &["ns/j/t2"], false);
+        let own = [("A|B", "Running", used), ("A|B", "Pending", "")];
+        let cluster_state = cluster_of_jobs(quota, &[("ns/j", &own), ("ns/other", &[("A", "Running", "na")])]);
+        let verdict = ask(&cluster_state, "", "na", "ns/j/t1", &["ns/other/t0"], false);
         (verdict.victims, verdict.fits_after)
     };
     assert_eq!(ask(r#"{"A": 1, "B": 2}"#, "nb"), (vec![], None));

@@ -28,6 +28,11 @@ pub(super) fn policy(document: &str) -> Arc<Policy> {
 /// Nodes `na` and `nb` with eight `A` or `B`, `none` without cards, and a queue `q` with tasks `(card name, status,
 /// node)`.
 pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> ClusterState {
+    cluster_of_jobs(quota, &[("ns/j", tasks)])
+}
+
+/// A cluster with the same nodes and queue, and these jobs by name.
+pub(super) fn cluster_of_jobs(quota: &str, jobs: &[(&str, &[(&str, &str, &str)])]) -> ClusterState {
     let node = |name: &str, product: &str| {
         json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
             "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}})
@@ -36,12 +41,15 @@ pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> ClusterState
         json!({"name": format!("t{number}"), "annotations": {"volcano.sh/card.name": card}, "status": status,
             "node": node, "requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
     };
-    let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
+    let job = |(name, tasks): &(&str, &[(&str, &str, &str)])| {
+        let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
+        json!({"uid": name, "queue": "q", "phase": "Inqueue", "min_member": 1, "annotations": {}, "tasks": tasks})
+    };
     cluster_state(&json!({
         "nodes": [node("na", "A"), node("nb", "B"),
             {"name": "none", "labels": {}, "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}],
         "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": quota}}],
-        "jobs": [{"uid": "ns/j", "queue": "q", "phase": "Inqueue", "min_member": 1, "annotations": {}, "tasks": tasks}],
+        "jobs": jobs.iter().map(job).collect::<Vec<Json>>(),
     }))
 }
 

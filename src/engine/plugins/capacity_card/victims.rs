@@ -1,5 +1,6 @@
 //! Tasks that may have to go for a task that needs cards, with `cardVictims`: none whose going would be in vain.
 //!
+//! No task of the preemptor's own job goes, and in reclaim none of its own queue: reclaim takes from other queues.
 //! A candidate goes only if its node has a card that would do. Where the quota of the task's queue, or of one above it, is
 //! short, only those go that hold some of what is short there; and if all of them together do not free enough, nobody
 //! goes. A candidate of another queue goes only while its queue holds more than it deserves of something that the
@@ -49,7 +50,7 @@ impl CapacityState {
         if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
         }
-        let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &need);
+        let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &queue, &need);
         let mut may: Vec<bool> = candidates
             .iter()
             .map(|candidate| candidate.as_ref().is_some_and(|candidate| candidate.wanted.is_some()))
@@ -130,14 +131,27 @@ impl CapacityState {
         );
     }
 
-    /// A candidate that is listed twice counts once, the first time.
-    fn victim_candidates(&self, query: &VictimQuery<'_>, need: &TaskNeed) -> Vec<Option<CardVictim<'_>>> {
+    /// Candidates that this kind of eviction is for. A candidate that is listed twice counts once, the first time.
+    fn victim_candidates(
+        &self,
+        query: &VictimQuery<'_>,
+        preemptor_queue: &str,
+        need: &TaskNeed,
+    ) -> Vec<Option<CardVictim<'_>>> {
         let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
+        let is_other = |task: &TaskRecord| {
+            let in_queue = || {
+                let job = self.jobs.get(&task.job);
+                job.is_some_and(|job| *job.queue == *preemptor_queue)
+            };
+            task.job != query.preemptor.job && !(query.kind == VictimKind::Reclaim && in_queue())
+        };
         let candidates = query.candidates.iter();
         candidates
             .map(|task| {
                 let again = !task.name.is_empty() && !known.insert(&task.name);
-                (!again).then(|| self.victim_candidate(task, need)).flatten()
+                let counts = !again && is_other(task);
+                counts.then(|| self.victim_candidate(task, need)).flatten()
             })
             .collect()
     }
