@@ -304,11 +304,29 @@ fn path_text(path: Option<&PathBuf>) -> String {
 
 fn milliseconds(value: &str) -> Result<Duration, String> {
     let most = 86_400_000;
-    let milliseconds = parse_value(value, "a number of milliseconds")?;
+    let milliseconds = parse_milliseconds(value)?;
     if milliseconds > most {
-        return Err(format!("`{value}` is more than {most}, a day"));
+        return Err(format!("`{value}` is more than {most} ms, a day"));
     }
     Ok(Duration::from_millis(milliseconds))
+}
+
+/// Whole number of milliseconds in a time: a number alone is milliseconds, otherwise its unit is ms, s, m, h or d.
+fn parse_milliseconds(value: &str) -> Result<u64, String> {
+    let error =
+        || format!("`{value}` is not a time: write milliseconds as a number, or a unit as in 500ms, 30s, 5m, 2h or 1d");
+    let unit_start = value.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(value.len());
+    let (number, unit) = value.split_at_checked(unit_start).ok_or_else(error)?;
+    let factor: u64 = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(error()),
+    };
+    let number: u64 = number.parse().map_err(|_| error())?;
+    number.checked_mul(factor).ok_or_else(error)
 }
 
 fn positive(value: &str) -> Result<Duration, String> {
@@ -359,20 +377,12 @@ fn ratio(value: &str) -> Result<f64, String> {
     }
 }
 
-/// Sets a limit to a whole number; bytes may have the suffix `Ki`, `Mi` or `Gi`.
+/// Sets a limit to a whole number. A time may have a unit, and bytes the suffix `Ki`, `Mi` or `Gi`.
 fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
-    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
-    let scaled = units
-        .into_iter()
-        .filter(|_| row.name.ends_with("_bytes"))
-        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)));
-    let (digits, shift) = scaled.unwrap_or((value, 0));
-    let number = digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(1 << shift));
-    let Some(number) = number else {
-        return Err(format!("`{value}` is not a whole number"));
+    let number = match limit_unit(row.name) {
+        "MS" => parse_milliseconds(value)?,
+        "BYTES" => parse_bytes(value)?,
+        _ => parse_value(value, "a whole number")?,
     };
     let (least, most) = (row.least, row.most);
     if !(least..=most).contains(&number) {
@@ -380,6 +390,19 @@ fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(
     }
     (row.set)(&mut config.limits, number);
     Ok(())
+}
+
+/// Whole number of bytes: a number alone, or with the suffix `Ki`, `Mi` or `Gi`.
+fn parse_bytes(value: &str) -> Result<u64, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
+    let scaled = units
+        .into_iter()
+        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)));
+    let (digits, shift) = scaled.unwrap_or((value, 0));
+    let number = digits.parse::<u64>().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| format!("`{value}` is not a whole number of bytes; the suffix may be Ki, Mi or Gi"))
 }
 
 #[cfg(test)]
@@ -412,6 +435,31 @@ mod tests {
             std::fs::write(path, page()).unwrap();
         }
         assert_eq!(std::fs::read_to_string(path).unwrap(), page());
+    }
+
+    #[test]
+    fn times_may_have_units_in_every_setting_of_a_time() {
+        for setting in settings().filter(|setting| setting.name.ends_with("_ms")) {
+            let set = |value: &str| {
+                let mut config = ServerConfig::default();
+                setting.set(&mut config, vec![value.to_owned()]).map(|()| config)
+            };
+            assert_eq!(set("30s").unwrap(), set("30000").unwrap(), "{}", setting.name);
+            assert_eq!(set("5m").unwrap(), set("300000ms").unwrap(), "{}", setting.name);
+            assert_ne!(set("5m").unwrap(), set("5s").unwrap(), "{}", setting.name);
+            for wrong in [
+                "s",
+                "-1s",
+                "1.5s",
+                "3w",
+                "30 s",
+                "99999999999999999d",
+                "99999999999999999999",
+            ] {
+                let error = set(wrong).unwrap_err();
+                assert!(error.contains(wrong), "{}: {error}", setting.name);
+            }
+        }
     }
 
     #[test]
