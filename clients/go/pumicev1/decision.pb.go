@@ -708,6 +708,7 @@ type ScoreRequest struct {
 	// True: also returns the parts of each score.
 	WithParts bool `protobuf:"varint,10,opt,name=with_parts,json=withParts,proto3" json:"with_parts,omitempty"`
 	// Level of detail of the Filter result. Used only with `with_filter`.
+	// UNSPECIFIED: SAMPLES with `limit`, otherwise NODES.
 	FilterDetail  FilterDetail `protobuf:"varint,11,opt,name=filter_detail,json=filterDetail,proto3,enum=pumice.v1.FilterDetail" json:"filter_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

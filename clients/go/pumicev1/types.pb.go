@@ -363,7 +363,7 @@ func (InvalidationScope) EnumDescriptor() ([]byte, []int) {
 type FilterDetail int32
 
 const (
-	// Same as NODES.
+	// Same as NODES; for Score with `limit`, same as SAMPLES.
 	FilterDetail_FILTER_DETAIL_UNSPECIFIED FilterDetail = 0
 	// Numbers of fitting and rejected nodes only.
 	FilterDetail_FILTER_DETAIL_COUNTS FilterDetail = 1

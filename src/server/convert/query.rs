@@ -111,7 +111,7 @@ pub fn read_score(
         resource_fit,
         node_encoding,
         samples,
-        detail: filter_detail,
+        detail: default_filter_detail(filter_detail, limit),
     };
     let (query, encoding) = read_shared(asked, nodes, table, declared)?;
     let shown = if with_filter && query.detail == FilterDetail::Nodes {
@@ -177,6 +177,15 @@ fn read_resource_fit(fit: i32) -> Result<ResourceFit, CallError> {
             let message = format!("resource_fit: {fit} is no value of this field");
             Err(CallError::invalid("INVALID_ENUM", message))
         }
+    }
+}
+
+/// Detail of the Filter result of a request of Score. With a limit, a caller that names no detail gets no sets of nodes: they
+/// would be larger than the result.
+fn default_filter_detail(detail: i32, limit: Option<u32>) -> i32 {
+    match pb::FilterDetail::try_from(detail) {
+        Ok(pb::FilterDetail::Unspecified) if limit.is_some() => pb::FilterDetail::Samples.into(),
+        _ => detail,
     }
 }
 

@@ -38,6 +38,29 @@ async fn rejections_are_grouped_by_reason_with_metadata() {
 }
 
 #[tokio::test]
+async fn a_limit_also_holds_for_the_names_of_the_filter_result() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let mut query = score(vec![task("", &[("cpu", "5")])]);
+    for (limit, detail, sets) in [
+        (None, pb::FilterDetail::Unspecified, true),
+        (Some(1), pb::FilterDetail::Unspecified, false),
+        (Some(1), pb::FilterDetail::Nodes, true),
+        (None, pb::FilterDetail::Samples, false),
+    ] {
+        (query.limit, query.filter_detail) = (limit, detail.into());
+        let result = server.decisions.score(query.clone()).await.unwrap().into_inner();
+        let item = result.result.unwrap().items.remove(0);
+        let filter = item.filter.unwrap();
+        assert_eq!(filter.fit.is_some(), sets, "{limit:?} {detail:?}");
+        assert!(filter.rejections.iter().all(|group| group.nodes.is_some() == sets));
+        assert_eq!((filter.fit_count, filter.rejections[0].samples.len()), (2, 1));
+        assert_eq!(item.nodes.unwrap().names.len(), limit.map_or(2, |limit| limit as usize));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn names_come_sorted_and_slots_as_bitmaps() {
     let mut server = TestServer::start().await;
     server.apply(full_sync(three_nodes())).await;

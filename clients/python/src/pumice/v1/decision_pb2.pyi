@@ -410,7 +410,9 @@ class ScoreRequest(_message.Message):
     with_parts: _builtins.bool
     """True: also returns the parts of each score."""
     filter_detail: _types_pb2.FilterDetail.ValueType
-    """Level of detail of the Filter result. Used only with `with_filter`."""
+    """Level of detail of the Filter result. Used only with `with_filter`.
+    UNSPECIFIED: SAMPLES with `limit`, otherwise NODES.
+    """
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
         """Cluster state and policy to evaluate against. Absent: the latest snapshot under

@@ -223,7 +223,7 @@ class _FilterDetail:
 class _FilterDetailEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilterDetail.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FILTER_DETAIL_UNSPECIFIED: _FilterDetail.ValueType  # 0
-    """Same as NODES."""
+    """Same as NODES; for Score with `limit`, same as SAMPLES."""
     FILTER_DETAIL_COUNTS: _FilterDetail.ValueType  # 1
     """Numbers of fitting and rejected nodes only."""
     FILTER_DETAIL_SAMPLES: _FilterDetail.ValueType  # 2
@@ -235,7 +235,7 @@ class FilterDetail(_FilterDetail, metaclass=_FilterDetailEnumTypeWrapper):
     """Level of detail of a Filter result. Counts are always present."""
 
 FILTER_DETAIL_UNSPECIFIED: FilterDetail.ValueType  # 0
-"""Same as NODES."""
+"""Same as NODES; for Score with `limit`, same as SAMPLES."""
 FILTER_DETAIL_COUNTS: FilterDetail.ValueType  # 1
 """Numbers of fitting and rejected nodes only."""
 FILTER_DETAIL_SAMPLES: FilterDetail.ValueType  # 2
