@@ -150,6 +150,7 @@ pub(crate) fn cluster_state(cluster: &Json) -> ClusterState {
             name: string(&node["name"]),
             labels: texts(&node["labels"]),
             allocatable: amounts(&mut resources, &node["allocatable"]).unwrap_or_default(),
+            unschedulable: node["unschedulable"].as_bool().unwrap_or(false),
             ..NodeRecord::default()
         })
         .collect();

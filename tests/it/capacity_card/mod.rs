@@ -12,3 +12,4 @@ mod one_card;
 mod permit_quota;
 mod served;
 mod steps;
+mod tree_model;

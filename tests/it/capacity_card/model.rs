@@ -16,42 +16,42 @@ use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
 use pumice::engine::policy::{Compatibility, CompileOptions, Policy, compile};
 
 /// Names that tasks may use; `G` is on no node.
-const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
+pub(super) const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
 const PHASES: [&str; 3] = ["Pending", "Inqueue", "Running"];
 const STATUSES: [&str; 5] = ["Pending", "Pending", "Running", "Succeeded", "Gated"];
 
-fn whole(count: usize) -> i64 {
+pub(super) fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap()
 }
 
 /// A job: its phase, what its tasks name, of how many cards each, how many must run, and how they stand.
 #[derive(Clone, Debug)]
-struct Job {
-    phase: usize,
-    name: usize,
-    size: i64,
-    members: usize,
-    tasks: Vec<usize>,
-    request: Option<i64>,
-    given: bool,
+pub(super) struct Job {
+    pub(super) phase: usize,
+    pub(super) name: usize,
+    pub(super) size: i64,
+    pub(super) members: usize,
+    pub(super) tasks: Vec<usize>,
+    pub(super) request: Option<i64>,
+    pub(super) given: bool,
 }
 
 impl Job {
-    fn cards(&self) -> Vec<&'static str> {
+    pub(super) fn cards(&self) -> Vec<&'static str> {
         NAMES[self.name].split('|').filter(|card| *card != "G").collect()
     }
 
-    fn count(&self, status: &str) -> usize {
+    pub(super) fn count(&self, status: &str) -> usize {
         self.tasks.iter().filter(|own| STATUSES[**own] == status).count()
     }
 
     /// Where its running tasks are: the first card that it may use.
-    fn runs_on(&self) -> &'static str {
+    pub(super) fn runs_on(&self) -> &'static str {
         self.cards().first().copied().unwrap_or("A")
     }
 
     /// Tasks that must still come to hold what they need.
-    fn missing(&self) -> usize {
+    pub(super) fn missing(&self) -> usize {
         let unfinished = self.members.saturating_sub(self.count("Succeeded"));
         let free = self.count("Pending") + self.count("Running");
         let wanted = if self.members == 0 { free } else { unfinished.min(free) };
@@ -59,7 +59,7 @@ impl Job {
     }
 
     /// Cards that it still needs beyond what runs: of its tasks, or as its annotation says.
-    fn wanted(&self) -> i64 {
+    pub(super) fn wanted(&self) -> i64 {
         let complete = !self.tasks.is_empty() && self.tasks.len() >= self.members;
         let unfinished = self.members.saturating_sub(self.count("Succeeded"));
         let enough = self.count("Pending") + self.count("Running") >= unfinished;
@@ -70,7 +70,7 @@ impl Job {
         of_tasks.max(reported).max(0)
     }
 
-    fn json(&self, number: usize) -> Json {
+    pub(super) fn json(&self, number: usize) -> Json {
         let task = |(at, status): (usize, &usize)| {
             let status = STATUSES[*status];
             let node = if status == "Running" {
@@ -96,7 +96,7 @@ impl Job {
     }
 }
 
-fn job() -> impl Strategy<Value = Job> {
+pub(super) fn job() -> impl Strategy<Value = Job> {
     (
         0_usize..3,
         0_usize..7,
@@ -142,10 +142,10 @@ fn cluster(quota: [i64; 3], jobs: &[Job]) -> ClusterState {
 }
 
 /// Pieces that must each go to one of some cards.
-type Wanted = Vec<(Vec<&'static str>, i64)>;
+pub(super) type Wanted = Vec<(Vec<&'static str>, i64)>;
 
 /// Pieces that a job reserves.
-fn pieces(job: &Job, mixed: bool) -> Wanted {
+pub(super) fn pieces(job: &Job, mixed: bool) -> Wanted {
     let wanted = job.wanted();
     let mut cards = job.cards();
     if cards.is_empty() {
@@ -198,7 +198,7 @@ fn room(quota: [i64; 3], jobs: &[Job]) -> BTreeMap<&'static str, i64> {
 }
 
 /// The least that a job needs, what it holds of it included.
-fn least(job: &Job) -> i64 {
+pub(super) fn least(job: &Job) -> i64 {
     let complete = job.tasks.len() >= job.members;
     let unfinished = job.members.saturating_sub(job.count("Succeeded"));
     let free = job.count("Pending") + job.count("Running");
@@ -210,11 +210,11 @@ fn least(job: &Job) -> i64 {
     of_tasks.max(reported)
 }
 
-fn config(mixed: bool) -> CapacityConfig {
+pub(super) fn config(mixed: bool) -> CapacityConfig {
     if mixed { MIXED } else { ONE }
 }
 
-fn policy(mixed: bool) -> Arc<Policy> {
+pub(super) fn policy(mixed: bool) -> Arc<Policy> {
     let document = format!(
         "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n"
     );
@@ -222,7 +222,7 @@ fn policy(mixed: bool) -> Arc<Policy> {
 }
 
 /// Places all tasks of a job that wait, in the cycle; false: not enough found a place.
-fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> bool {
+pub(super) fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> bool {
     let cluster_state = cycle.cluster_state().clone();
     let waits = |name: &&Arc<str>| {
         let task = &cluster_state.tasks().get(name).unwrap().record;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::amounts::QuotaAmounts;
 use super::annotations::{CARD_SEPARATOR, CardsError};
 use super::least::{Least, least};
-use super::matching::{named_as, set_off, share};
+use super::matching::{merged, named_as, set_off, share};
 use super::one_card::CardUse;
 use super::pieces::{Pieces, Sizes};
 use super::request::CardRequestError;
@@ -189,12 +189,26 @@ impl JobEntry {
         }
         if let Some(promised) = self.promised() {
             // One promise, told by two: by its phase and by the ledger. What is promised is not elastic.
-            own.inqueue.raise_to(&promised.inqueue);
+            own.inqueue = promised_once(own.inqueue, &promised.inqueue);
             own.elastic.lower_to(&promised.elastic);
             own.pieces = self.pieces_of(&own.inqueue);
         }
         own
     }
+}
+
+/// Amounts that phase and ledger tell of one promise, counted once. Nodes come and go between them, so that one may name a choice and the other
+/// a card that is left of it.
+fn promised_once(mut by_phase: QuotaAmounts, by_ledger: &QuotaAmounts) -> QuotaAmounts {
+    let has_name = |(name, _): (&Arc<str>, i128)| by_phase.card(name).is_some();
+    if by_phase.has_cards() && !by_ledger.cards().all(has_name) {
+        let mut once = merged(&by_phase, by_ledger);
+        once.drop_zero_cards();
+        (once.cpu, once.memory) = (by_phase.cpu.max(by_ledger.cpu), by_phase.memory.max(by_ledger.memory));
+        return once;
+    }
+    by_phase.raise_to(by_ledger);
+    by_phase
 }
 
 /// Contribution by a promise: what of it is not held yet, and what is held beyond it.

@@ -97,16 +97,25 @@ pub(super) fn merged(tasks: &QuotaAmounts, reported: &QuotaAmounts) -> QuotaAmou
     all
 }
 
-/// Amounts as given, choices under the names that `known` has for them.
+/// Amounts as given, choices under the names that `known` has for them: the same cards in another order, or the only ones that
+/// are left of the choice, because no node has the others any more.
 pub(super) fn named_as(amounts: &QuotaAmounts, known: &QuotaAmounts) -> QuotaAmounts {
     let mut renamed = QuotaAmounts::new(amounts.cpu, amounts.memory);
     for (name, amount) in amounts.cards() {
-        let other = known
-            .choices()
-            .find(|(other, _)| name.contains(CARD_SEPARATOR) && same(other, name));
-        renamed.add_card(other.map_or(name, |(other, _)| other), amount);
+        let other = name.contains(CARD_SEPARATOR).then(|| known_name(amounts, known, name));
+        renamed.add_card(other.flatten().unwrap_or(name), amount);
     }
     renamed
+}
+
+fn known_name<'k>(amounts: &QuotaAmounts, known: &'k QuotaAmounts, choice: &str) -> Option<&'k Arc<str>> {
+    let names = || known.cards().map(|(name, _)| name);
+    if let Some(equal) = names().find(|name| same(name, choice)) {
+        return Some(equal);
+    }
+    let mut left = names().filter(|name| same(&both(name, choice), name) && amounts.card(name).is_none());
+    let only = left.next()?;
+    left.next().is_none().then_some(only)
 }
 
 /// Amount of a choice, however it is written.
@@ -140,6 +149,21 @@ mod tests {
         assert_eq!(merged(&[("A|B", 4)], &[("A", 4)]), counts(&[("A", 4)]));
         assert_eq!(merged(&[("A", 4)], &[("A|B", 6)]), counts(&[("A", 4), ("A|B", 2)]));
         assert_eq!(merged(&[("B", 2)], &[("A", 1)]), counts(&[("A", 1), ("B", 2)]));
+    }
+
+    #[test]
+    fn a_choice_is_named_as_what_is_left_of_it() {
+        let named_as = |amounts, known| named_as(&counts(amounts), &counts(known));
+        assert_eq!(named_as(&[("A|B", 2)], &[("B|A", 1)]), counts(&[("B|A", 2)]));
+        assert_eq!(named_as(&[("A|B|C", 2)], &[("B|A", 1)]), counts(&[("B|A", 2)]));
+        assert_eq!(named_as(&[("A|B", 2)], &[("B", 1)]), counts(&[("B", 2)]));
+        // Nothing says which of two it is, and another amount has the name already.
+        assert_eq!(named_as(&[("A|B", 2)], &[("A", 1), ("B", 1)]), counts(&[("A|B", 2)]));
+        assert_eq!(
+            named_as(&[("A|B", 2), ("B", 3)], &[("B", 5)]),
+            counts(&[("A|B", 2), ("B", 3)])
+        );
+        assert_eq!(named_as(&[("B", 2)], &[("A|B", 1)]), counts(&[("B", 2)]));
     }
 
     #[test]
