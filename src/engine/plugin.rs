@@ -83,7 +83,7 @@ pub trait Plugin: Debug + Send + Sync {
     /// Prepares the filter of a task class; `None`: every node passes.
     ///
     /// # Errors
-    /// Those of [`Self::prepare_scorer`].
+    /// The errors of [`Self::prepare_scorer`].
     fn prepare_filter<'a>(
         &'a self,
         class: &'a TaskClass,

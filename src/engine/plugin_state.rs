@@ -65,7 +65,7 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// [`Self::apply`] would over all events.
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
@@ -83,7 +83,7 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// tasks moves once, so a plugin need not remember its holdings by name.
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     fn apply_repeated(
         &mut self,
         cluster_state: &ClusterState,
@@ -183,7 +183,7 @@ impl PluginStates {
     /// Applies events to every plugin's state, see [`PluginState::apply_batch`].
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     pub fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
@@ -199,7 +199,7 @@ impl PluginStates {
     /// Applies one event `times` times to every plugin's state, see [`PluginState::apply_repeated`].
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     pub fn apply_repeated(
         &mut self,
         cluster_state: &ClusterState,

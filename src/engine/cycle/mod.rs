@@ -210,7 +210,7 @@ impl SchedulingCycle {
     /// which problems number them.
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     pub fn apply_from(&mut self, before: usize, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
         let (mut next, mut outcome) = (self.clone(), ChangeOutcome::default());
         let mut at = 0;
@@ -249,7 +249,7 @@ impl SchedulingCycle {
     /// Places tasks on nodes in order, all or none, with the effect of the corresponding changes.
     ///
     /// # Errors
-    /// Those of [`Self::apply`].
+    /// The errors of [`Self::apply`].
     pub(crate) fn place_all(&mut self, puts: &[PendingPut<'_>]) -> Result<ChangeOutcome, Problem> {
         if self.state.upstream.is_none() {
             let (mut next, mut outcome) = (self.state.clone(), ChangeOutcome::default());

@@ -49,7 +49,7 @@ pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, p
 /// Filters like [`filter()`], with given plugin states; `None` if the execution is cancelled.
 ///
 /// # Errors
-/// Those of [`filter()`].
+/// The errors of [`filter()`].
 pub fn filter_with(
     facts: PrepareContext<'_>,
     policy: &Policy,

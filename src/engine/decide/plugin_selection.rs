@@ -78,7 +78,7 @@ impl<'p> PluginSelection<'p> {
     /// Scorers of a class, in order.
     ///
     /// # Errors
-    /// Those of [`Self::filterers`].
+    /// The errors of [`Self::filterers`].
     pub(super) fn scorers<'a>(
         &self,
         facts: PrepareContext<'a>,

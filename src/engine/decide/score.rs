@@ -37,7 +37,7 @@ pub fn score(
 /// Scores like [`score()`], with given plugin states; `None` if the execution is cancelled.
 ///
 /// # Errors
-/// Those of [`score()`].
+/// The errors of [`score()`].
 pub fn score_with(
     facts: PrepareContext<'_>,
     policy: &Policy,

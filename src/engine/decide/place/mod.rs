@@ -145,7 +145,7 @@ pub enum PluginStateOrigin<'a> {
 /// Places like [`place()`]; `None` once `stop` returns true, which is called at regular numbers of tasks.
 ///
 /// # Errors
-/// Those of [`place()`].
+/// The errors of [`place()`].
 pub fn place_cancellable(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -256,7 +256,7 @@ fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &
 /// Places the groups in a cycle: if enough tasks are placed, the placements become the cycle's next changes.
 ///
 /// # Errors
-/// Those of [`place()`], or the changes cannot be applied; the cycle is unchanged.
+/// The errors of [`place()`], or the changes cannot be applied; the cycle is unchanged.
 pub fn place_in_cycle(
     cycle: &mut SchedulingCycle,
     policy: &Policy,

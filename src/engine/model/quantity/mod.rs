@@ -154,7 +154,7 @@ impl Quantity {
     /// escaped form, which Kubernetes does not decode.
     ///
     /// # Errors
-    /// Those of [`Quantity::parse`].
+    /// The errors of [`Quantity::parse`].
     pub fn parse_in_object(text: &str) -> Result<Self, QuantityError> {
         let raw_space = |c: char| c.is_whitespace() && !c.is_ascii_control() && !matches!(c, '\u{2028}' | '\u{2029}');
         Self::parse(text.trim_matches(raw_space))

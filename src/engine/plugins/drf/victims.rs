@@ -53,7 +53,7 @@ impl DrfState {
     /// the largest part, not rescaled: rescaled shares would protect a node whose children hold unequal amounts.
     ///
     /// # Errors
-    /// Those of [`Self::preempt`].
+    /// The errors of [`Self::preempt`].
     pub fn reclaim(&self, preemptor: &TaskRecord, candidates: &[&TaskRecord]) -> Result<Option<Vec<bool>>, Problem> {
         if self.tree.is_none() {
             return Ok(None);

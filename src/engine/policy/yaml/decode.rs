@@ -270,7 +270,7 @@ impl<'t> YamlDecoder<'t> {
     /// Reads a value of any type.
     ///
     /// # Errors
-    /// Those of [`YamlDecoder::visit`]; a list or a map as key; a text that does not match its tag.
+    /// The errors of [`YamlDecoder::visit`]; a list or a map as key; a text that does not match its tag.
     pub(crate) fn node(&mut self, id: YamlNodeId) -> Result<YamlNode, YamlError> {
         self.visit(id, |decoder, mark, shape| {
             let value = match shape {

@@ -63,7 +63,7 @@ impl YamlTree {
     /// Reads the second document of a text; `None` if there is none.
     ///
     /// # Errors
-    /// Those of [`Self::read`].
+    /// The errors of [`Self::read`].
     pub(crate) fn read_second(text: &str, limits: &YamlLimits) -> Result<Option<YamlTree>, YamlError> {
         let mut parser = YamlParser {
             scanner: Scanner::new(text, limits.depth),
