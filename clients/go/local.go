@@ -3,6 +3,7 @@ package pumice
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"sync"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
@@ -28,8 +29,14 @@ type RankedRecord struct {
 }
 
 // Compare compares two records: less than 0, the left one goes first. The first plugin whose keys differ decides, then
-// creation time, then name. A rank with a problem has no keys, so the caller must leave such ranks out.
+// creation time, then name. A rank with a problem has no keys and goes after every rank without, as in the result of Order.
 func Compare(left, right RankedRecord, rule OrderRule) int {
+	if bad, other := left.Rank.GetProblem() != nil, right.Rank.GetProblem() != nil; bad != other {
+		if bad {
+			return 1
+		}
+		return -1
+	}
 	keys, others := left.Rank.GetKeys(), right.Rank.GetKeys()
 	for at := range min(len(keys), len(others)) {
 		if order := compareKeys(keys[at].GetValues(), others[at].GetValues(), rule); order != 0 {
@@ -189,13 +196,17 @@ func (session *Session) Headroom() *Headroom {
 	return &Headroom{validity: &session.validity, counts: map[headroomKey]headroomCount{}}
 }
 
-// Set records the Admit result of a task. The class is the caller's name for tasks with equal requests. An item with a
-// problem removes the count.
+// Set records the Admit result of a task. The class is the caller's name for tasks with equal requests. An item that is nil,
+// has a problem, or comes from the fallback FailClosed is no result of the service, and removes the count. The caller sets
+// no item of FailOpen, which looks like one of a queue without a limit.
 func (headroom *Headroom) Set(queue, class string, item *pb.AdmitItem) {
 	mark := headroom.validity.Now()
 	headroom.mutex.Lock()
 	defer headroom.mutex.Unlock()
-	if item.GetProblem() != nil {
+	unavailable := func(reason *pb.Reason) bool {
+		return reason.GetPlugin() == UnavailablePlugin && reason.GetCode() == UnavailableCode
+	}
+	if item == nil || item.GetProblem() != nil || slices.ContainsFunc(item.GetReasons(), unavailable) {
 		delete(headroom.counts, headroomKey{queue, class})
 		return
 	}

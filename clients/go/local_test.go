@@ -23,6 +23,8 @@ func TestRecordsCompareByKeysAgeAndName(t *testing.T) {
 		"no age is old":  {RankedRecord{Rank: &pb.Rank{Name: "b"}}, ranked("a", 0), -1, -1},
 		"name":           {ranked("b", 1, 1), ranked("a", 1, 1), 1, 1},
 		"the same":       {ranked("a", 1, 1), ranked("a", 1, 1), 0, 0},
+		"a problem":      {RankedRecord{Rank: &pb.Rank{Name: "a", Problem: &pb.Problem{}}}, ranked("b", 1, 9), 1, 1},
+		"no problem":     {ranked("b", 1, 9), RankedRecord{Rank: &pb.Rank{Name: "a", Problem: &pb.Problem{}}}, -1, -1},
 		"the other wins": {ranked("a", 1, 2), ranked("b", 1, 1), 1, 1},
 	} {
 		if got := Compare(test.left, test.right, Corrected); got != test.corrected {

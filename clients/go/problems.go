@@ -46,47 +46,21 @@ func AllowProblems[R any](reply Reply[R], err error) (Reply[R], error) {
 	return reply, err
 }
 
-// withProblems adds a ProblemError to a response of the service in which an item has a problem.
-func withProblems[R any](call Call, reply Reply[R], err error) (Reply[R], error) {
-	if err != nil || reply.Origin != OriginService {
-		return reply, err
+// itemProblems returns the items that have a problem, and an error if there is no result, or not one item for each of those
+// asked about: a result that is missing must not look like one without nodes.
+func itemProblems[T any, I interface{ GetProblem() *pb.Problem }](result *T, items []I, asked int) (found []ItemProblem, err error) {
+	if result == nil {
+		return nil, fmt.Errorf("%w: it has no result", ErrIncomplete)
 	}
-	if found := problemsOf(reply.Response); len(found) > 0 {
-		return reply, &ProblemError{Call: call, Items: found}
+	if len(items) != asked {
+		return nil, fmt.Errorf("%w: %d of %d", ErrIncomplete, len(items), asked)
 	}
-	return reply, nil
-}
-
-func problemsOf(response any) []ItemProblem {
-	switch response := response.(type) {
-	case *pb.FilterResponse:
-		return itemProblems(response.GetResult().GetItems())
-	case *pb.ScoreResponse:
-		return itemProblems(response.GetResult().GetItems())
-	case *pb.PlaceResponse:
-		return itemProblems(response.GetResult().GetGroups())
-	case *pb.AdmitResponse:
-		return itemProblems(response.GetResult().GetItems())
-	case *pb.OrderResponse:
-		queues := response.GetResult().GetQueues()
-		found := itemProblems(queues)
-		for _, item := range itemProblems(response.GetResult().GetJobs()) {
-			found = append(found, ItemProblem{Item: len(queues) + item.Item, Problem: item.Problem})
-		}
-		return found
-	case *pb.SelectVictimsResponse:
-		return itemProblems(response.GetResult().GetItems())
-	}
-	return nil
-}
-
-func itemProblems[I interface{ GetProblem() *pb.Problem }](items []I) (found []ItemProblem) {
 	for at, item := range items {
 		if problem := item.GetProblem(); problem != nil {
 			found = append(found, ItemProblem{Item: at, Problem: problem})
 		}
 	}
-	return found
+	return found, nil
 }
 
 // problemOf is the error of an item that has a problem; nil if it has none.

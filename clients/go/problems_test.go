@@ -173,6 +173,33 @@ func TestHelpersTellNoNodeFromNodesThatTheyCannotRead(t *testing.T) {
 	if _, err := FittingNodes(&pb.FilterItem{FitCount: 3}, nil); err == nil {
 		t.Error("FittingNodes: counts alone look like no node")
 	}
+	if _, err := FittingNodes(nil, nil); !errors.Is(err, ErrNoItem) {
+		t.Error("FittingNodes:", err)
+	}
+	if _, _, err := BestNode(nil, nil); !errors.Is(err, ErrNoItem) {
+		t.Error("BestNode:", err)
+	}
+	if _, err := BestSlot(nil); !errors.Is(err, ErrNoItem) {
+		t.Error("BestSlot:", err)
+	}
+	if _, err := Scores(nil, nil); !errors.Is(err, ErrNoItem) {
+		t.Error("Scores:", err)
+	}
+	for _, unlike := range []*pb.ScoreItem{{Nodes: bySlot}, {Nodes: bySlot, Totals: []float64{1}}, {Totals: []float64{1}}} {
+		if _, _, err := BestNode(unlike, table); err == nil || errors.Is(err, ErrNoNode) {
+			t.Error("BestNode:", err)
+		}
+		if _, err := BestSlot(unlike); err == nil || errors.Is(err, ErrNoNode) {
+			t.Error("BestSlot:", err)
+		}
+		if _, err := Scores(nil, unlike); err == nil {
+			t.Error("Scores: nodes and totals do not belong together")
+		}
+	}
+	// A limit of 0 left out the nodes that fit.
+	if _, _, err := BestNode(&pb.ScoreItem{Filter: &pb.FilterItem{FitCount: 3}}, nil); err == nil || errors.Is(err, ErrNoNode) {
+		t.Error("BestNode:", err)
+	}
 	if best, total, err := BestNode(&pb.ScoreItem{Nodes: bySlot, Totals: []float64{1, 2}}, table); best != "n1" || total != 2 || err != nil {
 		t.Error("BestNode:", best, total, err)
 	}
@@ -275,8 +302,13 @@ func TestALimitedScoreDoesNotNameAllFittingNodes(t *testing.T) {
 	}
 	request.FilterDetail = pb.FilterDetail_FILTER_DETAIL_NODES
 	reply, err = client.Score(within(t), request)
-	if fit := reply.Response.GetResult().GetItems()[0].GetFilter().GetFit(); err != nil || len(fit.GetNames()) != 3 {
+	// A service may name no more fitting nodes than the limit says.
+	if fit := reply.Response.GetResult().GetItems()[0].GetFilter().GetFit(); err != nil || len(fit.GetNames()) != 3 && len(fit.GetNames()) != 1 {
 		t.Fatal(fit, err)
+	}
+	cut := &pb.FilterItem{Fit: &pb.NodeSet{Names: []string{"n1"}}, FitCount: 3}
+	if _, err := FittingNodes(cut, nil); err == nil || !strings.Contains(err.Error(), "limit") {
+		t.Fatal("nodes that the limit left out look unfit", err)
 	}
 	// A field of the protocol that the copy forgets would be lost.
 	full := &pb.ScoreRequest{}

@@ -3,9 +3,7 @@ package pumice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
@@ -137,41 +135,32 @@ func RollbackTo(name string) *pb.SessionChange {
 
 // Filter is Client.Filter in the session, which sets request.Against.
 func (session *Session) Filter(ctx context.Context, request *pb.FilterRequest) (Reply[*pb.FilterResponse], error) {
-	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.filter)
-	return withProblems(CallFilter, reply, err)
+	return decideIn(ctx, session, &filtering, request)
 }
 
 // Score is Client.Score in the session, which sets request.Against.
 func (session *Session) Score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
-	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.score)
-	return withProblems(CallScore, reply, err)
+	return decideIn(ctx, session, &scoring, request)
 }
 
 // Place is Client.Place in the session, which sets request.Against.
 func (session *Session) Place(ctx context.Context, request *pb.PlaceRequest) (Reply[*pb.PlaceResponse], error) {
-	changes := request.GetEffect() == pb.PlaceEffect_PLACE_EFFECT_SESSION
-	reply, err := inSession(ctx, session, request, &request.Against, changes, session.client.place)
-	return withProblems(CallPlace, reply, err)
+	return decideIn(ctx, session, &placing, request)
 }
 
 // Admit is Client.Admit in the session, which sets request.Against.
 func (session *Session) Admit(ctx context.Context, request *pb.AdmitRequest) (Reply[*pb.AdmitResponse], error) {
-	mode := request.GetMode()
-	changes := mode == pb.AdmitMode_ADMIT_MODE_TENTATIVE || mode == pb.AdmitMode_ADMIT_MODE_CONFIRM
-	reply, err := inSession(ctx, session, request, &request.Against, changes, session.client.admit)
-	return withProblems(CallAdmit, reply, err)
+	return decideIn(ctx, session, &admitting, request)
 }
 
 // Order is Client.Order in the session, which sets request.Against.
 func (session *Session) Order(ctx context.Context, request *pb.OrderRequest) (Reply[*pb.OrderResponse], error) {
-	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.order)
-	return withProblems(CallOrder, reply, err)
+	return decideIn(ctx, session, &ordering, request)
 }
 
 // SelectVictims is Client.SelectVictims in the session, which sets request.Against.
 func (session *Session) SelectVictims(ctx context.Context, request *pb.SelectVictimsRequest) (Reply[*pb.SelectVictimsResponse], error) {
-	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.selectVictims)
-	return withProblems(CallSelectVictims, reply, err)
+	return decideIn(ctx, session, &selecting, request)
 }
 
 // Flush sends the pending changes.
@@ -203,23 +192,26 @@ func (session *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// decisionResponse is a response with metadata.
-type decisionResponse interface {
-	proto.Message
-	GetMetadata() *pb.ResponseMetadata
+// decideIn sends a request with the pending changes.
+func decideIn[Q decisionRequest, R decisionResponse](
+	ctx context.Context, session *Session, decision *decision[Q, R], request Q,
+) (Reply[R], error) {
+	reply, err := askIn(ctx, session, decision, request)
+	return decision.judge(request, reply, err)
 }
 
-// inSession sends a call with the pending changes.
-func inSession[Q proto.Message, R decisionResponse](
-	ctx context.Context, session *Session, request Q, against **pb.EvaluationRef, changes bool,
-	call func(context.Context, Q) (Reply[R], error),
+func askIn[Q decisionRequest, R decisionResponse](
+	ctx context.Context, session *Session, decision *decision[Q, R], request Q,
 ) (Reply[R], error) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
-	table := (*against).GetNodeTable()
-	if (*against).GetTarget() != nil {
+	table := request.GetAgainst().GetNodeTable()
+	if request.GetAgainst().GetTarget() != nil {
 		return Reply[R]{}, errors.New("request.Against: is set; a session sets it itself")
 	}
+	against := decision.against(request)
+	// The request stays the caller's, who may send it again.
+	defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
 	if err := session.retryUnanswered(ctx); err != nil {
 		var failure *Error
 		if !errors.As(err, &failure) || failure.Decided() {
@@ -227,31 +219,25 @@ func inSession[Q proto.Message, R decisionResponse](
 		}
 		// An earlier call has no response yet, and until it has, this one cannot be numbered: the service is unavailable
 		// for it as well.
-		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: session.ref()}, NodeTable: table}
-		defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
-		late, cancel := context.WithDeadline(ctx, time.Unix(0, 0))
-		defer cancel()
-		return call(late, request)
+		return decision.fallback(session.client, request, err)
 	}
 	var reply Reply[R]
 	ref := session.ref()
-	// The request stays the caller's, who may send it again.
-	defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
 	send := func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
 		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
 		var err error
-		reply, err = call(ctx, request)
+		reply, err = decision.ask(ctx, session.client, request)
 		if err == nil && reply.Cause != nil {
 			return nil, nil, reply.Cause
 		}
 		return reply.Response, reply.Response.GetMetadata(), err
 	}
-	if !changes {
+	if decision.changes == nil || !decision.changes(request) {
 		err := session.send(ctx, &logEntry{send: send, ref: ref})
 		return reply, errorOf(reply, err)
 	}
 	// After a loss the same request is sent again, even if the caller has changed its own by then.
-	entry := &logEntry{ref: ref, send: resend(session.client, proto.Clone(request), table)}
+	entry := &logEntry{ref: ref, send: resend(session.client, decision, proto.CloneOf(request), table)}
 	session.unanswered = entry
 	first := &logEntry{send: send, ref: ref}
 	err := session.send(ctx, first)
@@ -268,22 +254,14 @@ func errorOf[R any](reply Reply[R], err error) error {
 	return err
 }
 
-// resend sends one of the two calls that change a session again.
-func resend(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+// resend sends a call that changes a session again.
+func resend[Q decisionRequest, R decisionResponse](
+	client *Client, decision *decision[Q, R], request Q, table *pb.NodeTableVersion,
+) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
 	return func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
-		against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
-		switch request := request.(type) {
-		case *pb.AdmitRequest:
-			request.Against = against
-			response, err := call(ctx, client, "Admit", repeatable, client.decisions.Admit, request)
-			return response.GetResult(), response.GetMetadata(), err
-		case *pb.PlaceRequest:
-			request.Against = against
-			response, err := call(ctx, client, "Place", repeatable, client.decisions.Place, request)
-			return response.GetResult(), response.GetMetadata(), err
-		default:
-			return nil, nil, fmt.Errorf("%T does not change a session", request)
-		}
+		*decision.against(request) = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
+		response, err := decision.sendTo(ctx, client, request)
+		return response, response.GetMetadata(), err
 	}
 }
 

@@ -72,29 +72,30 @@ func NodeNames(nodes *pb.NodeSet, table *NodeTable) ([]string, error) {
 }
 
 // FittingNodes returns the names of the nodes that passed, of one item of a Filter result. An item with a problem is an
-// error, and so is one without the set of nodes (`detail` COUNTS or SAMPLES): neither means that no node fits.
+// error, and so are no item and one that does not name every node that passed (`detail` COUNTS or SAMPLES, or the `limit` of
+// a score): none of them means that no node fits.
 func FittingNodes(item *pb.FilterItem, table *NodeTable) ([]string, error) {
+	if item == nil {
+		return nil, ErrNoItem
+	}
 	if err := problemOf(CallFilter, item.GetProblem()); err != nil {
 		return nil, err
 	}
 	names, err := NodeNames(item.GetFit(), table)
 	if err == nil && len(names) != int(item.GetFitCount()) {
-		return nil, fmt.Errorf("%d nodes fit and the item names %d: ask with FILTER_DETAIL_NODES", item.GetFitCount(), len(names))
+		return nil, fmt.Errorf("%d nodes fit and the item names %d: ask with FILTER_DETAIL_NODES, and without a limit", item.GetFitCount(), len(names))
 	}
 	return names, err
 }
 
 // Scores writes the totals of an item into a column by slot and returns the column. The column grows as needed; slots
-// without a score keep their value. An item with a problem, or with node names, is an error.
+// without a score keep their value. No item, an item with a problem, or one with node names, is an error.
 func Scores(column []float64, item *pb.ScoreItem) ([]float64, error) {
 	if err := scoreError(item); err != nil {
 		return column, err
 	}
 	totals := item.GetTotals()
 	for at, slot := range slots(item.GetNodes()) {
-		if at >= len(totals) {
-			break
-		}
 		if int(slot) >= len(column) {
 			column = append(column, make([]float64, int(slot)+1-len(column))...)
 		}
@@ -106,8 +107,11 @@ func Scores(column []float64, item *pb.ScoreItem) ([]float64, error) {
 // ErrNoNode is the error of BestNode and BestSlot if no node has a score.
 var ErrNoNode = errors.New("no node has a score")
 
-// BestSlot returns the slot with the highest total, the first of several. ErrNoNode: no node has a score. An item with a
-// problem, or with node names, is another error.
+// ErrNoItem is the error of functions that read an item and get none: a result that is missing says nothing about nodes.
+var ErrNoItem = errors.New("there is no item to read")
+
+// BestSlot returns the slot with the highest total, the first of several. ErrNoNode: no node has a score. No item, an item
+// with a problem, or one with node names, is another error.
 func BestSlot(item *pb.ScoreItem) (uint32, error) {
 	if err := scoreError(item); err != nil {
 		return 0, err
@@ -115,20 +119,20 @@ func BestSlot(item *pb.ScoreItem) (uint32, error) {
 	best, highest, found := uint32(0), 0.0, false
 	totals := item.GetTotals()
 	for at, slot := range slots(item.GetNodes()) {
-		if at < len(totals) && (!found || totals[at] > highest) {
+		if !found || totals[at] > highest {
 			best, highest, found = slot, totals[at], true
 		}
 	}
 	if !found {
-		return 0, ErrNoNode
+		return 0, noNode(item)
 	}
 	return best, nil
 }
 
 // BestNode returns the name of the node with the highest total, the first of several, and the total. ErrNoNode: no node
-// has a score. An item with a problem is another error.
+// has a score. No item, or an item with a problem, is another error.
 func BestNode(item *pb.ScoreItem, table *NodeTable) (string, float64, error) {
-	if err := problemOf(CallScore, item.GetProblem()); err != nil {
+	if err := itemError(item); err != nil {
 		return "", 0, err
 	}
 	names, err := NodeNames(item.GetNodes(), table)
@@ -137,24 +141,44 @@ func BestNode(item *pb.ScoreItem, table *NodeTable) (string, float64, error) {
 	}
 	best, highest := "", 0.0
 	for at, total := range item.GetTotals() {
-		if at < len(names) && (best == "" || total > highest) {
+		if best == "" || total > highest {
 			best, highest = names[at], total
 		}
 	}
 	if best == "" {
-		return "", 0, ErrNoNode
+		return "", 0, noNode(item)
 	}
 	return best, highest, nil
 }
 
-func scoreError(item *pb.ScoreItem) error {
+// noNode is the error of an item without nodes. Nodes that fit, and that a limit of 0 left out, are nodes.
+func noNode(item *pb.ScoreItem) error {
+	if fit := item.GetFilter().GetFitCount(); fit > 0 {
+		return fmt.Errorf("%d nodes fit and the item has no score: ask with a limit above 0", fit)
+	}
+	return ErrNoNode
+}
+
+// itemError reports why an item cannot be read.
+func itemError(item *pb.ScoreItem) error {
+	if item == nil {
+		return ErrNoItem
+	}
 	if err := problemOf(CallScore, item.GetProblem()); err != nil {
 		return err
 	}
-	if len(item.GetNodes().GetNames()) > 0 {
-		return ErrNodesByName
+	if nodes := int(count(item.GetNodes())); nodes != len(item.GetTotals()) {
+		return fmt.Errorf("the item has %d nodes and %d totals", nodes, len(item.GetTotals()))
 	}
 	return nil
+}
+
+// scoreError is itemError for functions that read slots.
+func scoreError(item *pb.ScoreItem) error {
+	if len(item.GetNodes().GetNames()) > 0 && item.GetProblem() == nil {
+		return ErrNodesByName
+	}
+	return itemError(item)
 }
 
 // NodeTable has the names of slots. Within one epoch and generation it only grows. A table never changes.

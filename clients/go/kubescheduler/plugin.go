@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -147,10 +148,21 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problem.GetMessage())
 	}
+	if named := ones(cycle.item.GetFit().GetBitmap()); named != int(cycle.item.GetFitCount()) {
+		return fwk.AsStatus(fmt.Errorf("%d nodes fit and the response names %d of them by slot", cycle.item.GetFitCount(), named))
+	}
 	if int(cycle.item.GetFitCount()) < len(nodes) {
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 	}
 	return nil
+}
+
+// ones is the number of slots in a bitmap.
+func ones(bitmap []byte) (slots int) {
+	for _, some := range bitmap {
+		slots += bits.OnesCount8(some)
+	}
+	return slots
 }
 
 // admit sends the Admit request of a pod with a pod group.
@@ -345,8 +357,19 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 	if err != nil {
 		return nil, err
 	}
+	count := 0
 	for at, slot := range scored {
+		if int(slot) >= len(made.at) {
+			return nil, fmt.Errorf("slot %d is beyond the node table", slot)
+		}
 		made.at[slot] = int32(at) + 1
+		count++
+	}
+	if err := columnsOf(made.item, count); err != nil {
+		return nil, err
+	}
+	if made.item.GetProblem() != nil {
+		return made, nil
 	}
 	// Here, for a plugin may be enabled at score alone.
 	for _, name := range profiles.elsewhere(plugin.handle) {

@@ -49,6 +49,22 @@ func ownScores(item *pb.ScoreItem, rule string, elsewhere []string) ([]int64, er
 	}
 }
 
+// columnsOf reports columns of an item that do not have one score for each of its nodes. An item with a problem has none.
+func columnsOf(item *pb.ScoreItem, nodes int) error {
+	if item.GetProblem() != nil {
+		return nil
+	}
+	if len(item.GetTotals()) != nodes {
+		return fmt.Errorf("the response has %d nodes and %d totals", nodes, len(item.GetTotals()))
+	}
+	for _, part := range item.GetParts() {
+		if len(part.GetScores()) != nodes {
+			return fmt.Errorf("the response has %d nodes and %d scores of %s", nodes, len(part.GetScores()), part.GetPlugin())
+		}
+	}
+	return nil
+}
+
 // partScores is the column of one plugin, untouched.
 func partScores(item *pb.ScoreItem, plugin string) ([]int64, error) {
 	for _, part := range item.GetParts() {

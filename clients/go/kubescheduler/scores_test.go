@@ -63,3 +63,23 @@ func TestScoresBecomeZeroToAHundredAsStated(t *testing.T) {
 		t.Error("a part that is not there")
 	}
 }
+
+func TestColumnsBelongToTheNodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		item *pb.ScoreItem
+		ok   bool
+	}{
+		"all":          {&pb.ScoreItem{Totals: []float64{1, 2}, Parts: []*pb.ScorePart{{Scores: []float64{1, 2}}}}, true},
+		"a problem":    {&pb.ScoreItem{Problem: &pb.Problem{}}, true},
+		"no totals":    {&pb.ScoreItem{}, false},
+		"a total less": {&pb.ScoreItem{Totals: []float64{1}}, false},
+		"a score less": {&pb.ScoreItem{Totals: []float64{1, 2}, Parts: []*pb.ScorePart{{Plugin: "binpack", Scores: []float64{1}}}}, false},
+	} {
+		if err := columnsOf(test.item, 2); (err == nil) != test.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if ones([]byte{0b101, 0xff}) != 10 || ones(nil) != 0 {
+		t.Error("slots of a bitmap")
+	}
+}
