@@ -291,8 +291,8 @@ func failureKinds() []failureKind {
 	}
 }
 
-// TestEveryFailureOfEveryCallIsTold goes through every call, in a session and without, every failure and every fallback.
-func TestEveryFailureOfEveryCallIsTold(t *testing.T) {
+// TestEveryFailureOfEveryCallIsReported goes through every call, in a session and without, every failure and every fallback.
+func TestEveryFailureOfEveryCallIsReported(t *testing.T) {
 	cells := 0
 	for _, way := range ways() {
 		for _, failure := range failureKinds() {

@@ -102,9 +102,9 @@ func (feed *Feed) PutUnreadable(list ...*pb.UnreadableRecord) {
 		switch {
 		case unread.GetName() == "" || len(unread.GetName()) > longestName:
 			// The service would refuse the whole batch.
-			warn("Pumice cannot be told of an object, because it has no name that a record can have")
+			warn("an object of a feed cannot be read and is left out: it has no name that a record can have")
 		case feed.store.mark(unread):
-			warn("Pumice is told that a record of a feed cannot be read")
+			warn("an object of a feed cannot be read: its last good record stays in force")
 		}
 	}
 }

@@ -76,7 +76,7 @@ func wantInvalid(t *testing.T, client *Client, wanted map[string]string) {
 func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 	server := testserver.Start(t)
 	var log bytes.Buffer
-	counted := &refusals{}
+	counted := &rejectedCount{}
 	options := Options{Heartbeat: -1, Metrics: counted, BreakAfter: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	client := dial(t, server.Address, options)
 	feed := client.Feed("tests", 0)
@@ -116,7 +116,7 @@ func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 		"n2": "UNREADABLE_TASK", "default/p3": "",
 	}
 	wantInvalid(t, client, marked)
-	for _, named := range []string{"name=n1", "name=default/p1", "name=default/p2", "kind=task", "cannot be told of an object"} {
+	for _, named := range []string{"name=n1", "name=default/p1", "name=default/p2", "kind=task", "is left out"} {
 		if !strings.Contains(log.String(), named) {
 			t.Errorf("the log lacks %s: %s", named, log.String())
 		}
@@ -146,15 +146,15 @@ func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 	wantInvalid(t, client, map[string]string{"n1": "", "n2": "", "default/p1": "", "default/p3": ""})
 }
 
-// refusals counts refused records.
-type refusals struct {
+// rejectedCount counts refused records.
+type rejectedCount struct {
 	NoMetrics
 	count int
 }
 
 // Refused counts them.
-func (refusals *refusals) Refused(_ string, records int) {
-	refusals.count += records
+func (rejectedCount *rejectedCount) Refused(_ string, records int) {
+	rejectedCount.count += records
 }
 
 func TestQueuesAndJobsThatCannotBeReadAreMarked(t *testing.T) {

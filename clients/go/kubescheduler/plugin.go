@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -155,14 +154,6 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 	}
 	return nil
-}
-
-// ones is the number of slots in a bitmap.
-func ones(bitmap []byte) (slots int) {
-	for _, some := range bitmap {
-		slots += bits.OnesCount8(some)
-	}
-	return slots
 }
 
 // admit sends the Admit request of a pod with a pod group.

@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
@@ -63,6 +64,14 @@ func columnsOf(item *pb.ScoreItem, nodes int) error {
 		}
 	}
 	return nil
+}
+
+// ones is the number of slots in a bitmap.
+func ones(bitmap []byte) (slots int) {
+	for _, some := range bitmap {
+		slots += bits.OnesCount8(some)
+	}
+	return slots
 }
 
 // partScores is the column of one plugin, untouched.
