@@ -46,6 +46,8 @@ type Feed struct {
 	// heard is the time at which the last batch was sent that the service answered, restarts the epoch of the service then.
 	heard    time.Time
 	restarts uint64
+	// onRefused is called with refused records. May be nil.
+	onRefused func([]RefusedRecord)
 	// beat is a heartbeat without an outcome, which is repeated under its own number.
 	beat *pb.Batch
 
@@ -211,35 +213,14 @@ func (feed *Feed) apply(ctx context.Context, send sender, batch *pb.Batch) (*pb.
 	if err != nil {
 		return nil, err
 	}
-	return outcome, feed.answered(sent, outcome)
+	return outcome, feed.answered(sent, batch, outcome)
 }
 
 // answered takes note of the outcome of a batch.
-func (feed *Feed) answered(sent time.Time, outcome *pb.BatchOutcome) error {
+func (feed *Feed) answered(sent time.Time, batch *pb.Batch, outcome *pb.BatchOutcome) error {
 	feed.heard, feed.restarts = sent, outcome.GetRevision().GetEpoch()
-	feed.reportRefused(outcome)
+	feed.reportRefused(batch, outcome)
 	return feed.checkFenced(outcome)
-}
-
-// reportRefused warns about refused records: the service has an older record of that name, or none. Records that the feed
-// itself marked unreadable are already in the log.
-func (feed *Feed) reportRefused(outcome *pb.BatchOutcome) {
-	options, refused := &feed.client.options, 0
-	for _, problem := range outcome.GetRefused() {
-		if problem.GetReason() == reasonUnreadable {
-			continue
-		}
-		if refused++; refused <= loggedRecords {
-			options.Logger.Warn("Pumice refused a record of a feed", "source", feed.source,
-				"field", problem.GetField(), "reason", problem.GetReason(), "message", problem.GetMessage())
-		}
-	}
-	if refused > loggedRecords {
-		options.Logger.Warn("Pumice refused more records of a feed", "source", feed.source, "records", refused-loggedRecords)
-	}
-	if refused > 0 {
-		options.Metrics.Refused(feed.source, refused)
-	}
 }
 
 func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
@@ -285,7 +266,7 @@ func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*
 		return nil, err
 	}
 	if outcome := session.Opened().GetOutcome(); outcome != nil {
-		if err := feed.answered(sent, outcome); err != nil {
+		if err := feed.answered(sent, delta, outcome); err != nil {
 			return nil, err
 		}
 	}

@@ -119,8 +119,9 @@ func (feed *Feed) sendBeat(ctx context.Context) error {
 		// Nothing is lost with an empty batch.
 		return err
 	}
+	beat := feed.beat
 	feed.beat = nil
-	if err := feed.answered(sent, outcome); err != nil {
+	if err := feed.answered(sent, beat, outcome); err != nil {
 		return err
 	}
 	if resync := outcome.GetResync(); resync != nil {

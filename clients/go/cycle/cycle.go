@@ -26,7 +26,7 @@ type Cycle struct {
 
 	nodePlugins, orderPlugins, admitPlugins, victimPlugins []string
 	filters, quotas, upstream                              bool
-	refusedRecords                                         []string
+	refusedRecords                                         []RefusedRecord
 
 	mutex       sync.RWMutex
 	session     *pumice.Session
@@ -77,9 +77,8 @@ func (cycle *Cycle) Err() error {
 	return cycle.unavailable
 }
 
-// RefusedRecords returns the records that could not be made and those that the service refused, each with the reason. The
-// last good record of the same name stays in force.
-func (cycle *Cycle) RefusedRecords() []string {
+// RefusedRecords returns the records that are not in force as the scheduler has them, sorted by kind and name.
+func (cycle *Cycle) RefusedRecords() []RefusedRecord {
 	return cycle.refusedRecords
 }
 

@@ -122,6 +122,7 @@ type listener struct {
 	drifted []string
 	governs []GoverningPolicy
 	pushes  []string
+	refused []string
 }
 
 func (listener *listener) Opened(sent int, _ time.Duration) {
@@ -289,7 +290,7 @@ func TestAGroupThatCannotBeReadIsLeftOutAndNamed(t *testing.T) {
 		if err := cycle.Err(); err != nil {
 			t.Fatal(err)
 		}
-		if refused := strings.Join(cycle.RefusedRecords(), "\n"); refused != "node n1: a malformed annotation\nnode n3: a malformed annotation" {
+		if refused := fmt.Sprint(cycle.RefusedRecords()); refused != "[node n1: a malformed annotation node n3: a malformed annotation]" {
 			t.Fatal(refused)
 		}
 		if err := cycle.Prepare(task("new", 0, "q")); err != nil {

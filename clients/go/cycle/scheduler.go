@@ -26,6 +26,11 @@ type Scheduler struct {
 	pushed, hash string
 	// own has the hashes of the documents that this process has pushed.
 	own map[string]bool
+	// refused has the records that the service refused. Heartbeats of the feed may add to it at any time.
+	refusedMutex sync.Mutex
+	refused      map[recordKey]RefusedRecord
+	// reported has the refused records of which the observer knows.
+	reported map[RefusedRecord]bool
 	// inForce is the policy of the last session, governing what was reported of it, under which configuration.
 	inForce    *policyInForce
 	governing  PolicyVersion
@@ -40,7 +45,9 @@ func New(settings Settings) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scheduler{settings: settings, feed: settings.Client.Feed(settings.Source, 0), mirror: newMirror(), own: map[string]bool{}}, nil
+	made := &Scheduler{settings: settings, feed: settings.Client.Feed(settings.Source, 0), mirror: newMirror(), own: map[string]bool{}, refused: map[recordKey]RefusedRecord{}}
+	made.feed.OnRefused(made.refuse)
+	return made, nil
 }
 
 // Policy is the scheduler's own configuration.
@@ -65,10 +72,12 @@ func (scheduler *Scheduler) Open(ctx context.Context, state SchedulerState, poli
 		scheduler.mirror.forget()
 		scheduler.feed.Resync()
 	}
-	put, gone, unreadable := scheduler.mirror.take(state)
-	sent := count(put, gone)
-	scheduler.feed.Remove(gone)
-	scheduler.feed.Put(put)
+	changes := scheduler.mirror.take(state)
+	sent := changes.count()
+	scheduler.takeRefused(changes)
+	scheduler.feed.Remove(changes.gone)
+	scheduler.feed.Put(changes.put)
+	scheduler.feed.PutUnreadable(changes.marks...)
 	last := scheduler.last
 	scheduler.last = nil
 	if sent == 0 && !scheduler.force && last.reusable(policy, scheduler.settings.KeepFor) {
@@ -81,8 +90,8 @@ func (scheduler *Scheduler) Open(ctx context.Context, state SchedulerState, poli
 	if last != nil {
 		last.end()
 	}
-	cycle.refusedRecords = unreadable
 	err := cycle.open(ctx)
+	scheduler.reportRefused(cycle)
 	scheduler.force = err != nil && scheduler.force
 	if err != nil {
 		cycle.giveUp(err)
@@ -96,11 +105,6 @@ func (scheduler *Scheduler) Resync() {
 	scheduler.mutex.Lock()
 	defer scheduler.mutex.Unlock()
 	scheduler.force = true
-}
-
-func count(put *pb.Cluster, gone *pb.Removals) int {
-	return len(put.GetNodes()) + len(put.GetQueues()) + len(put.GetJobs()) + len(put.GetTasks()) +
-		len(gone.GetNodes()) + len(gone.GetQueues()) + len(gone.GetJobs()) + len(gone.GetTasks())
 }
 
 // open opens the session, if the policy in force may decide.
@@ -151,17 +155,10 @@ func (cycle *Cycle) open(ctx context.Context) error {
 func (cycle *Cycle) openSession(ctx context.Context) error {
 	scheduler := cycle.scheduler
 	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: scheduler.settings.Policy}}}
-	err := cycle.timed(func() (err error) {
+	return cycle.timed(func() (err error) {
 		cycle.session, err = scheduler.feed.OpenSession(ctx, against)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	for _, problem := range cycle.session.Opened().GetOutcome().GetRefused() {
-		cycle.refusedRecords = append(cycle.refusedRecords, problem.GetField()+": "+problem.GetMessage())
-	}
-	return nil
 }
 
 // report reports the policy that decides, once.

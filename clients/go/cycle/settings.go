@@ -73,6 +73,9 @@ type Observer interface {
 	Unavailable(error)
 	// Drifted reports nodes whose usage in the service differs from the scheduler's. The next cycle sends a full sync.
 	Drifted(nodes []string)
+	// Refused reports records that are newly left out, because they could not be made or the service refused them, and the
+	// number of all that are left out now.
+	Refused(fresh []RefusedRecord, now int)
 	// Governed reports the policy that decides, once when it or the scheduler's configuration has changed.
 	Governed(GoverningPolicy)
 	// PolicyPushed reports that PushPolicy put the scheduler's configuration in force in place of another version. `own` is
@@ -104,6 +107,9 @@ func (NoObserver) Unavailable(error) {}
 
 // Drifted does nothing.
 func (NoObserver) Drifted([]string) {}
+
+// Refused does nothing.
+func (NoObserver) Refused([]RefusedRecord, int) {}
 
 // Governed does nothing.
 func (NoObserver) Governed(GoverningPolicy) {}

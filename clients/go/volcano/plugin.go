@@ -93,9 +93,6 @@ func (process *process) join(session *framework.Session) *running {
 	found := process.open[session]
 	if found == nil {
 		found = &running{session: session, cycle: process.begin(session)}
-		for _, refused := range found.cycle.RefusedRecords() {
-			klog.InfoS("Pumice has not taken a record", "why", refused)
-		}
 		if found.cycle.Due() {
 			found.cycle.Verify(usage(session))
 		}
@@ -120,6 +117,7 @@ func (process *process) begin(session *framework.Session) *cycle.Cycle {
 	snapshot := snapshotOf(session, process.memory)
 	made := process.scheduler.Open(context.Background(), snapshot, policy)
 	snapshot.leave(made.Err())
+	process.refused(session)
 	return made
 }
 

@@ -3,6 +3,7 @@ package volcano
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -27,7 +28,7 @@ type Settings struct {
 	Target string
 	// Client options. The time of a call is bounded by the budget, too.
 	Client pumice.Options
-	// Cycle settings; the client is made from Target.
+	// Cycle settings; the client is made from Target. The observer is notified beside the plugins' own logs and metrics.
 	Cycle cycle.Settings
 	// Shadow: in-tree answers are used, Pumice's are compared.
 	Shadow bool
@@ -126,6 +127,9 @@ type process struct {
 	// By session, as long as one is open.
 	open   map[*framework.Session]*running
 	memory *memory
+
+	observer *observer
+	events   eventWriter
 }
 
 var (
@@ -163,8 +167,18 @@ func start(settings Settings) *process {
 		settings.Target = pumice.DefaultTarget
 	}
 	if settings.Cycle.Observer == nil {
-		settings.Cycle.Observer = logs{}
+		settings.Cycle.Observer = cycle.NoObserver{}
 	}
+	if settings.Client.Metrics == nil {
+		settings.Client.Metrics = pumice.NoMetrics{}
+	}
+	if settings.Client.Logger == nil {
+		// The observer logs refused records by name.
+		settings.Client.Logger = slog.New(slog.DiscardHandler)
+	}
+	settings.Client.Metrics = counting{next: settings.Client.Metrics}
+	watched := &observer{next: settings.Cycle.Observer}
+	settings.Cycle.Observer = watched
 	if settings.Comparison == nil {
 		settings.Comparison = &cycle.Comparison{Report: func(hook, query string, used, result any) {
 			klog.V(3).InfoS("Pumice would result otherwise", "hook", hook, "query", query, "used", used, "pumice", result)
@@ -175,7 +189,7 @@ func start(settings Settings) *process {
 			resourcestrategyfit.PluginName: resourcestrategyfit.New, drf.PluginName: drf.New, binpack.PluginName: binpack.New,
 		}
 	}
-	made := &process{settings: settings, open: map[*framework.Session]*running{}, memory: newMemory()}
+	made := &process{settings: settings, open: map[*framework.Session]*running{}, memory: newMemory(), observer: watched}
 	client, err := pumice.Dial(settings.Target, settings.Client)
 	if err == nil {
 		settings.Cycle.Client = client
@@ -183,45 +197,4 @@ func start(settings Settings) *process {
 	}
 	made.wrong = err
 	return made
-}
-
-// logs tells what cycles do.
-type logs struct{}
-
-func (logs) Opened(sent int, took time.Duration) {
-	klog.V(3).InfoS("Pumice knows the state", "sent", sent, "took", took)
-}
-
-func (logs) Closed(usage cycle.Usage) {
-	klog.V(3).InfoS("Pumice was asked", "calls", usage.Calls, "waited", usage.Waited, "changes", usage.Changes)
-}
-
-func (logs) Unavailable(err error) {
-	klog.ErrorS(err, "Pumice is not asked for the rest of this cycle")
-}
-
-func (logs) Drifted(nodes []string) {
-	klog.ErrorS(nil, "Pumice's usage of nodes differs; everything is sent again", "nodes", nodes)
-}
-
-func (logs) Governed(policy cycle.GoverningPolicy) {
-	klog.InfoS("Another policy governs", "policy", policy.Name, "version", policy.Version, "hash", policy.Hash, "origin", policy.Origin)
-	if len(policy.OnlyScheduler) > 0 {
-		klog.InfoS("The policy does not name plugins of the scheduler's configuration: they have no opinion", "plugins", policy.OnlyScheduler)
-	}
-	if len(policy.OnlyPolicy) > 0 {
-		klog.InfoS("The scheduler's configuration does not name plugins of the policy: they are not asked", "plugins", policy.OnlyPolicy)
-	}
-	if policy.HierarchyDiffers {
-		klog.InfoS("enableHierarchy of drf differs: the policy decides the shares, the scheduler's configuration whether they order queues")
-	}
-}
-
-func (logs) PolicyPushed(was, now cycle.PolicyVersion, own bool) {
-	if own {
-		klog.InfoS("The scheduler's configuration is in force in Pumice", "now", now.String())
-		return
-	}
-	klog.ErrorS(nil, "The scheduler's configuration has replaced a policy that somebody else put in force (policyMode hand)",
-		"replaced", was.String(), "now", now.String())
 }

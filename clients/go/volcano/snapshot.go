@@ -289,42 +289,50 @@ func annotations(all map[string]string) map[string]string {
 	return read
 }
 
-// Records of a group.
+// Records of a group. What cannot be read is marked, and keeps nothing else back.
 func (snapshot *snapshot) Records(at int) (cycle.GroupRecords, error) {
-	cluster, hold := &pb.Cluster{}, []any{}
+	made := cycle.GroupRecords{Cluster: &pb.Cluster{}}
+	hold := []any{}
 	add := func(task *api.TaskInfo, job string) {
-		cluster.Tasks = append(cluster.Tasks, record(task, job))
 		hold = append(hold, task.Pod)
+		if good, mark := taskRecord(task, job); mark != nil {
+			made.Unreadable = append(made.Unreadable, mark)
+		} else {
+			made.Cluster.Tasks = append(made.Cluster.Tasks, good)
+		}
 	}
 	switch {
 	case at < len(snapshot.nodes):
 		info := snapshot.nodes[at]
-		node, err := pumice.NodeRecord(info.Node)
-		if err != nil {
-			return cycle.GroupRecords{}, err
+		if node, err := pumice.NodeRecord(info.Node); err == nil {
+			// Volcano takes no notice of the condition.
+			ready := true
+			node.Ready = &ready
+			made.Cluster.Nodes = append(made.Cluster.Nodes, node)
+		} else {
+			made.Unreadable = append(made.Unreadable, cycle.Unreadable(pb.RecordKind_RECORD_KIND_NODE, snapshot.keys[at].Name, err))
 		}
-		// Volcano takes no notice of the condition.
-		ready := true
-		node.Ready = &ready
-		cluster.Nodes, hold = append(cluster.Nodes, node), append(hold, info.Node)
+		hold = append(hold, info.Node)
 		for _, task := range info.Tasks {
 			if snapshot.session.Jobs[task.Job] == nil {
 				add(task, "")
 			}
 		}
 	case at < len(snapshot.nodes)+len(snapshot.queues):
-		cluster.Queues = append(cluster.Queues, queueRecord(snapshot.queues[at-len(snapshot.nodes)].Queue))
+		made.Cluster.Queues = append(made.Cluster.Queues, queueRecord(snapshot.queues[at-len(snapshot.nodes)].Queue))
 	default:
 		job := snapshot.jobs[at-len(snapshot.nodes)-len(snapshot.queues)]
-		cluster.Jobs = append(cluster.Jobs, jobRecord(job))
+		made.Cluster.Jobs = append(made.Cluster.Jobs, jobRecord(job))
 		for _, task := range job.Tasks {
 			add(task, string(job.UID))
 		}
 	}
-	return cycle.GroupRecords{Cluster: cluster, Hold: hold}, nil
+	made.Hold = hold
+	return made, nil
 }
 
-func record(task *api.TaskInfo, job string) *pb.Task {
+// taskRecord is the record of a task, or the mark that it cannot be read.
+func taskRecord(task *api.TaskInfo, job string) (*pb.Task, *pb.UnreadableRecord) {
 	made := &pb.Task{
 		Name: task.Namespace + "/" + task.Name, Uid: string(task.UID), Job: job, Priority: task.Priority,
 		Status: statuses[task.Status], Node: task.NodeName, Gated: task.SchGated, NominatedNode: task.Pod.Status.NominatedNodeName,
@@ -335,12 +343,18 @@ func record(task *api.TaskInfo, job string) *pb.Task {
 		made.CreationTime = timestamppb.New(task.Pod.CreationTimestamp.Time)
 	}
 	if _, cards := made.Annotations[annotationPrefix+"card.name"]; cards {
-		// Cards are counted by limits. What cannot be derived is left out, as it is in the scheduler.
-		if effective, err := derive.Effective(task.Pod, derive.AsVolcano); err == nil && len(effective.Limits) > 0 {
+		// Cards are counted by limits: without them, the task would hold none.
+		effective, err := derive.Effective(task.Pod, derive.AsVolcano)
+		if err != nil {
+			mark := pumice.UnreadableTask(task.Pod, err)
+			mark.Node = task.NodeName
+			return nil, mark
+		}
+		if len(effective.Limits) > 0 {
 			made.Limits = &pb.ResourceList{Items: effective.Limits}
 		}
 	}
-	return made
+	return made, nil
 }
 
 // requests as the scheduler counts them; each pod counts as one in any case.
