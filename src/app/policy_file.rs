@@ -7,9 +7,10 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
 use super::wait_until_true;
@@ -28,7 +29,7 @@ pub struct PolicyFile {
     poll: Duration,
     compatibility: Compatibility,
     max_bytes: usize,
-    read_failure: Arc<Mutex<Option<String>>>,
+    read_failure: Arc<ArcSwapOption<String>>,
 }
 
 impl PolicyFile {
@@ -49,7 +50,7 @@ impl PolicyFile {
 
     /// Error of reading the file, if it cannot be read.
     pub fn read_failure(&self) -> Option<String> {
-        self.read_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.read_failure.load_full().map(|failure| String::clone(&failure))
     }
 
     /// Content of the file. Content beyond the limit is cut a little above it, and then rejected with the limit's name.
@@ -68,18 +69,17 @@ impl PolicyFile {
         let file = self.clone();
         let read = tokio::task::spawn_blocking(move || file.read()).await;
         let read = read.unwrap_or_else(|_| Err(io::Error::other("a worker stopped")));
-        let mut trouble = self.read_failure.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(content) => {
-                *trouble = None;
+                self.read_failure.store(None);
                 Some(content)
             }
             Err(error) => {
                 let error = error.to_string();
-                if trouble.as_ref() != Some(&error) {
+                if self.read_failure() != Some(error.clone()) {
                     tracing::warn!(path = %self.path.display(), error, "the policy file cannot be read");
                 }
-                *trouble = Some(error);
+                self.read_failure.store(Some(Arc::new(error)));
                 None
             }
         }

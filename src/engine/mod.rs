@@ -11,6 +11,7 @@ pub mod plugin;
 pub mod plugin_state;
 pub mod plugins;
 pub mod policy;
+pub mod short_lock;
 mod snapshot;
 
 pub use snapshot::{PluginStateCache, PolicyInForce, Revision, Snapshot, SourcePosition};

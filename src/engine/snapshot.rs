@@ -1,11 +1,12 @@
 //! Snapshot: state and policies that are published together, and that one decision reads.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::model::ClusterState;
 use super::plugin_state::PluginStates;
 use super::policy::{Policy, UnknownProfileError};
+use super::short_lock::ShortLock;
 
 /// Revision of the state. Numbers of different epochs cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,10 +86,8 @@ impl Snapshot {
     /// Plugin states of a policy for this state. The first caller computes them, if possible by advancing those of an
     /// older snapshot. This may take long.
     pub fn plugin_states(&self, policy: &PolicyInForce) -> PluginStates {
-        let cell = {
-            let mut cells = self.plugin_state_cache.lock();
-            Arc::clone(cells.entry(Arc::clone(&policy.name)).or_default())
-        };
+        let cells = &self.plugin_state_cache.cells;
+        let cell = cells.with(|cells| Arc::clone(cells.entry(Arc::clone(&policy.name)).or_default()));
         let derive = || {
             let before = self.plugin_state_cache.older.get(&policy.name);
             let before = before.filter(|before| Arc::ptr_eq(&before.policy, &policy.policy));
@@ -113,15 +112,16 @@ type PluginStateCells = BTreeMap<Arc<str>, Arc<OnceLock<PluginStates>>>;
 /// Cache of plugin states, by name of the policy.
 #[derive(Debug, Default)]
 pub struct PluginStateCache {
-    cells: Mutex<PluginStateCells>,
+    cells: ShortLock<PluginStateCells>,
     /// Latest plugin states of older snapshots. Their cluster states stay in memory until states of a newer snapshot
     /// are computed.
     older: BTreeMap<Arc<str>, Arc<OlderPluginStates>>,
 }
 
 impl PluginStateCache {
-    fn lock(&self) -> MutexGuard<'_, PluginStateCells> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Cells of all policies.
+    fn all_cells(&self) -> PluginStateCells {
+        self.cells.with(|cells| cells.clone())
     }
 
     /// Lets this cache advance the plugin states of the snapshot before.
@@ -129,7 +129,7 @@ impl PluginStateCache {
         self.older.clone_from(&older.plugin_state_cache.older);
         // A policy that was deleted needs nothing any more.
         self.older.retain(|name, _| older.policies.contains_key(name));
-        for (name, cell) in &*older.plugin_state_cache.lock() {
+        for (name, cell) in &older.plugin_state_cache.all_cells() {
             if let (Some(derived), Some(policy)) = (cell.get(), older.policies.get(name)) {
                 let known = OlderPluginStates {
                     policy: Arc::clone(&policy.policy),
@@ -143,13 +143,13 @@ impl PluginStateCache {
 
     /// True if the plugin states of a policy are computed.
     pub fn is_ready(&self, policy: &str) -> bool {
-        let cells = self.lock();
-        cells.get(policy).is_some_and(|cell| cell.get().is_some())
+        self.cells
+            .with(|cells| cells.get(policy).is_some_and(|cell| cell.get().is_some()))
     }
 
     /// Computed plugin states, by policy.
     pub fn ready(&self) -> BTreeMap<Arc<str>, PluginStates> {
-        let cells = self.lock();
+        let cells = self.all_cells();
         let ready = cells
             .iter()
             .filter_map(|(name, cell)| Some((Arc::clone(name), cell.get()?.clone())));
@@ -158,8 +158,8 @@ impl PluginStateCache {
 
     /// Stores known plugin states of a policy, so that nobody computes them again.
     pub fn seed(&self, policy: &Arc<str>, derived: PluginStates) {
-        self.lock()
-            .insert(Arc::clone(policy), Arc::new(OnceLock::from(derived)));
+        let known = Arc::new(OnceLock::from(derived));
+        self.cells.with(|cells| cells.insert(Arc::clone(policy), known));
     }
 }
 

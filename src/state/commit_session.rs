@@ -307,7 +307,7 @@ impl SharedState {
         }
         let busy = self.sessions.find(session)?;
         let own = Arc::clone(&busy.0);
-        let changing = self.sessions.lock_open(&own);
+        let changing = self.sessions.claim_open(&own);
         // Another commit may have ended it since it was looked up.
         if let Some(outcome) = self.sessions.commit_outcome(session) {
             return Ok(outcome);

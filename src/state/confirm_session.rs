@@ -48,7 +48,7 @@ impl SessionRegistry {
             let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
             return Err(StateError::QueryRejected { problem });
         }
-        let _changing = self.lock_open(&session)?;
+        let _changing = self.claim_open(&session)?;
         let inner = session.inner.load_full();
         let applied = inner.applied;
         let last = after.saturating_add(changes.len() as u64).saturating_add(1);

@@ -1,5 +1,7 @@
 //! Store in memory that fails on demand, for tests.
 
+#![expect(clippy::disallowed_types, reason = "knobs of a test")]
+
 use std::sync::{Arc, Mutex};
 
 use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};

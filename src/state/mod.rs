@@ -17,6 +17,7 @@ mod policies;
 mod policy_reload;
 mod policy_removal;
 mod policy_store;
+mod policy_writer;
 mod ports;
 mod published;
 mod queue_hierarchy;
@@ -27,6 +28,7 @@ mod session_registry;
 mod session_status;
 mod session_steps;
 mod source_removal;
+mod source_status;
 mod sources;
 mod unreadable;
 mod writer;
@@ -96,11 +98,12 @@ pub use resource_names::ResourceNames;
 pub use session_status::SessionStatus;
 pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
 pub use source_removal::{ForgetSource, ForgottenSource};
-pub use sources::SourceStatus;
+pub use source_status::SourceStatus;
 
 use crate::store::{Durability, MemoryStore, Store, StoreError, StoredState};
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
+use policy_writer::PolicyWriter;
 use published::PublishedSnapshot;
 use session_registry::SessionRegistry;
 use writer::{Writer, WriterCommand, WriterParts};
@@ -141,7 +144,7 @@ pub struct SharedState {
     clock: Arc<dyn Clock>,
     names: Arc<ResourceNames>,
     published: Arc<PublishedSnapshot>,
-    sources: Arc<sources::SourceRegistry>,
+    sources: Arc<source_status::SourceRegistry>,
     policies: Arc<PolicyRegistry>,
     sessions: SessionRegistry,
     leases: SharedLeases,
@@ -181,20 +184,17 @@ impl SharedState {
         let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
-        let sources = Arc::new(sources::SourceRegistry::new(
-            expected_sources,
-            limits.clone(),
-            Arc::clone(&clock),
-        ));
-        let (policies, in_force) = PolicyRegistry::open(&limits, &stored_state)?;
-        let policies = Arc::new(policies);
+        let intake = sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
+        let sources = Arc::clone(&intake.registry);
+        let (policy_writer, in_force) = PolicyWriter::open(&limits, &stored_state)?;
+        let policies = Arc::clone(&policy_writer.registry);
         let leases = SharedLeases::default();
         let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
         let parts = WriterParts {
             names: Arc::clone(&names),
             publisher: Arc::clone(&snapshots) as _,
-            sources: Arc::clone(&sources),
-            policies: Arc::clone(&policies),
+            sources: intake,
+            policies: policy_writer,
             clock: Arc::clone(&clock),
         };
         let writer = Writer::new(parts, &stored_state, |cluster_state| {

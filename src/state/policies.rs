@@ -1,19 +1,17 @@
 //! Policies: their versions, their history, and the one operation that changes a policy.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{PolicyError, StateError};
-use super::limits::StateLimits;
+use arc_swap::ArcSwap;
+
+use super::error::PolicyError;
 use super::origin::PolicyOrigin;
-use super::policy_store::{self, ActivePolicies, PendingRepair};
-use super::sources::limit_error;
 use crate::engine::PolicyInForce;
 use crate::engine::model::Problem;
 use crate::engine::policy::diagnostics::truncate_text;
-use crate::engine::policy::{Compatibility, DiagnosticReport, Policy, emit};
-use crate::store::{Store, StoreWrite};
+use crate::engine::policy::{Compatibility, DiagnosticReport, Policy};
 
 /// Errors of a refused document that its message names.
 const MAX_NAMED_ERRORS: usize = 3;
@@ -149,7 +147,7 @@ pub struct ReloadedPolicy {
     pub difference: String,
     /// Queues, as they are now, that the policy cannot place in its hierarchy.
     pub queue_problems: Vec<Problem>,
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 impl ReloadedPolicy {
@@ -174,7 +172,7 @@ pub(super) struct PolicyInstall {
 
 impl PolicyInstall {
     /// True if the document is the one in force.
-    fn is_in_force(&self, active: &PolicyVersion) -> bool {
+    pub(super) fn is_in_force(&self, active: &PolicyVersion) -> bool {
         let other = &active.in_force;
         self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
     }
@@ -202,20 +200,19 @@ impl PolicyInstall {
 pub(super) struct PolicyHistory {
     pub(super) last: u64,
     pub(super) versions: VecDeque<Arc<PolicyVersion>>,
-    pub(super) rejected_document: Option<RejectedDocument>,
     /// Fingerprint of the last accepted policy file.
     pub(super) file_fingerprint: Option<Arc<str>>,
 }
 
 impl PolicyHistory {
     /// Adds a version. Returns the oldest versions, which are dropped to stay within `max_versions` and `max_bytes`.
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         version: &Arc<PolicyVersion>,
         max_versions: usize,
         max_bytes: usize,
     ) -> Vec<Arc<PolicyVersion>> {
-        (self.last, self.rejected_document) = (version.in_force.version, None);
+        self.last = version.in_force.version;
         self.versions.push_back(Arc::clone(version));
         let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
             let size: usize = versions.iter().map(|version| version.bytes()).sum();
@@ -229,157 +226,46 @@ impl PolicyHistory {
     }
 }
 
-/// All policies with their history. Only the writer changes them; the exception is the record of a rejected document.
-#[derive(Debug)]
+/// Policies with their histories, by name.
+pub(super) type PolicyHistories = BTreeMap<Arc<str>, Arc<PolicyHistory>>;
+
+/// All policies with their histories, as readers see them. A reader loads one pointer and waits for nobody: the writer
+/// puts whole values in its place ([`super::policy_writer::PolicyWriter`]), after the store has them.
+#[derive(Debug, Default)]
 pub(super) struct PolicyRegistry {
-    max_names: usize,
-    max_versions: usize,
-    max_bytes: usize,
-    histories: Mutex<BTreeMap<Arc<str>, PolicyHistory>>,
-    /// Pending repairs of the store. Lock order: histories first.
-    pending_repair: Mutex<PendingRepair>,
+    histories: ArcSwap<PolicyHistories>,
+    /// Last rejected document of each policy that has not accepted one since.
+    rejected: ArcSwap<BTreeMap<Arc<str>, RejectedDocument>>,
 }
 
 impl PolicyRegistry {
-    pub(super) fn new(limits: &StateLimits) -> Self {
-        Self {
-            max_names: limits.policy_names,
-            max_versions: limits.policy_versions,
-            max_bytes: limits.policy_history_bytes,
-            histories: Mutex::default(),
-            pending_repair: Mutex::default(),
-        }
+    /// Histories as they are now.
+    pub(super) fn histories(&self) -> Arc<PolicyHistories> {
+        self.histories.load_full()
     }
 
-    /// Puts a version in force by compare-and-swap with the expected version. No other code changes a policy.
-    pub(super) fn install(
-        &self,
-        install: PolicyInstall,
-        in_force: &mut Arc<ActivePolicies>,
-        store: &mut dyn Store,
-    ) -> Result<ReloadedPolicy, PolicyError> {
-        let mut histories = self.lock();
-        let name = Arc::clone(&install.name);
-        if !histories.contains_key(&name) && histories.len() >= self.max_names {
-            return Err(limit_error(
-                "policy_names",
-                self.max_names,
-                format!("`{name}` would be one more policy"),
-            )
-            .into());
-        }
-        let history = histories.get(&name);
-        let active = history.and_then(|history| history.versions.back()).cloned();
-        let number = active.as_ref().map_or(0, |active| active.in_force.version);
-        if let Some(expected) = install.expected_version.filter(|expected| *expected != number) {
-            return Err(PolicyError::VersionMismatch {
-                name,
-                active: number,
-                expected,
-            });
-        }
-        let dry_run = install.dry_run;
-        let before = active.as_ref().map_or("", |active| &*active.effective_document);
-        let difference = emit::unified_diff(before, &install.version.effective_document);
-        if let Some(active) = active.filter(|active| install.is_in_force(active)) {
-            if !dry_run {
-                self.confirm_unchanged(&mut histories, &install, &active, store)?;
-            }
-            return Ok(ReloadedPolicy {
-                version: active,
-                unchanged: true,
-                difference,
-                queue_problems: Vec::new(),
-                dry_run,
-            });
-        }
-        let next = histories.get(&name).map_or(0, |history| history.last) + 1;
-        let content = Arc::clone(&install.fingerprint);
-        let version = install.into_version(if dry_run { 0 } else { next });
-        if !dry_run {
-            let mut history = histories.get(&name).cloned().unwrap_or_default();
-            let dropped = history.accept(&version, self.max_versions, self.max_bytes);
-            let writes = policy_store::version_writes(&version, false, &dropped, &version.origin, &content);
-            let file = writes
-                .iter()
-                .any(|write| matches!(write, StoreWrite::PolicyFile { .. }));
-            self.lock_pending_repair()
-                .write_with_repairs(&histories, store, writes)?;
-            if file {
-                history.file_fingerprint = Some(content);
-            }
-            histories.insert(Arc::clone(&name), history);
-            Arc::make_mut(in_force).insert(name, Arc::clone(&version.in_force));
-        }
-        Ok(ReloadedPolicy {
-            version,
-            unchanged: false,
-            difference,
-            queue_problems: Vec::new(),
-            dry_run,
-        })
+    /// Puts other histories in the place of these. Only the writer calls this.
+    pub(super) fn publish(&self, histories: PolicyHistories) {
+        self.histories.store(Arc::new(histories));
     }
 
-    /// Records that a policy file, or a caller, sent the policy that is in force already.
-    fn confirm_unchanged(
-        &self,
-        histories: &mut BTreeMap<Arc<str>, PolicyHistory>,
-        install: &PolicyInstall,
-        active: &PolicyVersion,
-        store: &mut dyn Store,
-    ) -> Result<(), StateError> {
-        let (origin, content) = (&install.version.origin, &install.fingerprint);
-        let file = histories
-            .get(&install.name)
-            .and_then(|history| history.file_fingerprint.as_ref());
-        let writes = if file == Some(content) {
-            Vec::new()
-        } else {
-            policy_store::version_writes(active, true, &[], origin, content)
-        };
-        let file = !writes.is_empty();
-        let mut pending_repair = self.lock_pending_repair();
-        // A pending repair may contradict what this call confirms.
-        if file || pending_repair.is_needed() {
-            pending_repair.write_with_repairs(histories, store, writes)?;
-        }
-        drop(pending_repair);
-        if let Some(history) = histories.get_mut(&install.name) {
-            if file {
-                history.file_fingerprint = Some(Arc::clone(content));
-            }
-            history.rejected_document = None;
-        }
-        Ok(())
+    /// Forgets the rejected document of a policy, because a later one was accepted or the policy is gone.
+    pub(super) fn clear_rejection(&self, name: &str) {
+        self.rejected.rcu(|rejected| {
+            let mut others = BTreeMap::clone(rejected);
+            others.remove(name);
+            others
+        });
     }
 
-    /// True if the store may differ from memory.
-    pub(super) fn needs_repair(&self) -> bool {
-        self.lock_pending_repair().is_needed()
+    /// Last rejected document of each policy that has not accepted one since, by policy name.
+    pub(super) fn rejected_documents(&self) -> Vec<RejectedDocument> {
+        self.rejected.load().values().cloned().collect()
     }
 
-    /// Writes that repair the store; call [`Self::repaired`] once they are written.
-    pub(super) fn repair_writes(&self) -> Vec<StoreWrite> {
-        let histories = self.lock();
-        self.lock_pending_repair().writes(&histories)
-    }
-
-    /// Marks the pending repairs as written.
-    pub(super) fn repaired(&self) {
-        self.lock_pending_repair().clear();
-    }
-
-    pub(super) fn lock_pending_repair(&self) -> MutexGuard<'_, PendingRepair> {
-        self.pending_repair.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Restores a stored version.
-    pub(super) fn restore_version(&self, history: &mut PolicyHistory, version: &Arc<PolicyVersion>) {
-        history.accept(version, self.max_versions, self.max_bytes);
-    }
-
+    /// Version of a policy; 0: the one in force.
     pub(super) fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
-        let histories = self.lock();
+        let histories = self.histories.load();
         let unknown = || PolicyError::UnknownPolicy { name: Arc::clone(name) };
         let versions = &histories.get(name).ok_or_else(unknown)?.versions;
         let found = match version {
@@ -395,21 +281,24 @@ impl PolicyRegistry {
         })
     }
 
+    /// Error of a rejected document. The document is remembered, unless this is a dry run.
     pub(super) fn reject(&self, mut rejection: RejectedDocument, dry_run: bool) -> PolicyError {
-        let mut histories = self.lock();
-        let history = histories.get_mut(&rejection.name);
-        rejection.serving = history
-            .as_ref()
-            .and_then(|h| h.versions.back())
+        let histories = self.histories.load();
+        rejection.serving = histories
+            .get(&rejection.name)
+            .and_then(|history| history.versions.back())
             .map_or(0, |active| active.in_force.version);
         // A name without any version is not remembered: callers could invent names without end.
-        if let Some(history) = history.filter(|_| !dry_run) {
-            history.rejected_document = Some(rejection.clone());
+        if !dry_run && histories.contains_key(&rejection.name) {
+            self.rejected.rcu(|rejected| {
+                let mut rejected = BTreeMap::clone(rejected);
+                rejected.insert(Arc::clone(&rejection.name), rejection.clone());
+                // The policy may have been deleted meanwhile.
+                let histories = self.histories.load();
+                rejected.retain(|name, _| histories.contains_key(name));
+                rejected
+            });
         }
         PolicyError::Rejected(Box::new(rejection))
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PolicyHistory>> {
-        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,7 +20,7 @@ impl SharedState {
     /// True if a policy is in force that has precedence over a policy file of this content: the file was accepted
     /// before, so whatever is in force came later.
     pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
-        let histories = self.policies.lock();
+        let histories = self.policies.histories();
         let file = histories
             .get(name)
             .and_then(|history| history.file_fingerprint.as_ref());
@@ -127,7 +127,7 @@ impl SharedState {
     /// # Errors
     /// The policy does not exist.
     pub fn policy_versions(&self, name: &Arc<str>) -> Result<Vec<Arc<PolicyVersion>>, PolicyError> {
-        let histories = self.policies.lock();
+        let histories = self.policies.histories();
         let history = histories
             .get(name)
             .ok_or_else(|| PolicyError::UnknownPolicy { name: Arc::clone(name) })?;
@@ -136,20 +136,14 @@ impl SharedState {
 
     /// Versions in force, by policy name.
     pub fn active_policies(&self) -> Vec<Arc<PolicyVersion>> {
-        self.policies
-            .lock()
-            .values()
-            .filter_map(|history| history.versions.back().cloned())
-            .collect()
+        let histories = self.policies.histories();
+        let active = histories.values().filter_map(|history| history.versions.back());
+        active.cloned().collect()
     }
 
     /// Last rejected document of each policy that has not accepted one since, by policy name.
     pub fn rejected_documents(&self) -> Vec<RejectedDocument> {
-        self.policies
-            .lock()
-            .values()
-            .filter_map(|history| history.rejected_document.clone())
-            .collect()
+        self.policies.rejected_documents()
     }
 
     /// Deletes a policy with all its versions, and puts the replacement, if there is one, in force in its place.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::error::PolicyError;
-use super::policies::{PolicyHistory, PolicyInstall, PolicyRegistry, PolicyVersion};
+use super::policies::{PolicyHistory, PolicyInstall, PolicyVersion};
 use super::policy_store::{ActivePolicies, version_writes};
+use super::policy_writer::PolicyWriter;
 use crate::store::{Store, StoreWrite};
 
 /// Asks for a policy to be deleted.
@@ -35,13 +36,13 @@ pub(super) struct PolicyRemoval {
     pub(super) replacement: Option<PolicyInstall>,
 }
 
-impl PolicyRegistry {
+impl PolicyWriter {
     /// Compares the expected version with the one in force, and deletes.
     ///
     /// # Errors
     /// There is no such policy, another version is in force, or the store failed: nothing was deleted.
     pub(super) fn remove(
-        &self,
+        &mut self,
         removal: PolicyRemoval,
         in_force: &mut Arc<ActivePolicies>,
         store: &mut dyn Store,
@@ -51,7 +52,7 @@ impl PolicyRegistry {
             expected_version,
             replacement,
         } = removal;
-        let mut histories = self.lock();
+        let histories = self.registry.histories();
         let unknown = || PolicyError::UnknownPolicy {
             name: Arc::clone(&name),
         };
@@ -79,8 +80,7 @@ impl PolicyRegistry {
         if let Some(now) = &replacement {
             writes.extend(version_writes(now, false, &[], &now.origin, &Arc::default()));
         }
-        self.lock_pending_repair()
-            .write_with_repairs(&histories, store, writes)?;
+        self.pending_repair.write_with_repairs(&histories, store, writes)?;
         let policies = Arc::make_mut(in_force);
         if let Some(now) = &replacement {
             let mut history = PolicyHistory {
@@ -88,10 +88,10 @@ impl PolicyRegistry {
                 ..PolicyHistory::default()
             };
             self.restore_version(&mut history, now);
-            histories.insert(Arc::clone(&name), history);
+            self.publish_history(&histories, &name, Some(history));
             policies.insert(name, Arc::clone(&now.in_force));
         } else {
-            histories.remove(&name);
+            self.publish_history(&histories, &name, None);
             policies.remove(&name);
         }
         Ok(DeletedPolicy { deleted, replacement })

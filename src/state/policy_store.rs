@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::error::StateError;
 use super::limits::StateLimits;
 use super::origin::PolicyOrigin;
-use super::policies::{PolicyHistory, PolicyRegistry, PolicyVersion};
+use super::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
 use super::policy_reload::document_hash;
+use super::policy_writer::PolicyWriter;
 use crate::engine::PolicyInForce;
 use crate::engine::policy::{self, Compatibility, CompileOptions, DiagnosticReport};
 use crate::store::{Store, StoreWrite, StoredPolicy, StoredState};
@@ -120,7 +121,7 @@ impl RepairSubject {
     }
 
     /// Write that makes the store equal to memory for this subject.
-    fn true_write(&self, histories: &BTreeMap<Arc<str>, PolicyHistory>) -> StoreWrite {
+    fn true_write(&self, histories: &PolicyHistories) -> StoreWrite {
         match self {
             Self::Version(name, number) => {
                 let mut versions = histories.get(name).into_iter().flat_map(|history| &history.versions);
@@ -152,7 +153,7 @@ impl PendingRepair {
     /// The store failed: the subjects of these writes wait for a repair, too.
     pub(super) fn write_with_repairs(
         &mut self,
-        histories: &BTreeMap<Arc<str>, PolicyHistory>,
+        histories: &PolicyHistories,
         store: &mut dyn Store,
         writes: Vec<StoreWrite>,
     ) -> Result<(), StateError> {
@@ -171,7 +172,7 @@ impl PendingRepair {
         !self.0.is_empty()
     }
 
-    pub(super) fn writes(&self, histories: &BTreeMap<Arc<str>, PolicyHistory>) -> Vec<StoreWrite> {
+    pub(super) fn writes(&self, histories: &PolicyHistories) -> Vec<StoreWrite> {
         self.0.iter().map(|subject| subject.true_write(histories)).collect()
     }
 
@@ -208,7 +209,7 @@ fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<PolicyV
 /// Policies in force, by name.
 pub(super) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
 
-impl PolicyRegistry {
+impl PolicyWriter {
     /// Stored policies, and those in force.
     ///
     /// # Errors
@@ -218,36 +219,36 @@ impl PolicyRegistry {
         stored_state: &StoredState,
     ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
         let policies = Self::new(limits);
+        let mut histories: BTreeMap<Arc<str>, PolicyHistory> = BTreeMap::new();
         let mut in_force = ActivePolicies::new();
-        {
-            let mut histories = policies.lock();
-            let mut stored = stored_state.policies.iter().peekable();
-            while let Some(one) = stored.next() {
-                let is_last = stored.peek().is_none_or(|next| next.name != one.name);
-                let version = match compile_stored(one, limits) {
-                    Ok(version) => Arc::new(version),
-                    Err(report) if is_last => {
-                        return Err(StoredPolicyError {
-                            name: Arc::clone(&one.name),
-                            version: one.version,
-                            report,
-                        });
-                    }
-                    Err(_) => {
-                        tracing::warn!(policy = %one.name, version = one.version, "this program rejects a stored version: it is left out");
-                        continue;
-                    }
-                };
-                in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
-                let history: &mut PolicyHistory = histories.entry(Arc::clone(&one.name)).or_default();
-                policies.restore_version(history, &version);
-            }
-            for (name, content) in &stored_state.policy_files {
-                if let Some(history) = histories.get_mut(name) {
-                    history.file_fingerprint = Some(Arc::clone(content));
+        let mut stored = stored_state.policies.iter().peekable();
+        while let Some(one) = stored.next() {
+            let is_last = stored.peek().is_none_or(|next| next.name != one.name);
+            let version = match compile_stored(one, limits) {
+                Ok(version) => Arc::new(version),
+                Err(report) if is_last => {
+                    return Err(StoredPolicyError {
+                        name: Arc::clone(&one.name),
+                        version: one.version,
+                        report,
+                    });
                 }
+                Err(_) => {
+                    tracing::warn!(policy = %one.name, version = one.version, "this program rejects a stored version: it is left out");
+                    continue;
+                }
+            };
+            in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
+            let history = histories.entry(Arc::clone(&one.name)).or_default();
+            policies.restore_version(history, &version);
+        }
+        for (name, content) in &stored_state.policy_files {
+            if let Some(history) = histories.get_mut(name) {
+                history.file_fingerprint = Some(Arc::clone(content));
             }
         }
+        let histories = histories.into_iter().map(|(name, history)| (name, Arc::new(history)));
+        policies.registry.publish(histories.collect());
         Ok((policies, in_force))
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::SharedState;
 use super::apply_durable::DurableCommand;
 use super::error::StateError;
-use super::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus, lock_leases};
+use super::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
 use super::ports::CommandReply;
 use super::writer::WriterCommand;
 use crate::store::Durability;
@@ -53,7 +53,7 @@ impl SharedState {
 
     /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
     pub fn lease_left(&self, job: &str) -> Option<Duration> {
-        lock_leases(&self.leases).remaining(job)
+        self.leases.with(|leases| leases.remaining(job))
     }
 
     /// Durability of confirmations.

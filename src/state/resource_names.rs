@@ -1,13 +1,15 @@
 //! Resource names, shared by all conversions. An id never changes its meaning.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use crate::engine::model::{ResourceId, ResourceTable, TooManyResourcesError};
 
 /// Table of resource names that grows while others read it.
 #[derive(Debug)]
 pub struct ResourceNames {
-    table: RwLock<Arc<ResourceTable>>,
+    table: ArcSwap<ResourceTable>,
     limit: usize,
 }
 
@@ -15,14 +17,14 @@ impl ResourceNames {
     /// Empty table for at most `limit` names.
     pub fn new(limit: usize) -> Self {
         Self {
-            table: RwLock::default(),
+            table: ArcSwap::default(),
             limit,
         }
     }
 
     /// Current table.
     pub fn current_table(&self) -> Arc<ResourceTable> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        self.table.load_full()
     }
 
     /// Id of a name. Adds the name if it is new.
@@ -30,10 +32,17 @@ impl ResourceNames {
     /// # Errors
     /// The table is full.
     pub fn intern(&self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
-        if let Some(id) = self.current_table().get(name) {
-            return Ok(id);
+        loop {
+            let current = self.table.load();
+            if let Some(id) = current.get(name) {
+                return Ok(id);
+            }
+            let mut grown = ResourceTable::clone(&current);
+            let id = grown.intern(name, self.limit)?;
+            // Another caller may have put its own table there: then this name is looked up again.
+            if Arc::ptr_eq(&self.table.compare_and_swap(&*current, Arc::new(grown)), &current) {
+                return Ok(id);
+            }
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut table).intern(name, self.limit)
     }
 }

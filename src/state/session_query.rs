@@ -23,7 +23,7 @@ impl SessionRegistry {
     ) -> Result<(SteppedSession, Arc<T>), E> {
         let busy = self.find(name)?;
         let session = Arc::clone(&busy.0);
-        let _changing = self.lock_open(&session)?;
+        let _changing = self.claim_open(&session)?;
         let inner = session.inner.load_full();
         let applied = inner.applied;
         let last = after.saturating_add(changes.len() as u64).saturating_add(1);

@@ -1,5 +1,7 @@
 //! Calls that lose the race with the end of their session: the session ends between the lookup and the lock.
 
+#![expect(clippy::disallowed_types, reason = "a clock of a test")]
+
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;

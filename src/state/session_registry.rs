@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -42,7 +42,8 @@ pub(super) struct SessionEntry {
     /// Source of the batch that it was opened with.
     pub(super) source: Option<Arc<str>>,
     pub(super) inner: ArcSwap<SessionState>,
-    change_lock: Mutex<()>,
+    /// True while a call changes or ends the session.
+    changing: AtomicBool,
     /// Bytes that the session holds alone.
     copied_bytes: AtomicUsize,
     pub(super) opened_at: Duration,
@@ -53,15 +54,25 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// Takes the lock that admits one change at a time. Calls take it through [`SessionRegistry::lock_open`].
-    fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
-        match self.change_lock.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(StateError::Aborted {
+    /// Claims the session for one change at a time. Nobody waits for a claim: whoever comes second gets an error. Calls
+    /// claim through [`SessionRegistry::claim_open`].
+    fn claim(&self) -> Result<ChangeClaim<'_>, StateError> {
+        if self.changing.swap(true, Ordering::AcqRel) {
+            return Err(StateError::Aborted {
                 applied: self.inner.load().applied,
-            }),
+            });
         }
+        Ok(ChangeClaim(self))
+    }
+}
+
+/// Claim of the call that changes or ends a session; given back when dropped.
+#[derive(Debug)]
+pub(super) struct ChangeClaim<'s>(&'s SessionEntry);
+
+impl Drop for ChangeClaim<'_> {
+    fn drop(&mut self) {
+        self.0.changing.store(false, Ordering::Release);
     }
 }
 
@@ -154,7 +165,7 @@ impl SessionRegistry {
     }
 
     /// Reserves the bytes that a session will hold, unless all sessions together would hold too many. The caller holds
-    /// the session's lock.
+    /// the session's claim.
     pub(super) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         self.check_growth(session, bytes)?;
         self.record_bytes(session, bytes);
@@ -170,7 +181,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Records the bytes that a session holds now. The caller holds the session's lock.
+    /// Records the bytes that a session holds now. The caller holds the session's claim.
     pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
         let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
         self.adjust_bytes(bytes, before);
@@ -187,17 +198,15 @@ impl SessionRegistry {
     /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
     pub(super) fn recount_retained(&self, newest: &ClusterState) {
         let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
-        let mut own = 0;
-        for session in &self.open {
-            own += session.copied_bytes.load(Ordering::Acquire);
+        // The table's own locks are not held while the chunks are compared.
+        let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
+        for session in open {
             let inner = session.inner.load();
             for chunk in inner.cycle.initial_state().unshared_chunks(newest) {
                 former.insert(Arc::as_ptr(chunk), chunk.bytes());
             }
         }
         self.retained_bytes.store(former.values().sum(), Ordering::Release);
-        // Bytes of sessions that ended meanwhile are no longer counted.
-        self.copied_bytes.store(own, Ordering::Release);
     }
 
     pub(super) fn open(
@@ -227,7 +236,7 @@ impl SessionRegistry {
                 cycle,
                 applied: 0,
             }),
-            change_lock: Mutex::new(()),
+            changing: AtomicBool::new(false),
             copied_bytes: AtomicUsize::new(0),
             opened_at: now,
             lease,
@@ -264,10 +273,10 @@ impl SessionRegistry {
         Ok(busy)
     }
 
-    /// Locks a session for a call that changes or ends it. The session may have ended between its lookup and the lock:
+    /// Claims a session for a call that changes or ends it. The session may have ended between its lookup and the claim:
     /// then the call gets the same error as one that comes later, and changes nothing.
-    pub(super) fn lock_open<'s>(&self, session: &'s SessionEntry) -> Result<MutexGuard<'s, ()>, StateError> {
-        let changing = session.lock()?;
+    pub(super) fn claim_open<'s>(&self, session: &'s SessionEntry) -> Result<ChangeClaim<'s>, StateError> {
+        let changing = session.claim()?;
         if self.open.contains_key(&session.name) {
             Ok(changing)
         } else {
@@ -300,7 +309,7 @@ impl SessionRegistry {
     /// Ends a session that has expired, unless a change or a commit of it is under way, which may still succeed.
     fn end_if_expired(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
         self.expiry_reason(session, own)?;
-        let _changing = session.lock().ok()?;
+        let _changing = session.claim().ok()?;
         let why = self.expiry_reason(session, own)?;
         if self.open.contains_key(&session.name) {
             self.end(session, false, why, None);
@@ -308,7 +317,7 @@ impl SessionRegistry {
         Some(why)
     }
 
-    /// Ends a session. The caller holds its lock.
+    /// Ends a session. The caller holds its claim.
     fn end(&self, session: &SessionEntry, closed: bool, why: &'static str, outcome: Option<Arc<CommitOutcome>>) -> u64 {
         let applied = session.inner.load().applied;
         self.ended.insert(
@@ -401,7 +410,7 @@ impl SessionRegistry {
             return closed;
         }
         let busy = self.find(name)?;
-        let changing = self.lock_open(&busy.0);
+        let changing = self.claim_open(&busy.0);
         // Another call may have closed or committed it since it was looked up: its outcome is the answer here, too.
         if let Some(closed) = self.closed_result(name) {
             return closed;

@@ -103,13 +103,13 @@ impl SessionRegistry {
         let inner = if changes.is_empty() {
             session_at(&busy.0, after)?
         } else {
-            let _changing = self.lock_open(&busy.0)?;
+            let _changing = self.claim_open(&busy.0)?;
             self.apply_changes(&busy.0, after, changes, (&mut outcome, &mut repeated))?
         };
         Ok(SteppedSession::new(&inner, busy, outcome, repeated))
     }
 
-    /// Session after these changes. The caller holds the session's lock.
+    /// Session after these changes. The caller holds the session's claim.
     pub(super) fn session_after(
         &self,
         session: &SessionEntry,

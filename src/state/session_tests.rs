@@ -237,7 +237,7 @@ async fn no_session_outlives_its_maximum_age() {
 async fn nothing_ends_a_session_under_a_change() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
     let busy = state.sessions.find(&session).unwrap();
-    let changing = state.sessions.lock_open(&busy.0).unwrap();
+    let changing = state.sessions.claim_open(&busy.0).unwrap();
     assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
     clock.advance(601_000);
     state.sessions.sweep();
@@ -393,4 +393,31 @@ async fn sessions_are_bounded() {
     );
     clock.advance(31_000);
     assert!(state.open_session(inline()).await.is_ok(), "expired ones make room");
+}
+
+#[tokio::test]
+async fn a_recount_loses_no_change_of_the_bytes() {
+    let (state, _, kept) = open(Compatibility::Corrected).await;
+    drop(state.step_session(&kept, 0, &[allocate("a/x", "n1")]).unwrap());
+    let bytes = state.sessions.bytes();
+    assert!(bytes > 0);
+    let recount = std::thread::spawn({
+        let state = Arc::downgrade(&state);
+        move || {
+            while let Some(state) = state.upgrade() {
+                state.sessions.recount_retained(&state.snapshot().state);
+            }
+        }
+    });
+    // Each of these sessions counts while it is open, and not a moment longer.
+    for round in 0..2_000 {
+        let session = state.open_session(open_request(None)).await.unwrap().session;
+        drop(state.step_session(&session, 0, &[allocate("a/y", "n2")]).unwrap());
+        state.close_session(&session).unwrap();
+        assert_eq!(state.sessions.bytes(), bytes, "round {round}");
+    }
+    state.close_session(&kept).unwrap();
+    assert_eq!(state.sessions.bytes(), 0);
+    drop(state);
+    recount.join().unwrap();
 }

@@ -17,7 +17,7 @@ use super::commit_session::{AssumptionCommand, SessionCommit};
 use super::ledger::{AdmissionLedger, SharedLeases};
 use super::ledger_tests::{POLICY, cpu, job, queue, queue_account};
 use super::node_table::NodeTable;
-use super::policies::PolicyRegistry;
+use super::policy_writer::PolicyWriter;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::shuttle_card_tests::{cards_keep_the_promise, with_quota};
 use super::shuttle_disk::{DISK_FAILS_LATE, DISK_REJECTS, DISK_WORKS, PowerSwitch, SimulatedDisk};
@@ -206,12 +206,8 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
-        sources: Arc::new(sources::SourceRegistry::new(
-            Vec::new(),
-            limits.clone(),
-            Arc::clone(&clock),
-        )),
-        policies: Arc::new(PolicyRegistry::new(&limits)),
+        sources: sources::SourceIntake::new(Vec::new(), limits.clone(), Arc::clone(&clock)),
+        policies: PolicyWriter::new(&limits),
         clock,
     };
     let mut writer = Writer::new(parts, &rows, |cluster_state| {

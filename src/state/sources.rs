@@ -1,33 +1,19 @@
 //! Sources: their positions, and the full syncs that are being staged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
 use super::clock::Clock;
 use super::error::StateError;
 use super::limits::StateLimits;
+use super::source_status::{SourceCondition, SourceRegistry};
 use crate::engine::model::{Problem, ProblemKind};
 use crate::engine::{Revision, SourcePosition};
 
 /// Silence after which a staged full sync is dropped, so that others can stage theirs.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
-
-/// Status of a source.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SourceStatus {
-    /// Position of the source.
-    pub position: SourcePosition,
-    /// Time since the source was last heard; `None`: never.
-    pub silence: Option<Duration>,
-    /// True if a full sync of the source was applied and nothing is missing since.
-    pub synced: bool,
-    /// Kind of the source.
-    pub kind: SourceKind,
-    /// The source is live, and has been silent for too long.
-    pub stale: bool,
-}
 
 #[derive(Debug, Default)]
 struct SourceProgress {
@@ -44,15 +30,14 @@ struct SourceProgress {
 }
 
 impl SourceProgress {
-    /// True if the source is live and has been silent for longer than `limit`.
-    fn is_stale(&self, now: Duration, limit: Duration) -> bool {
-        let silent = self.heard.is_some_and(|heard| now.saturating_sub(heard) > limit);
-        silent && self.kind == SourceKind::Live
-    }
-
-    /// True if the records of the source are complete and up to date.
-    fn is_synced(&self, now: Duration, limit: Duration) -> bool {
-        self.complete && !self.gap && !self.is_stale(now, limit)
+    fn condition(&self) -> SourceCondition {
+        SourceCondition {
+            epoch: self.epoch,
+            sequence: self.sequence,
+            is_current: self.complete && !self.gap,
+            heard: self.heard,
+            kind: self.kind,
+        }
     }
 }
 
@@ -61,60 +46,68 @@ impl SourceProgress {
 pub(super) enum IntakeResult {
     /// Reply at once: the batch is repeated, fenced, after a gap, or staged.
     Reply(BatchOutcome),
-    /// Apply the batch, then call [`SourceRegistry::applied`].
+    /// Apply the batch, then call [`SourceIntake::applied`].
     Apply(Box<Batch>),
 }
 
-/// All sources.
+/// The writer's part of the sources: it decides about batches, and stages full syncs. Readers see what it publishes
+/// ([`SourceRegistry`]).
 #[derive(Debug)]
-pub(super) struct SourceRegistry {
+pub(super) struct SourceIntake {
     limits: StateLimits,
     clock: Arc<dyn Clock>,
     expected: BTreeSet<Arc<str>>,
-    by_name: Mutex<BTreeMap<Arc<str>, SourceProgress>>,
+    by_name: BTreeMap<Arc<str>, SourceProgress>,
+    pub(super) registry: Arc<SourceRegistry>,
 }
 
-impl SourceRegistry {
+impl SourceIntake {
     pub(super) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
         let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
-        let sources = expected
+        let by_name = expected
             .iter()
             .map(|name| (Arc::clone(name), SourceProgress::default()))
             .collect();
-        Self {
+        let registry = SourceRegistry::new(limits.source_stale, Arc::clone(&clock));
+        let intake = Self {
             expected,
             limits,
             clock,
-            by_name: Mutex::new(sources),
-        }
+            by_name,
+            registry: Arc::new(registry),
+        };
+        intake.publish();
+        intake
     }
 
-    pub(super) fn status(&self) -> Vec<SourceStatus> {
-        let (now, sources) = (self.clock.monotonic(), self.lock());
-        let status = sources.iter().map(|(name, source)| SourceStatus {
-            position: source_position(name, source),
-            silence: source.heard.map(|heard| now.saturating_sub(heard)),
-            synced: source.is_synced(now, self.limits.source_stale),
-            kind: source.kind,
-            stale: source.is_stale(now, self.limits.source_stale),
-        });
-        status.collect()
+    /// Shows readers the sources as they are now.
+    fn publish(&self) {
+        let known = self.by_name.iter();
+        let conditions = known.map(|(name, source)| (Arc::clone(name), source.condition()));
+        self.registry.publish(conditions.collect());
     }
 
     /// Sources that are synced and not stale.
     pub(super) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
-        let sources = self.lock();
-        let heard = sources
+        let heard = self
+            .by_name
             .iter()
-            .filter(|(_, source)| source.is_synced(now, self.limits.source_stale));
+            .filter(|(_, source)| source.condition().is_synced(now, self.limits.source_stale));
         heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
-    pub(super) fn intake(&self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+    pub(super) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+        let result = self.judge(batch, newest);
+        self.publish();
+        result
+    }
+
+    fn judge(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
         let batch = batch.with_locations();
-        let (now, mut sources) = (self.clock.monotonic(), self.lock());
+        let (now, limits) = (self.clock.monotonic(), &self.limits);
+        let sources = &mut self.by_name;
         let name = Arc::clone(&batch.source);
         let result = |source: &SourceProgress, resync| {
             let outcome = BatchOutcome {
@@ -126,7 +119,7 @@ impl SourceRegistry {
         };
         let elsewhere = match batch.kind {
             BatchKind::Delta => 0,
-            BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(&mut sources, &name, now),
+            BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(sources, &name, now),
         };
         if !sources.contains_key(&name) {
             // A source is remembered only from its first accepted batch, so that invented names do not fill the memory.
@@ -134,10 +127,10 @@ impl SourceRegistry {
             if let Some((reason, message)) = resync_reason(&fresh, &batch) {
                 return result(&fresh, Some(ResyncRequest { reason, message }));
             }
-            if sources.len() >= self.limits.sources {
+            if sources.len() >= limits.sources {
                 return Err(limit_error(
                     "sources",
-                    self.limits.sources,
+                    limits.sources,
                     format!("`{name}` would be one more source"),
                 ));
             }
@@ -171,85 +164,28 @@ impl SourceRegistry {
                 ..SourceProgress::default()
             };
         }
-        self.accept(source, batch, newest, elsewhere)
-    }
-
-    /// Stages a batch that is next in its sequence, or accepts it for application.
-    fn accept(
-        &self,
-        source: &mut SourceProgress,
-        batch: Batch,
-        newest: Revision,
-        elsewhere: usize,
-    ) -> Result<IntakeResult, StateError> {
-        let name = Arc::clone(&batch.source);
-        match batch.kind {
-            BatchKind::Delta => Ok(IntakeResult::Apply(Box::new(batch))),
-            BatchKind::FullSyncLast => {
-                let whole = self.stage_part(source, batch, elsewhere)?;
-                Ok(IntakeResult::Apply(Box::new(whole)))
-            }
-            BatchKind::FullSyncPart => {
-                let sequence = batch.sequence;
-                let part = self.stage_part(source, batch, elsewhere)?;
-                source.staged = Some(part);
-                source.sequence = sequence;
-                let outcome = BatchOutcome {
-                    position: source_position(&name, source),
-                    revision: newest,
-                    ..BatchOutcome::default()
-                };
-                store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
-                Ok(IntakeResult::Reply(outcome))
-            }
-        }
+        accept(limits, source, batch, newest, elsewhere)
     }
 
     /// Records that a batch was applied, with its outcome.
-    pub(super) fn applied(&self, kind: BatchKind, outcome: &BatchOutcome) {
-        let mut sources = self.lock();
-        let Some(source) = sources.get_mut(&outcome.position.source) else {
+    pub(super) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome) {
+        let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
         source.sequence = outcome.position.sequence;
         source.complete |= kind == BatchKind::FullSyncLast;
         source.gap = false;
         store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
-    }
-
-    /// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: records staged by other sources.
-    fn stage_part(&self, source: &mut SourceProgress, mut batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
-        let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
-            return self.check_staged_size(batch, elsewhere);
-        };
-        staged.put.append(&mut batch.put);
-        staged.rejected.append(&mut batch.rejected);
-        staged.warnings.append(&mut batch.warnings);
-        (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
-        self.check_staged_size(staged, elsewhere)
-    }
-
-    fn check_staged_size(&self, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
-        let most = self.limits.full_sync_records;
-        if record_count(&batch) + elsewhere > most {
-            let also = if elsewhere > 0 {
-                format!(", besides {elsewhere} of other sources")
-            } else {
-                String::new()
-            };
-            let message = format!("the full sync of `{}` would hold more records{also}", batch.source);
-            return Err(limit_error("full_sync_records", most, message));
-        }
-        Ok(batch)
+        self.publish();
     }
 
     /// Forgets a source. One that the service expects keeps its slot, as if it had not been heard yet.
     ///
     /// # Errors
     /// There is no such source, or it was heard within `source_stale` and is not to be forgotten by `force`.
-    pub(super) fn forget(&self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
-        let (now, mut sources) = (self.clock.monotonic(), self.lock());
-        let Some(source) = sources.get(name) else {
+    pub(super) fn forget(&mut self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
+        let now = self.clock.monotonic();
+        let Some(source) = self.by_name.get(name) else {
             return Err(StateError::SourceUnknown { name: Arc::clone(name) });
         };
         let silence = source.heard.map(|heard| now.saturating_sub(heard));
@@ -261,10 +197,11 @@ impl SourceRegistry {
             });
         }
         if self.expected.contains(name) {
-            sources.insert(Arc::clone(name), SourceProgress::default());
+            self.by_name.insert(Arc::clone(name), SourceProgress::default());
         } else {
-            sources.remove(name);
+            self.by_name.remove(name);
         }
+        self.publish();
         Ok(())
     }
 
@@ -277,10 +214,68 @@ impl SourceRegistry {
     pub(super) fn max_records(&self) -> usize {
         self.limits.records
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, SourceProgress>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+/// Stages a batch that is next in its sequence, or accepts it for application.
+fn accept(
+    limits: &StateLimits,
+    source: &mut SourceProgress,
+    batch: Batch,
+    newest: Revision,
+    elsewhere: usize,
+) -> Result<IntakeResult, StateError> {
+    let name = Arc::clone(&batch.source);
+    match batch.kind {
+        BatchKind::Delta => Ok(IntakeResult::Apply(Box::new(batch))),
+        BatchKind::FullSyncLast => {
+            let whole = stage_part(limits, source, batch, elsewhere)?;
+            Ok(IntakeResult::Apply(Box::new(whole)))
+        }
+        BatchKind::FullSyncPart => {
+            let sequence = batch.sequence;
+            let part = stage_part(limits, source, batch, elsewhere)?;
+            source.staged = Some(part);
+            source.sequence = sequence;
+            let outcome = BatchOutcome {
+                position: source_position(&name, source),
+                revision: newest,
+                ..BatchOutcome::default()
+            };
+            store_outcome(source, outcome.clone(), limits.stored_outcomes);
+            Ok(IntakeResult::Reply(outcome))
+        }
     }
+}
+
+/// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: records staged by other sources.
+fn stage_part(
+    limits: &StateLimits,
+    source: &mut SourceProgress,
+    mut batch: Batch,
+    elsewhere: usize,
+) -> Result<Batch, StateError> {
+    let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
+        return check_staged_size(limits, batch, elsewhere);
+    };
+    staged.put.append(&mut batch.put);
+    staged.rejected.append(&mut batch.rejected);
+    staged.warnings.append(&mut batch.warnings);
+    (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
+    check_staged_size(limits, staged, elsewhere)
+}
+
+fn check_staged_size(limits: &StateLimits, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
+    let most = limits.full_sync_records;
+    if record_count(&batch) + elsewhere > most {
+        let also = if elsewhere > 0 {
+            format!(", besides {elsewhere} of other sources")
+        } else {
+            String::new()
+        };
+        let message = format!("the full sync of `{}` would hold more records{also}", batch.source);
+        return Err(limit_error("full_sync_records", most, message));
+    }
+    Ok(batch)
 }
 
 fn record_count(batch: &Batch) -> usize {

@@ -11,14 +11,15 @@ use super::error::{PolicyError, StateError};
 use super::interner::RecordInterner;
 use super::ledger::AdmissionLedger;
 use super::node_table::NodeTable;
-use super::policies::{PolicyInstall, PolicyRegistry, ReloadedPolicy};
+use super::policies::{PolicyInstall, ReloadedPolicy};
 use super::policy_removal::{DeletedPolicy, PolicyRemoval};
 use super::policy_store::ActivePolicies;
+use super::policy_writer::PolicyWriter;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::queue_hierarchy;
 use super::resource_names::ResourceNames;
 use super::source_removal::{ForgetSource, ForgottenSource};
-use super::sources::{IntakeResult, SourceRegistry};
+use super::sources::{IntakeResult, SourceIntake};
 use super::unreadable::{UnreadableTasks, uncounted_warning};
 use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
 use crate::engine::plugin_state::PluginStates;
@@ -63,8 +64,8 @@ enum PendingReply {
 pub(super) struct Writer {
     names: Arc<ResourceNames>,
     pub(super) publisher: Arc<dyn SnapshotPublisher>,
-    pub(super) sources: Arc<SourceRegistry>,
-    pub(super) policies: Arc<PolicyRegistry>,
+    pub(super) sources: SourceIntake,
+    pub(super) policies: PolicyWriter,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ledger: AdmissionLedger,
     node_table: Arc<NodeTable>,
@@ -87,8 +88,8 @@ pub(super) struct Writer {
 pub(super) struct WriterParts {
     pub(super) names: Arc<ResourceNames>,
     pub(super) publisher: Arc<dyn SnapshotPublisher>,
-    pub(super) sources: Arc<SourceRegistry>,
-    pub(super) policies: Arc<PolicyRegistry>,
+    pub(super) sources: SourceIntake,
+    pub(super) policies: PolicyWriter,
     pub(super) clock: Arc<dyn Clock>,
 }
 

@@ -1,12 +1,13 @@
 //! Store in memory: its content ends with its last handle.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{
     Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredAssumption, StoredPolicy, StoredState,
 };
 use crate::engine::model::Reservation;
+use crate::engine::short_lock::ShortLock;
 
 #[derive(Debug, Default)]
 struct MemoryContent {
@@ -19,7 +20,7 @@ struct MemoryContent {
 
 /// Store in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStore(Arc<Mutex<MemoryContent>>);
+pub struct MemoryStore(Arc<ShortLock<MemoryContent>>);
 
 impl Store for MemoryStore {
     fn durability(&self) -> Durability {
@@ -27,21 +28,18 @@ impl Store for MemoryStore {
     }
 
     fn load(&mut self) -> Result<StoredState, StoreError> {
-        let content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(StoredState {
+        Ok(self.0.with(|content| StoredState {
             reservations: content.reservations.values().cloned().collect(),
             tombstones: content.tombstones.values().cloned().collect(),
             assumptions: content.assumptions.values().cloned().collect(),
             policies: content.policies.values().cloned().collect(),
             policy_files: content.policy_files.clone().into_iter().collect(),
-        })
+        }))
     }
 
     fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
-        let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for write in writes {
-            content.apply(write);
-        }
+        self.0
+            .with(|content| writes.iter().for_each(|write| content.apply(write)));
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 mod disk;
 mod format;
 mod memory;
+mod unlocked;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use disk::DiskStore;
 pub use memory::MemoryStore;
+pub use unlocked::UnlockedStore;
 
 use crate::engine::model::{Reservation, Uid};
 

@@ -1,5 +1,10 @@
 //! All metrics, and the page that shows them.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "pages wait for each other on blocking threads only"
+)]
+
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};

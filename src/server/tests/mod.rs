@@ -21,6 +21,7 @@ mod hostile;
 mod operations;
 mod queries;
 mod race;
+mod slow_disk;
 
 struct TestServer {
     decisions: DecisionServiceClient<Channel>,

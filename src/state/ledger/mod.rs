@@ -10,7 +10,7 @@ mod draft;
 mod leases;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use confirm::{
@@ -22,19 +22,20 @@ pub(super) use leases::LeaseTable;
 use super::limits::StateLimits;
 use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
-use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState};
+use crate::engine::short_lock::ShortLock;
+use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState, UnlockedStore};
 
 /// The clock is looked at twice a second; after this much longer the writer does it itself.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Leases, which listings read while the writer changes them.
-pub(super) type SharedLeases = Arc<Mutex<LeaseTable>>;
+pub(super) type SharedLeases = Arc<ShortLock<LeaseTable>>;
 
 /// Part of the ledger that only the writer needs: everything but the rows.
 #[derive(Debug)]
 pub(super) struct AdmissionLedger {
     limits: StateLimits,
-    store: Box<dyn Store>,
+    store: UnlockedStore,
     tombstones: SortedTable<Arc<ReservationTombstone>>,
     /// Tombstones by age: time of their creation, and job.
     tombstones_by_age: BTreeSet<(Duration, Arc<str>)>,
@@ -58,7 +59,7 @@ impl AdmissionLedger {
     ) -> Self {
         let mut ledger = Self {
             limits: limits.clone(),
-            store,
+            store: UnlockedStore::new(store),
             tombstones: SortedTable::default(),
             tombstones_by_age: BTreeSet::new(),
             tombstone_since: BTreeMap::new(),
@@ -68,7 +69,7 @@ impl AdmissionLedger {
             checks: true,
         };
         for row in &stored_state.reservations {
-            lock_leases(leases).start(&row.job, &row.source, row.lease);
+            leases.with(|leases| leases.start(&row.job, &row.source, row.lease));
             cluster_state.put_reservation(Arc::clone(row));
         }
         for tombstone in &stored_state.tombstones {
@@ -94,7 +95,7 @@ impl AdmissionLedger {
 
     /// Store, for writes that do not belong to the ledger.
     pub(super) fn store(&mut self) -> &mut dyn Store {
-        &mut *self.store
+        &mut self.store
     }
 
     /// Handles a job's record that was put, replaced or removed. True if that ended the job's reservation.
@@ -146,7 +147,7 @@ impl AdmissionLedger {
 
     /// Ends a row with its job. The next write removes it from the store.
     fn end_with_job(&mut self, row: &Reservation) {
-        self.lock_leases().stop(&row.job);
+        self.leases.with(|leases| leases.stop(&row.job));
         self.dirty.insert(Arc::clone(&row.job));
         // Without a uid, the next job of this name could not be told from this one.
         if !row.uid.is_empty() {
@@ -199,9 +200,10 @@ impl AdmissionLedger {
     pub(super) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         self.last_check = self.last_check.max(now);
         self.expire_tombstones(now);
-        let mut leases = self.lock_leases();
-        leases.advance_clock(now, heard);
-        leases.expired()
+        self.leases.with(|leases| {
+            leases.advance_clock(now, heard);
+            leases.expired()
+        })
     }
 
     /// Writes a draft and all pending repairs to the store at once. `others`: writes of other modules that go with it.
@@ -231,8 +233,8 @@ impl AdmissionLedger {
         self.dirty.clear();
         for job in &draft.changed_jobs {
             match draft.cluster_state.reservations().get(job) {
-                Some(row) => self.lock_leases().start(job, &row.source, row.lease),
-                None => self.lock_leases().stop(job),
+                Some(row) => self.leases.with(|leases| leases.start(job, &row.source, row.lease)),
+                None => self.leases.with(|leases| leases.stop(job)),
             }
             match (self.tombstones.get(job), draft.tombstones.get(job)) {
                 (before, after) if before == after => {}
@@ -250,7 +252,7 @@ impl AdmissionLedger {
             .iter()
             .filter(|(job, ..)| !draft.changed_jobs.contains(job));
         for (job, source, lease) in renewed {
-            self.lock_leases().start(job, source, *lease);
+            self.leases.with(|leases| leases.start(job, source, *lease));
         }
         self.tombstones = draft.tombstones;
         Ok(AppliedDraft {
@@ -262,21 +264,13 @@ impl AdmissionLedger {
 
     /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
     pub(super) fn lease_left(&self, job: &str) -> Option<Duration> {
-        self.lock_leases().remaining(job)
+        self.leases.with(|leases| leases.remaining(job))
     }
 
     /// True if the store may differ from memory.
     pub(super) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
-
-    fn lock_leases(&self) -> MutexGuard<'_, LeaseTable> {
-        lock_leases(&self.leases)
-    }
-}
-
-pub(super) fn lock_leases(leases: &SharedLeases) -> MutexGuard<'_, LeaseTable> {
-    leases.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReservationTombstone {

@@ -1,6 +1,8 @@
 //! Real servers that are killed after a commit: placements acknowledged as DISK count on the next server, a gang as a
 //! whole, and end at last.
 
+#![expect(clippy::disallowed_types, reason = "a log of a test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,7 @@
 //! Real program as a process of its own, with its log.
 
+#![expect(clippy::disallowed_types, reason = "lines of a process, read by a test")]
+
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,5 +1,7 @@
 //! Traces, as a collector in this process receives them.
 
+#![expect(clippy::disallowed_types, reason = "a collector of a test")]
+
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};

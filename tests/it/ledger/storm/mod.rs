@@ -1,6 +1,8 @@
 //! Real servers, many clients, queues near their limits of cores and cards, lost replies and `kill -9`. The promise is
 //! checked from acknowledged calls alone.
 
+#![expect(clippy::disallowed_types, reason = "a log of a test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
