@@ -17,8 +17,9 @@ type admissions struct {
 	revoked  map[string]string
 	// rejected jobs have no permit, with the reason.
 	rejected map[string]string
-	// onRevoked is called with each revoked job.
-	onRevoked func(job, reason string)
+	// onRevoked is called with each revoked job, onRejected with each rejection.
+	onRevoked  func(job, reason string)
+	onRejected func(Rejection)
 	// headrooms has the Admit results of tasks, by queue and class.
 	headrooms map[string]*headroomCount
 }
@@ -27,8 +28,10 @@ type headroomCount struct {
 	queue     string
 	class     *class
 	permitted map[string]bool
-	left      *uint64
-	clock     uint64
+	// rejected has the reason if a plugin rejects.
+	rejected *pb.AdmitItem
+	left     *uint64
+	clock    uint64
 }
 
 func newAdmissions() admissions {
@@ -67,6 +70,9 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 			votes[plugin] = 0
 		}
 	}
+	if cycle.scheduler.settings.Fallback == FailClosed {
+		cycle.rejectUnavailable(job, "")
+	}
 	return votes
 }
 
@@ -91,6 +97,7 @@ func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[stri
 	for _, item := range response.GetResult().GetItems() {
 		if !item.GetPermitted() {
 			cycle.admitted.rejected[job] = reasonOf(item)
+			cycle.reject(job, "", item)
 		}
 		for _, vote := range item.GetVotes() {
 			votes[vote.GetPlugin()] = int(vote.GetVote())
@@ -161,6 +168,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 		}
 		reason := reasonOf(item)
 		admitted.revoked[item.GetJob()] = reason
+		cycle.reject(item.GetJob(), "", item)
 		if admitted.onRevoked != nil {
 			admitted.onRevoked(item.GetJob(), reason)
 		}
@@ -173,9 +181,8 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	permit := cycle.scheduler.settings.Fallback == Abstain
 	if cycle.unavailable != nil {
-		return permit
+		return cycle.permitUnavailable(task)
 	}
 	if cycle.takesNoPart(cycle.admitPlugins, plugin) {
 		return true
@@ -195,12 +202,15 @@ func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 			})
 		})
 		if err != nil {
-			return permit
+			return cycle.permitUnavailable(task)
 		}
 		entry = &headroomCount{queue: task.Queue, class: class, permitted: map[string]bool{}, clock: cycle.clock}
 		for _, item := range response.GetResult().GetItems() {
 			for _, vote := range item.GetVotes() {
 				entry.permitted[vote.GetPlugin()] = vote.GetVote() >= 0
+			}
+			if !item.GetPermitted() {
+				entry.rejected = item
 			}
 			// Each of several cards has its own count.
 			if !strings.Contains(reported.record.GetAnnotations()[annotationCard], "|") {
@@ -209,7 +219,20 @@ func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 		}
 		cycle.admitted.headrooms[key] = entry
 	}
-	return entry.permitted[plugin]
+	permitted := entry.permitted[plugin]
+	if !permitted && entry.rejected != nil {
+		cycle.reject(task.Job, task.Name, entry.rejected)
+	}
+	return permitted
+}
+
+// permitUnavailable is the result of Allocatable without the service.
+func (cycle *Cycle) permitUnavailable(task Task) bool {
+	if cycle.scheduler.settings.Fallback == Abstain {
+		return true
+	}
+	cycle.rejectUnavailable(task.Job, task.Name)
+	return false
 }
 
 // recorded counts down the headroom of the task's own class and drops all others.

@@ -22,7 +22,9 @@ type Task struct {
 type Cycle struct {
 	scheduler *Scheduler
 	policy    Policy
-	began     time.Time
+	// number counts cycles, also those that reuse a session.
+	number uint64
+	began  time.Time
 
 	nodePlugins, orderPlugins, admitPlugins, victimPlugins []string
 	filters, quotas, upstream                              bool
@@ -57,7 +59,7 @@ type Cycle struct {
 
 func newCycle(scheduler *Scheduler, policy Policy) *Cycle {
 	return &Cycle{
-		scheduler: scheduler, policy: policy, began: time.Now(), nodeAt: map[int]int{}, statuses: map[string]pb.TaskStatus{},
+		scheduler: scheduler, policy: policy, number: scheduler.cycles, began: time.Now(), nodeAt: map[int]int{}, statuses: map[string]pb.TaskStatus{},
 		classes: map[string]*class{}, order: newRanks(), admitted: newAdmissions(), victims: map[string][]*pb.VictimVote{},
 		plans: map[string]*plan{},
 	}
@@ -95,6 +97,7 @@ func (cycle *Cycle) reusable(policy Policy, keepFor time.Duration) bool {
 }
 
 func (cycle *Cycle) reuse() {
+	cycle.number = cycle.scheduler.cycles
 	cycle.calls.Store(0)
 	cycle.waited.Store(0)
 }

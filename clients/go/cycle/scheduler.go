@@ -31,6 +31,7 @@ type Scheduler struct {
 	refused      map[recordKey]RefusedRecord
 	// reported has the refused records of which the observer knows.
 	reported map[RefusedRecord]bool
+	events   eventLimit
 	// inForce is the policy of the last session, governing what was reported of it, under which configuration.
 	inForce    *policyInForce
 	governing  PolicyVersion
@@ -46,6 +47,7 @@ func New(settings Settings) (*Scheduler, error) {
 		return nil, err
 	}
 	made := &Scheduler{settings: settings, feed: settings.Client.Feed(settings.Source, 0), mirror: newMirror(), own: map[string]bool{}, refused: map[recordKey]RefusedRecord{}}
+	made.events = eventLimit{every: settings.EventsEvery, perCycle: settings.EventsPerCycle, written: map[string]time.Time{}}
 	made.feed.OnRefused(made.refuse)
 	return made, nil
 }

@@ -57,6 +57,11 @@ type Settings struct {
 	// VerifyEvery is the number of cycles after which the usage of all nodes is compared with the service's. After a
 	// difference the next cycle sends a full sync. Default 100; less than 0: never.
 	VerifyEvery int
+	// EventsEvery is the shortest time between two events of one code on one job or task, in Rejection.Event. Default 5 min;
+	// less than 0: no events.
+	EventsEvery time.Duration
+	// EventsPerCycle is the largest number of events of one cycle. Default 50.
+	EventsPerCycle int
 	// Plans lets PlannedNode call Place once per job.
 	Plans bool
 	// Observer is notified of cycles. May be nil.
@@ -140,6 +145,8 @@ func (settings Settings) withDefaults() (Settings, error) {
 	standard(&settings.Budget.Time, 5*time.Second)
 	standard(&settings.KeepFor, 10*time.Second)
 	standard(&settings.VerifyEvery, 100)
+	standard(&settings.EventsEvery, 5*time.Minute)
+	standard(&settings.EventsPerCycle, 50)
 	if settings.Observer == nil {
 		settings.Observer = NoObserver{}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pumice-scheduler/pumice/clients/go/cycle"
 
-	"k8s.io/klog/v2"
 	"volcano.sh/volcano/pkg/scheduler/api"
 	"volcano.sh/volcano/pkg/scheduler/framework"
 	"volcano.sh/volcano/pkg/scheduler/plugins/util"
@@ -103,7 +102,11 @@ func (running *running) predicate(name string) api.PredicateFn {
 		if rejection == nil {
 			return nil
 		}
-		status := &api.Status{Code: api.Unschedulable, Reason: rejection.Message, Plugin: name}
+		status := &api.Status{Code: api.Unschedulable, Reason: rejection.Reason(), Plugin: name}
+		if running.quiet {
+			// The in-tree plugins have no codes.
+			status.Reason = rejection.Message
+		}
 		if rejection.Unresolvable {
 			status.Code = api.UnschedulableAndUnresolvable
 		}
@@ -119,7 +122,7 @@ func (running *running) nodeOrder(name string) api.NodeOrderFn {
 	}
 }
 
-// bestNode hasPlan a plan as long as the other plugins leave the planned node among the candidates.
+// bestNode follows a plan as long as the other plugins leave the planned node among the candidates.
 func (running *running) bestNode() api.BestNodeFn {
 	return func(task *api.TaskInfo, scores map[float64][]*api.NodeInfo) *api.NodeInfo {
 		known := running.task(task)
@@ -201,18 +204,18 @@ func (running *running) allocatable(name string) api.AllocatableFn {
 	return func(queue *api.QueueInfo, task *api.TaskInfo) bool {
 		asked := running.task(task)
 		asked.Queue = queue.Name
-		return running.cycle.Allocatable(name, asked)
+		running.rejected = nil
+		permitted := running.cycle.Allocatable(name, asked)
+		if !permitted {
+			running.explainTask(task)
+		}
+		return permitted
 	}
 }
 
 func (running *running) enqueueable(name string) api.VoteFn {
 	return func(job any) int {
-		id := string(job.(*api.JobInfo).UID)
-		vote := running.cycle.Enqueueable(id)[name]
-		if why := running.cycle.RejectionReason(id); why != "" {
-			klog.V(3).InfoS("A job may not start", "job", id, "why", why)
-		}
-		return vote
+		return running.cycle.Enqueueable(string(job.(*api.JobInfo).UID))[name]
 	}
 }
 

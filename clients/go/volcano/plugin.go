@@ -39,6 +39,11 @@ type running struct {
 	session *framework.Session
 	cycle   *cycle.Cycle
 	users   int
+	// quiet: the in-tree plugins decide, so that nobody is told of what Pumice rejects.
+	quiet  bool
+	events *eventWriter
+	// rejected is the rejection of the task that is being asked about.
+	rejected *cycle.Rejection
 }
 
 // OnSessionOpen opens the cycle, or joins that of another plugin, and puts the plugin's functions in place.
@@ -92,7 +97,7 @@ func (process *process) join(session *framework.Session) *running {
 	}
 	found := process.open[session]
 	if found == nil {
-		found = &running{session: session, cycle: process.begin(session)}
+		found = &running{session: session, cycle: process.begin(session), quiet: process.settings.Shadow, events: &process.events}
 		if found.cycle.Due() {
 			found.cycle.Verify(usage(session))
 		}
@@ -183,6 +188,7 @@ func (running *running) listen() {
 			running.cycle.Record(placement, running.task(event.Task), event.Task.NodeName)
 		},
 	})
+	running.cycle.OnRejected(running.explain)
 	running.cycle.OnRevoked(func(job, reason string) {
 		klog.InfoS("A job waits on: its admission was not confirmed", "job", job, "why", reason)
 		if info := running.session.Jobs[api.JobID(job)]; info != nil {
