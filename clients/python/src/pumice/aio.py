@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pumice import _rpcs as rpcs
 from pumice import _session as flows
 from pumice import errors, v1
 from pumice._connect import DEFAULT_TARGET, resolve
+from pumice._feed import FeedFlow, FeedOptions, Records
 from pumice._flow import Flow, Options, Rpc, Sleep, call
 from pumice.build import duration
 from pumice.table import NodeTable
@@ -94,13 +96,15 @@ class AsyncClient:
         self.options = options or Options()
         self._channel = channel
         self._stubs: dict[str, Any] = {}
+        self._feeds: weakref.WeakSet[AsyncFeed] = weakref.WeakSet()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._table = NodeTable()
         self._reading = asyncio.Lock()
 
     def with_options(self, **changed: Any) -> AsyncClient:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
         other = AsyncClient(self._channel, replace(self.options, **changed))
-        other._stubs = self._stubs
+        other._stubs, other._feeds, other._tasks = self._stubs, self._feeds, self._tasks
         return other
 
     async def open_session(
@@ -119,15 +123,22 @@ class AsyncClient:
         self,
         source: str,
         *,
-        full: Callable[[], v1.Cluster] | None = None,
+        full: Callable[[], Records] | None = None,
         source_epoch: int | None = None,
         part_records: int = 20_000,
+        heartbeat: float | str | None = None,
     ) -> AsyncFeed:
         """Makes a feed, which writes the records of a source. For a full sync it calls `full` for all records.
 
-        `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one.
+        `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one. While the
+        feed has nothing to send, it sends an empty batch after `heartbeat` of silence, so that its source does not
+        become stale: seconds or a text such as "5s", 0: never, None: a third of the service's `source_stale_ms`. A
+        heartbeat that finds the service restarted calls `full`.
         """
-        return AsyncFeed(self, flows.FeedFlow(self.options, source, source_epoch, full, part_records))
+        own = FeedOptions.of(full, source_epoch, part_records, heartbeat)
+        feed = AsyncFeed(self, FeedFlow(self.options, source, own))
+        self._feeds.add(feed)
+        return feed
 
     async def sync(self, batches: Iterable[v1.Batch] | AsyncIterable[v1.Batch]) -> AsyncIterator[v1.BatchOutcome]:
         """Applies a stream of batches and yields their outcomes. It has no deadline and is never repeated."""
@@ -205,7 +216,9 @@ class AsyncClient:
         return stub
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, and the feeds of the client."""
+        for feed in list(self._feeds):
+            await feed.close()
         await self._channel.close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -360,14 +373,18 @@ class AsyncFeed:
     """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
 
     The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
-    of the outcome names the refused records, and the logger "pumice" gets a warning.
+    of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
+    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
+
+    From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle.
     """
 
-    def __init__(self, client: AsyncClient, flow: flows.FeedFlow) -> None:
+    def __init__(self, client: AsyncClient, flow: FeedFlow) -> None:
         """`AsyncClient.feed` makes one."""
         self._client = client
         self._flow = flow
         self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def position(self) -> v1.SourcePosition:
@@ -375,26 +392,76 @@ class AsyncFeed:
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
-    async def full_sync(self, cluster: v1.Cluster) -> v1.BatchOutcome:
-        """Replaces all records of the source."""
-        return await self._run(self._flow.full_sync(cluster))
+    async def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
+        """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
+        return await self._run(self._flow.full_sync(records, unreadable))
 
-    async def delta(self, put: v1.Cluster | None = None, remove: v1.Removals | None = None) -> v1.BatchOutcome:
+    async def delta(
+        self,
+        put: Records | None = None,
+        remove: v1.Removals | None = None,
+        *,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
+    ) -> v1.BatchOutcome:
         """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
-        return await self._run(self._flow.delta(put, remove))
+        return await self._run(self._flow.delta(put, remove, unreadable))
 
     async def open_session(
         self,
         against: v1.EvaluationRef | None = None,
         *,
-        put: v1.Cluster | None = None,
+        put: Records | None = None,
         remove: v1.Removals | None = None,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
         lease: float | str | None = None,
     ) -> AsyncSession:
         """Sends changes and opens a session after them, in one call."""
         span = None if lease is None else duration(lease)
-        return AsyncSession(self._client, await self._run(self._flow.open_session(against, put, remove, span)))
+        return AsyncSession(
+            self._client, await self._run(self._flow.open_session(against, put, remove, unreadable, span))
+        )
+
+    async def close(self) -> None:
+        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed."""
+        self._flow.closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __aenter__(self) -> AsyncFeed:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _run(self, flow: Flow[R]) -> R:
         async with self._lock:
+            if self._task is None and self._flow.heartbeat != 0 and not self._flow.closed:
+                self._task = asyncio.create_task(_keep_alive(weakref.ref(self)))
+                # The event loop itself does not hold its tasks.
+                self._client._tasks.add(self._task)
+                self._task.add_done_callback(self._client._tasks.discard)
             return await self._client.run(flow)
+
+    async def _beat(self) -> float | None:
+        """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
+        async with self._lock:
+            try:
+                return await self._client.run(self._flow.beat())
+            except Exception as error:
+                # Any error: `full` is the caller's, and a closed channel raises one of its own.
+                return self._flow.beat_failed(error)
+
+
+async def _keep_alive(feed: weakref.ref[AsyncFeed]) -> None:
+    """Sends the heartbeats of a feed, one after the other, until it is closed or nobody holds it."""
+    # A feed that is used once is gone by then.
+    wait: float | None = 0.05
+    while wait is not None:
+        await asyncio.sleep(wait)
+        held = feed()
+        if held is None:
+            return
+        wait = await held._beat()
+        del held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pumice import _rpcs as rpcs
 from pumice import _session as flows
 from pumice import errors, v1
 from pumice._connect import DEFAULT_TARGET, resolve
+from pumice._feed import FeedFlow, FeedOptions, Records
 from pumice._flow import Flow, Options, Rpc, Sleep, call
 from pumice.build import duration
 from pumice.table import NodeTable
@@ -94,13 +96,14 @@ class Client:
         self.options = options or Options()
         self._channel = channel
         self._stubs: dict[str, Any] = {}
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
         self._table = NodeTable()
         self._reading = threading.Lock()
 
     def with_options(self, **changed: Any) -> Client:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
         other = Client(self._channel, replace(self.options, **changed))
-        other._stubs = self._stubs
+        other._stubs, other._feeds = self._stubs, self._feeds
         return other
 
     def open_session(
@@ -119,15 +122,22 @@ class Client:
         self,
         source: str,
         *,
-        full: Callable[[], v1.Cluster] | None = None,
+        full: Callable[[], Records] | None = None,
         source_epoch: int | None = None,
         part_records: int = 20_000,
+        heartbeat: float | str | None = None,
     ) -> Feed:
         """Makes a feed, which writes the records of a source. For a full sync it calls `full` for all records.
 
-        `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one.
+        `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one. While the
+        feed has nothing to send, it sends an empty batch after `heartbeat` of silence, so that its source does not
+        become stale: seconds or a text such as "5s", 0: never, None: a third of the service's `source_stale_ms`. A
+        heartbeat that finds the service restarted calls `full` from its own thread.
         """
-        return Feed(self, flows.FeedFlow(self.options, source, source_epoch, full, part_records))
+        own = FeedOptions.of(full, source_epoch, part_records, heartbeat)
+        feed = Feed(self, FeedFlow(self.options, source, own))
+        self._feeds.add(feed)
+        return feed
 
     def sync(self, batches: Iterable[v1.Batch]) -> Iterator[v1.BatchOutcome]:
         """Applies a stream of batches and yields their outcomes. It has no deadline and is never repeated."""
@@ -205,7 +215,9 @@ class Client:
         return stub
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, and the feeds of the client."""
+        for feed in list(self._feeds):
+            feed.close()
         self._channel.close()
 
     def __enter__(self) -> Client:
@@ -349,14 +361,20 @@ class Feed:
     """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
 
     The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
-    of the outcome names the refused records, and the logger "pumice" gets a warning.
+    of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
+    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
+
+    From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle.
     """
 
-    def __init__(self, client: Client, flow: flows.FeedFlow) -> None:
+    def __init__(self, client: Client, flow: FeedFlow) -> None:
         """`Client.feed` makes one."""
         self._client = client
         self._flow = flow
         self._lock = threading.Lock()
+        self._beating = False
+        self._ended = threading.Event()
+        weakref.finalize(self, self._ended.set)
 
     @property
     def position(self) -> v1.SourcePosition:
@@ -364,26 +382,75 @@ class Feed:
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
-    def full_sync(self, cluster: v1.Cluster) -> v1.BatchOutcome:
-        """Replaces all records of the source."""
-        return self._run(self._flow.full_sync(cluster))
+    def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
+        """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
+        return self._run(self._flow.full_sync(records, unreadable))
 
-    def delta(self, put: v1.Cluster | None = None, remove: v1.Removals | None = None) -> v1.BatchOutcome:
+    def delta(
+        self,
+        put: Records | None = None,
+        remove: v1.Removals | None = None,
+        *,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
+    ) -> v1.BatchOutcome:
         """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
-        return self._run(self._flow.delta(put, remove))
+        return self._run(self._flow.delta(put, remove, unreadable))
 
     def open_session(
         self,
         against: v1.EvaluationRef | None = None,
         *,
-        put: v1.Cluster | None = None,
+        put: Records | None = None,
         remove: v1.Removals | None = None,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
         lease: float | str | None = None,
     ) -> Session:
         """Sends changes and opens a session after them, in one call."""
         span = None if lease is None else duration(lease)
-        return Session(self._client, self._run(self._flow.open_session(against, put, remove, span)))
+        return Session(self._client, self._run(self._flow.open_session(against, put, remove, unreadable, span)))
+
+    def close(self) -> None:
+        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed.
+
+        A heartbeat that is under way may still arrive.
+        """
+        self._flow.closed = True
+        self._ended.set()
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _run(self, flow: Flow[R]) -> R:
         with self._lock:
+            if not self._beating and self._flow.heartbeat != 0 and not self._ended.is_set():
+                self._beating = True
+                arguments = (weakref.ref(self), self._ended)
+                name = f"pumice-feed-{self._flow.source}"
+                threading.Thread(target=_keep_alive, args=arguments, name=name, daemon=True).start()
             return self._client.run(flow)
+
+    def _beat(self) -> float | None:
+        """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
+        with self._lock:
+            try:
+                return self._client.run(self._flow.beat())
+            except Exception as error:
+                # Any error: `full` is the caller's, and a closed channel raises one of its own.
+                return self._flow.beat_failed(error)
+
+
+def _keep_alive(feed: weakref.ref[Feed], ended: threading.Event) -> None:
+    """Sends the heartbeats of a feed, one after the other, until it is closed or nobody holds it."""
+    # A feed that is used once is gone by then.
+    wait: float | None = 0.05
+    while wait is not None and not ended.wait(wait):
+        held = feed()
+        if held is None:
+            return
+        wait = held._beat()
+        del held

@@ -16,7 +16,9 @@ __all__ = [
     "AbortedError",
     "DeadlineError",
     "EpochChangedError",
+    "FeedClosedError",
     "FencedError",
+    "IncompleteError",
     "InvalidError",
     "LimitError",
     "NotFoundError",
@@ -138,6 +140,27 @@ class FencedError(PumiceError):
         super().__init__(grpc.StatusCode.FAILED_PRECONDITION, message, "FENCED")
 
 
+class FeedClosedError(PumiceError):
+    """The feed was closed and sends nothing."""
+
+    def __init__(self, source: str) -> None:
+        """Makes the error of a feed."""
+        super().__init__(grpc.StatusCode.CANCELLED, f"the feed of source `{source}` is closed", "FEED_CLOSED")
+
+
+class IncompleteError(PumiceError):
+    """A response without a result, or without exactly one item for each item of its request."""
+
+    def __init__(self, message: str) -> None:
+        """Makes the error of a response."""
+        super().__init__(grpc.StatusCode.DATA_LOSS, message, "RESPONSE_INCOMPLETE")
+
+    @property
+    def decided(self) -> bool:
+        """False: the call may have had an effect."""
+        return False
+
+
 class ProblemError(PumiceError):
     """Items of a response that have a problem instead of a result.
 
@@ -169,6 +192,42 @@ def check(response: Any) -> None:
         return
     lists = [getattr(result, name, ()) for name in ("items", "groups", "queues", "jobs")]
     raise_for_problems((item for items in lists for item in items), response)
+
+
+def check_complete(request: Any, response: Any) -> None:
+    """Raises IncompleteError if the response to a decision call is not about the items of its request.
+
+    Such a response must not look like one without nodes.
+    """
+    expected = _expected(request)
+    if expected is None:
+        return
+    if not response.HasField("result"):
+        raise IncompleteError("the response has no result")
+    for entries, count in expected.items():
+        found = len(getattr(response.result, entries))
+        if count is not None and found != count:
+            raise IncompleteError(f"the response has {found} {entries} instead of {count}")
+
+
+def _expected(request: Any) -> dict[str, int | None] | None:
+    """Returns the number of entries of each list of a result; a number that only the service knows is None."""
+    match request:
+        case v1.FilterRequest() | v1.ScoreRequest():
+            return {"items": len(request.tasks)}
+        case v1.PlaceRequest():
+            return {"groups": len(request.groups)}
+        case v1.AdmitRequest():
+            # Without items, a confirmation in a session is about the jobs that the session kept.
+            return {"items": len(request.items) or None}
+        case v1.SelectVictimsRequest():
+            return {"items": len(request.groups)}
+        case v1.OrderRequest():
+            asked = {"queues": request.queues, "jobs": request.jobs}
+            # One rank per distinct name. Without names: one per record.
+            ranks = {entries: len(set(names.names)) or None for entries, names in asked.items()}
+            return {entries: count if request.HasField(entries) else 0 for entries, count in ranks.items()}  # type: ignore[arg-type]
+    return None
 
 
 _CLASSES: Mapping[grpc.StatusCode, type[PumiceError]] = {

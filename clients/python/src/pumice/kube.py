@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -13,7 +13,6 @@ from pumice import v1
 from pumice.derive import Pod, PodError, RawNumber, effective
 from pumice.derive.pod import At
 from pumice.derive.unevaluated import unevaluated_node_fields, unevaluated_pod_fields
-from pumice.resource import AmountError
 
 __all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
 
@@ -111,47 +110,116 @@ def pod_group(manifest: object) -> v1.Job:
 
 @dataclass
 class Loaded:
-    """Objects as records; `refused` says of each that is none why, `left_out` counts the kinds that are not read."""
+    """Objects as records, which a feed takes as a whole.
+
+    `refused` says why an object is no record, `unreadable` names these objects to the service, and `left_out` counts
+    the kinds that are not read.
+    """
 
     cluster: v1.Cluster = field(default_factory=v1.Cluster)
     refused: list[str] = field(default_factory=list)
+    unreadable: list[v1.UnreadableRecord] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
 
+class _Kind(NamedTuple):
+    """Kind of objects: their records so far, the function that reads one, and the kind of the record."""
+
+    records: Any
+    read: Callable[[object], Any]
+    record: v1.RecordKind.ValueType
+
+
 def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
-    """Objects, lists of objects too (`kubectl get … -o json`), as records."""
+    """Objects, lists of objects too (`kubectl get … -o json`), as records. One that is none keeps no other out."""
     loaded = Loaded()
-    kinds: dict[str, tuple[Any, Callable[[object], Any]]] = {
-        "Node": (loaded.cluster.nodes, node),
-        "Pod": (loaded.cluster.tasks, lambda manifest: pod(manifest, derivation)),
-        "Queue": (loaded.cluster.queues, queue),
-        "PodGroup": (loaded.cluster.jobs, pod_group),
+    kinds = {
+        "Node": _Kind(loaded.cluster.nodes, node, v1.RECORD_KIND_NODE),
+        "Pod": _Kind(loaded.cluster.tasks, lambda manifest: pod(manifest, derivation), v1.RECORD_KIND_TASK),
+        "Queue": _Kind(loaded.cluster.queues, queue, v1.RECORD_KIND_QUEUE),
+        "PodGroup": _Kind(loaded.cluster.jobs, pod_group, v1.RECORD_KIND_JOB),
     }
-    for manifest in objects(manifests):
-        kind = str(manifest.get("kind", ""))
-        if kind not in kinds:
-            loaded.left_out[kind] = loaded.left_out.get(kind, 0) + 1
+    unreadable: dict[tuple[int, str], v1.UnreadableRecord] = {}
+    for manifest in _flat(manifests):
+        if not isinstance(manifest, dict):
+            loaded.refused.append("?: not an object")
             continue
-        records, read = kinds[kind]
+        name = str(manifest.get("kind", ""))
+        kind = kinds.get(name)
+        if kind is None:
+            loaded.left_out[name] = loaded.left_out.get(name, 0) + 1
+            continue
         try:
-            records.append(read(manifest))
-        except (ObjectError, PodError, AmountError) as error:
-            metadata = manifest.get("metadata")
-            name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
-            loaded.refused.append(f"{kind} {name}: {error}")
+            record = kind.read(manifest)
+        except (ValueError, TypeError) as error:
+            # Every error of this package about an object is a ValueError; protobuf raises both for a value of no field.
+            loaded.refused.append(f"{name} {_text(_at(manifest, 'metadata', 'name')) or '?'}: {error}")
+            mark = _unreadable(kind.record, manifest, error)
+            if mark is not None:
+                unreadable[kind.record, mark.name] = mark
+        else:
+            kind.records.append(record)
+            unreadable.pop((kind.record, record.name), None)
+    loaded.unreadable.extend(unreadable.values())
     return loaded
+
+
+def _unreadable(kind: v1.RecordKind.ValueType, manifest: object, error: Exception) -> v1.UnreadableRecord | None:
+    """Returns the mark of an object that cannot be read; None: not even its name can."""
+    name = _text(_at(manifest, "metadata", "name"))
+    if not name:
+        return None
+    if kind in (v1.RECORD_KIND_TASK, v1.RECORD_KIND_JOB):
+        name = f"{_text(_at(manifest, 'metadata', 'namespace')) or 'default'}/{name}"
+    mark = v1.UnreadableRecord(kind=kind, name=name)
+    text = str(error).encode("utf-8", "replace").decode()
+    place, found, message = text.partition(": ")
+    if found and isinstance(error, ObjectError | PodError):
+        mark.field, mark.message = place, message
+    else:
+        mark.message = text
+    # A phase that cannot be read may be any; a pod without one is a manifest, which occupies no node.
+    phase = _at(manifest, "status", "phase")
+    if kind == v1.RECORD_KIND_TASK and phase not in (None, "", "Succeeded", "Failed"):
+        mark.node = _text(_at(manifest, "spec", "nodeName"))
+    return mark
+
+
+def _at(manifest: object, *path: str) -> object:
+    """Returns the value of a field; None: it is not there."""
+    value = manifest
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: object) -> str:
+    """Returns a text that a message can hold; empty: the value is none."""
+    if not isinstance(value, str) or isinstance(value, RawNumber):
+        return ""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return ""
+    return value
+
+
+def _flat(manifests: Iterable[object]) -> Iterator[object]:
+    """Yields single objects, those of lists one by one, and whatever is no object."""
+    for manifest in manifests:
+        items = manifest.get("items") if isinstance(manifest, dict) else None
+        if isinstance(manifest, dict) and str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _flat(items)
+        else:
+            yield manifest
 
 
 def objects(manifests: Iterable[object]) -> Iterator[dict[str, Any]]:
     """Single objects, those of lists one by one."""
-    for manifest in manifests:
+    for manifest in _flat(manifests):
         if not isinstance(manifest, dict):
             raise ObjectError("not an object")
-        items = manifest.get("items")
-        if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from objects(items)
-        else:
-            yield manifest
+        yield manifest
 
 
 def _root(manifest: object) -> At:

@@ -100,7 +100,7 @@ def total_array(item: v1.ScoreItem) -> NDArray[np.float64]:
     import numpy as np
 
     errors.raise_for_problems([item])
-
+    _check_columns(item)
     return np.fromiter(item.totals, dtype=np.float64, count=len(item.totals))
 
 
@@ -121,6 +121,15 @@ def _by_slot(nodes: v1.NodeSet) -> None:
         raise ValueError("the nodes are given by name: ask with NODE_ENCODING_SLOTS, or read node_names")
 
 
+def _check_columns(item: v1.ScoreItem) -> None:
+    """Raises ValueError unless each list of scores has one entry per node."""
+    nodes = item.nodes
+    count = len(nodes.names) or len(nodes.slots) or sum(byte.bit_count() for byte in nodes.bitmap)
+    for what, scores in (("totals", item.totals), *((f"scores of {part.plugin}", part.scores) for part in item.parts)):
+        if len(scores) != count:
+            raise ValueError(f"the item has {count} nodes and {len(scores)} {what}")
+
+
 class ScoreRow(NamedTuple):
     """Score of a node for a task; `parts` by `plugin` or `plugin/part`."""
 
@@ -134,21 +143,21 @@ def score_rows(result: v1.ScoreResult, table: NodeTable | None = None) -> Iterat
     """Yields one row per task and node, in the order of the result."""
     errors.raise_for_problems(result.items)
     for task, item in enumerate(result.items):
+        _check_columns(item)
         parts = [(f"{part.plugin}/{part.part}" if part.part else part.plugin, part) for part in item.parts]
         for column, node in enumerate(node_names(item.nodes, table)):
-            total = item.totals[column] if item.totals else 0.0
-            yield ScoreRow(task, node, total, {name: part.scores[column] for name, part in parts})
+            yield ScoreRow(task, node, item.totals[column], {name: part.scores[column] for name, part in parts})
 
 
 def fitting(result: v1.FilterResult, table: NodeTable | None = None) -> list[list[str]]:
-    """Returns, per task, the nodes that passed. A result without the sets of nodes (`detail`) is a ValueError."""
+    """Returns, per task, the nodes that passed. A result that leaves nodes out is a ValueError."""
     errors.raise_for_problems(result.items)
     lists = []
     for item in result.items:
         names = node_names(item.fit, table)
         if len(names) != item.fit_count:
             raise ValueError(
-                f"{item.fit_count} nodes fit and the item names {len(names)}: ask with FILTER_DETAIL_NODES"
+                f"{item.fit_count} nodes fit, {len(names)} are named: ask with FILTER_DETAIL_NODES and without limit"
             )
         lists.append(names)
     return lists
@@ -157,12 +166,15 @@ def fitting(result: v1.FilterResult, table: NodeTable | None = None) -> list[lis
 def best_node(item: v1.ScoreItem, table: NodeTable | None = None) -> str | None:
     """Returns the node with the highest total, the first of several; None: no node has a score.
 
-    An item with a problem is a ProblemError.
+    An item with a problem is a ProblemError; nodes that fit, and that a limit of 0 left out, are a ValueError.
     """
     errors.raise_for_problems([item])
+    _check_columns(item)
+    if not item.totals and item.filter.fit_count:
+        raise ValueError(f"{item.filter.fit_count} nodes fit and the item has no score: ask with a limit above 0")
     best = None
     highest = 0.0
-    for name, total in zip(node_names(item.nodes, table), item.totals, strict=False):
+    for name, total in zip(node_names(item.nodes, table), item.totals, strict=True):
         if best is None or total > highest:
             best, highest = name, total
     return best
@@ -222,11 +234,10 @@ class AdmitRow(NamedTuple):
 
 
 def admit_rows(result: v1.AdmitResult) -> Iterator[AdmitRow]:
-    """Yields one row per item. An item with a problem is not permitted, and its problem is the first reason."""
+    """Yields one row per item."""
+    errors.raise_for_problems(result.items)
     for number, item in enumerate(result.items):
         reasons = [reason.message for reason in item.reasons]
-        if item.HasField("problem"):
-            reasons.insert(0, f"{item.problem.field}: {item.problem.message}")
         headroom = item.headroom if item.HasField("headroom") else None
         yield AdmitRow(number, item.permitted, reasons, [choice.card for choice in item.cards], headroom)
 

@@ -1,0 +1,312 @@
+"""Flow of feeds, with numbered batches and heartbeats; both clients run it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pumice import _rpcs as rpcs
+from pumice import errors, v1
+from pumice._flow import Flow, Options, call, seconds
+from pumice.kube import Loaded
+
+Records = v1.Cluster | Loaded
+
+_LOG = logging.getLogger("pumice")
+_LOGGED_RECORDS = 10
+# Bytes that a name may have by default (limit `name_bytes`): a namespace, a slash, a name.
+_LONGEST_NAME = 253 + 1 + 253
+# Reason by which an outcome repeats a record that the feed itself called unreadable.
+_UNREADABLE = "UNREADABLE_RECORD"
+_STALE_LIMIT = "source_stale_ms"
+# A third of the default of that limit.
+_DEFAULT_HEARTBEAT = 20.0
+_SHORTEST_HEARTBEAT = 0.01
+_LONGEST_HEARTBEAT = 1e7
+
+
+class _Contents(NamedTuple):
+    """Records of a batch, and marks of those that cannot be read."""
+
+    put: v1.Cluster | None
+    unreadable: list[v1.UnreadableRecord]
+
+
+def _contents(records: Records | None, marks: Iterable[v1.UnreadableRecord] = ()) -> _Contents:
+    if isinstance(records, Loaded):
+        return _Contents(records.cluster, [*records.unreadable, *marks])
+    return _Contents(records, list(marks))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    """Options of a feed, as `Client.feed` describes them. `heartbeat` is in seconds; None: a third of the limit."""
+
+    full: Callable[[], Records] | None
+    source_epoch: int
+    part_records: int
+    heartbeat: float | None
+
+    @staticmethod
+    def of(
+        full: Callable[[], Records] | None, source_epoch: int | None, part_records: int, heartbeat: float | str | None
+    ) -> FeedOptions:
+        """Fills in defaults and refuses impossible values."""
+        if part_records < 1:
+            raise ValueError(f"part_records: {part_records} is below 1")
+        span = None if heartbeat is None else seconds("heartbeat", heartbeat)
+        if span is not None and span < 0:
+            raise ValueError(f"heartbeat: {heartbeat!r} is below 0 s")
+        return FeedOptions(full, time.time_ns() if source_epoch is None else source_epoch, part_records, span)
+
+
+class FeedFlow:
+    """Numbered batches of a source. After a lost batch the feed sends a full sync."""
+
+    def __init__(self, options: Options, source: str, own: FeedOptions) -> None:
+        """Makes the flow of a feed."""
+        self.options = options
+        self.source = source
+        self.source_epoch = own.source_epoch
+        self.heartbeat = own.heartbeat
+        self.sequence = 0
+        self.in_sync = False
+        self.closed = False
+        self._fenced: errors.FencedError | None = None
+        self._full = own.full
+        self._part_records = own.part_records
+        self._marked: dict[tuple[int, str], bytes] = {}
+        # Time at which the last batch was sent that the service answered, and the epoch of the service then.
+        self._heard = 0.0
+        self._restarts = 0
+        self._interval: tuple[float, int] | None = None
+        self._failures = 0
+        # Heartbeat without an outcome, which is repeated under its own number.
+        self._beat: v1.Batch | None = None
+
+    def full_sync(self, records: Records, marks: Iterable[v1.UnreadableRecord] = ()) -> Flow[v1.BatchOutcome]:
+        """Replaces all records of the source."""
+        self._check_open()
+        contents = _contents(records, marks)
+        self._marked.clear()
+        unreadable = self._sendable(contents.unreadable)
+        outcome = v1.BatchOutcome()
+        parts = list(_parts(contents.put or v1.Cluster(), unreadable, self._part_records))
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            kind = v1.BATCH_KIND_FULL_SYNC_LAST if last else v1.BATCH_KIND_FULL_SYNC_PART
+            batch = self._batch(kind=kind, put=part.put, part=number, unreadable=part.unreadable)
+            outcome = yield from self._apply(batch)
+            if outcome.HasField("resync"):
+                raise errors.ResyncError(f"{outcome.resync.reason}: {outcome.resync.message}")
+        self.in_sync = True
+        return outcome
+
+    def delta(
+        self, put: Records | None, remove: v1.Removals | None, unreadable: Iterable[v1.UnreadableRecord]
+    ) -> Flow[v1.BatchOutcome]:
+        """Sends changes; after a loss, a full sync."""
+        self._check_open()
+        contents = _contents(put, unreadable)
+        if self.in_sync:
+            outcome = yield from self._apply(self._delta(contents, remove))
+            if not outcome.HasField("resync"):
+                self.in_sync = True
+                return outcome
+        outcome = yield from self._everything(contents.unreadable)
+        return outcome
+
+    def open_session(
+        self,
+        against: v1.EvaluationRef | None,
+        put: Records | None,
+        remove: v1.Removals | None,
+        unreadable: Iterable[v1.UnreadableRecord],
+        lease: Any,
+    ) -> Flow[v1.OpenSessionResponse]:
+        """Sends changes and opens a session after them."""
+        self._check_open()
+        contents = _contents(put, unreadable)
+        request = v1.OpenSessionRequest(against=against, lease=lease)
+        if not self.in_sync:
+            yield from self._everything(contents.unreadable)
+        elif put is not None or remove is not None or contents.unreadable:
+            request.batch.CopyFrom(self._delta(contents, remove))
+        self.in_sync = False
+        sent = time.monotonic()
+        try:
+            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+        except errors.PreconditionError as error:
+            if error.reason != "RESYNC_NEEDED":
+                raise
+            self._refuse_fenced(error.outcome)
+            yield from self._everything(contents.unreadable)
+            request.ClearField("batch")
+            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+        self.in_sync = True
+        if response.HasField("outcome"):
+            self._answered(sent, response.outcome)
+        return response
+
+    def beat(self) -> Flow[float | None]:
+        """Sends a heartbeat if the feed has been silent for an interval.
+
+        Returns the wait before the next one; None: there is none.
+        """
+        if self.closed or self._fenced is not None:
+            return None
+        try:
+            interval = yield from self._heartbeat_interval()
+            silence = time.monotonic() - self._heard
+            if self.in_sync and silence < interval:
+                return interval - silence
+            yield from self._send_beat()
+        except errors.FencedError:
+            return None
+        except errors.PumiceError as error:
+            return self.beat_failed(error)
+        self._failures = 0
+        return interval
+
+    def beat_failed(self, error: Exception) -> float:
+        """Returns the wait after a failed heartbeat, which grows up to the interval; warns once per outage."""
+        if self._failures == 0:
+            _LOG.warning("Pumice got no heartbeat of source %s: %s", self.source, error)
+        self._failures += 1
+        interval = _DEFAULT_HEARTBEAT if self._interval is None else self._interval[0]
+        first = max(seconds("max_backoff", self.options.max_backoff), _SHORTEST_HEARTBEAT)
+        return min(first * 2.0 ** min(self._failures - 1, 8), interval)
+
+    def _heartbeat_interval(self) -> Flow[float]:
+        """Returns the silence before a heartbeat: a third of the limit of the service, which a restart may change."""
+        if self.heartbeat is not None:
+            self._interval = (max(self.heartbeat, _SHORTEST_HEARTBEAT), self._restarts)
+        elif self._interval is None or self._interval[1] != self._restarts:
+            try:
+                info = yield from call(self.options, rpcs.GET_SERVER_INFO, v1.GetServerInfoRequest())
+            except (errors.UnavailableError, errors.DeadlineError):
+                raise
+            except errors.PumiceError:
+                # A service that does not give its limits.
+                self._interval = (_DEFAULT_HEARTBEAT, self._restarts)
+            else:
+                limits = {limit.name: limit.value / 3000 for limit in info.limits}
+                third = limits.get(_STALE_LIMIT, _DEFAULT_HEARTBEAT)
+                interval = min(max(third, _SHORTEST_HEARTBEAT), _LONGEST_HEARTBEAT)
+                self._interval = (interval, info.revision.epoch)
+        return self._interval[0]
+
+    def _send_beat(self) -> Flow[None]:
+        """Sends an empty delta, or repeats one without an outcome. Without sync, sends a full sync."""
+        if self.in_sync:
+            self._beat = self._beat or self._batch(kind=v1.BATCH_KIND_DELTA)
+            sent = time.monotonic()
+            # Nothing is lost with an empty batch.
+            response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=self._beat))
+            self._beat = None
+            self._answered(sent, response.outcome)
+            self.in_sync = not response.outcome.HasField("resync")
+        if not self.in_sync and self._full is not None:
+            yield from self.full_sync(self._full())
+        elif not self.in_sync:
+            # The next call of the owner raises ResyncError.
+            _LOG.debug("source %s waits for a full sync of its owner", self.source)
+
+    def _everything(self, marks: Iterable[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
+        if self._full is None:
+            raise errors.ResyncError(
+                f"source `{self.source}`: a full sync is needed; call full_sync, or give the feed `full`"
+            )
+        outcome = yield from self.full_sync(self._full(), marks)
+        return outcome
+
+    def _delta(self, contents: _Contents, remove: v1.Removals | None) -> v1.Batch:
+        unreadable = self._sendable(contents.unreadable)
+        return self._batch(kind=v1.BATCH_KIND_DELTA, put=contents.put, remove=remove, unreadable=unreadable)
+
+    def _batch(self, **fields: Any) -> v1.Batch:
+        # A heartbeat that was lost leaves a gap now, for which the service asks for a full sync.
+        self._beat = None
+        self.sequence += 1
+        return v1.Batch(
+            source=self.source,
+            source_epoch=self.source_epoch,
+            sequence=self.sequence,
+            source_kind=v1.SOURCE_KIND_LIVE,
+            **fields,
+        )
+
+    def _apply(self, batch: v1.Batch) -> Flow[v1.BatchOutcome]:
+        # While the outcome is unknown, the batch may be lost.
+        self.in_sync = False
+        sent = time.monotonic()
+        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch))
+        self._answered(sent, response.outcome)
+        return response.outcome
+
+    def _answered(self, sent: float, outcome: v1.BatchOutcome) -> None:
+        """Takes note of the outcome of a batch."""
+        self._heard, self._restarts = sent, outcome.revision.epoch
+        self._refuse_fenced(outcome)
+        self._log_refused(outcome)
+
+    def _sendable(self, marks: Iterable[v1.UnreadableRecord]) -> list[v1.UnreadableRecord]:
+        """Returns the marks that the service takes, and warns about new ones."""
+        sendable = []
+        for mark in marks:
+            kind = v1.RecordKind.Name(mark.kind).removeprefix("RECORD_KIND_").lower()
+            named = (self.source, kind, mark.name, f"{mark.field}: {mark.message}" if mark.field else mark.message)
+            if mark.kind == v1.RECORD_KIND_UNSPECIFIED or not 0 < len(mark.name.encode()) <= _LONGEST_NAME:
+                # The service would refuse the whole batch.
+                _LOG.warning(
+                    "source %s: a %s `%s` cannot be read and is left out, as a record has no such name: %s", *named
+                )
+                continue
+            sendable.append(mark)
+            key, text = (mark.kind, mark.name), mark.SerializeToString(deterministic=True)
+            if self._marked.get(key) != text:
+                self._marked[key] = text
+                _LOG.warning("source %s: %s `%s` cannot be read; its last good record stays in force: %s", *named)
+        return sendable
+
+    def _log_refused(self, outcome: v1.BatchOutcome) -> None:
+        """Warns about refused records: the service has an older record of that name, or none."""
+        refused = [problem for problem in outcome.refused if problem.reason != _UNREADABLE]
+        for problem in refused[:_LOGGED_RECORDS]:
+            _LOG.warning(
+                "Pumice refused a record of source %s: %s: %s: %s",
+                self.source,
+                problem.field,
+                problem.reason,
+                problem.message,
+            )
+        if len(refused) > _LOGGED_RECORDS:
+            _LOG.warning("Pumice refused %d more records of source %s", len(refused) - _LOGGED_RECORDS, self.source)
+
+    def _refuse_fenced(self, outcome: v1.BatchOutcome | None) -> None:
+        if outcome is not None and outcome.resync.reason == "FENCED":
+            self._fenced = errors.FencedError(outcome.resync.message)
+            raise self._fenced
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise errors.FeedClosedError(self.source)
+        if self._fenced is not None:
+            raise errors.FencedError(self._fenced.message)
+
+
+def _parts(cluster: v1.Cluster, unreadable: list[v1.UnreadableRecord], most: int) -> Iterator[_Contents]:
+    """Splits records into parts of at most `most`. No record makes one empty part."""
+    part, marks, left = v1.Cluster(), list[v1.UnreadableRecord](), most
+    for kind in ("nodes", "queues", "jobs", "tasks", ""):
+        records = getattr(cluster, kind) if kind else unreadable
+        for at in range(len(records)):
+            if left == 0:
+                yield _Contents(part, marks)
+                part, marks, left = v1.Cluster(), [], most
+            (getattr(part, kind) if kind else marks).append(records[at])
+            left -= 1
+    yield _Contents(part, marks)
