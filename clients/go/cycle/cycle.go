@@ -52,6 +52,10 @@ type Cycle struct {
 	victims  map[string][]*pb.VictimVote
 	plans    map[string]*plan
 
+	// late is the time by which answers have been late, see Budget.Time. While the cycle is opening, it does not count.
+	late    time.Duration
+	opening bool
+
 	calls   atomic.Int64
 	waited  atomic.Int64
 	changes atomic.Int64
@@ -100,18 +104,24 @@ func (cycle *Cycle) reuse() {
 	cycle.number = cycle.scheduler.cycles
 	cycle.calls.Store(0)
 	cycle.waited.Store(0)
+	cycle.late = 0
 }
 
-// timed counts a call and its time.
+// timed counts a call and its time, and charges the budget with its delay.
 func (cycle *Cycle) timed(call func() error) error {
 	budget := cycle.scheduler.settings.Budget
-	if budget.Calls > 0 && cycle.calls.Load() >= int64(budget.Calls) ||
-		budget.Time > 0 && cycle.waited.Load() >= int64(budget.Time) {
+	if budget.Calls > 0 && cycle.calls.Load() >= int64(budget.Calls) || !cycle.opening && budget.Time > 0 && cycle.late >= budget.Time {
 		return ErrBudget
 	}
 	cycle.calls.Add(1)
 	started := time.Now()
-	defer func() { cycle.waited.Add(int64(time.Since(started))) }()
+	defer func() {
+		took := time.Since(started)
+		cycle.waited.Add(int64(took))
+		if !cycle.opening {
+			cycle.late = max(0, cycle.late+took-budget.InTime)
+		}
+	}()
 	return call()
 }
 
@@ -157,13 +167,18 @@ func send[R any](
 	return response, nil
 }
 
-// context ends when the budget of time is used up.
+// context ends when the budget is used up, if the answer does not come in time.
 func (cycle *Cycle) context() (context.Context, context.CancelFunc) {
-	budget := cycle.scheduler.settings.Budget.Time
-	if budget < 0 {
-		return context.WithCancel(context.Background())
+	budget := cycle.scheduler.settings.Budget
+	return within(context.Background(), budget.Time, budget.InTime+budget.Time-cycle.late)
+}
+
+// within bounds a context, unless the bound is less than 0.
+func within(ctx context.Context, bound, left time.Duration) (context.Context, context.CancelFunc) {
+	if bound < 0 {
+		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(context.Background(), budget-time.Duration(cycle.waited.Load()))
+	return context.WithTimeout(ctx, left)
 }
 
 func (cycle *Cycle) giveUp(err error) error {

@@ -410,23 +410,6 @@ func TestACycleWithoutTheServiceFailsClosedOrAbstains(t *testing.T) {
 	}
 }
 
-func TestTheBudgetEndsACycle(t *testing.T) {
-	scheduler, heard, _ := start(t, Settings{Budget: Budget{Calls: 7}})
-	cycle := open(t, scheduler, small())
-	for number := 0; cycle.Err() == nil; number++ {
-		_ = cycle.Prepare(task("new", 0, "q"))
-		cycle.Record(Allocated, task("new", number, "q"), "n2")
-	}
-	if cycle.Usage().Calls != 7 || len(heard.trouble) != 1 || heard.trouble[0] != ErrBudget {
-		t.Fatal(cycle.Usage(), heard.trouble)
-	}
-	if err := cycle.Prepare(task("new", 0, "q")); err == nil {
-		t.Fatal("prepared beyond the budget")
-	}
-	cycle.Close()
-	open(t, scheduler, small()).Close()
-}
-
 func TestDriftMakesTheNextCycleSendEverything(t *testing.T) {
 	scheduler, heard, _ := start(t, Settings{VerifyEvery: 1})
 	state := small()

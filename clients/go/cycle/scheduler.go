@@ -112,6 +112,11 @@ func (scheduler *Scheduler) Resync() {
 // open opens the session, if the policy in force may decide.
 func (cycle *Cycle) open(ctx context.Context) error {
 	scheduler := cycle.scheduler
+	bound := scheduler.settings.Budget.Open
+	ctx, cancel := within(ctx, bound, bound)
+	defer cancel()
+	cycle.opening = true
+	defer func() { cycle.opening = false }()
 	if scheduler.served == nil {
 		err := cycle.timed(func() error { return scheduler.loadServed(ctx) })
 		if err != nil {

@@ -22,12 +22,18 @@ const (
 	Abstain
 )
 
-// Budget bounds one cycle. When it is used up, the service counts as unavailable for the rest of the cycle.
+// Budget bounds the time that one cycle loses by a slow service. When it is used up, the service counts as unavailable for
+// the rest of the cycle. A cycle may make any number of calls that are answered in time, so that no gang is too large.
 type Budget struct {
-	// Calls is the number of calls to the service. Default 10,000; less than 0: no bound.
-	Calls int
-	// Time is the time spent waiting for the service. Default 5 s; less than 0: no bound.
+	// InTime is the time within which an answer is expected. Default 100 ms.
+	InTime time.Duration
+	// Time is the time by which the answers of a cycle may be late together: a late answer adds the time beyond InTime, an
+	// early one takes off what it left of InTime. Default 5 s; less than 0: no bound.
 	Time time.Duration
+	// Open is the time for all calls that begin a cycle, a full sync included. Default 30 s; less than 0: no bound.
+	Open time.Duration
+	// Calls is the largest number of calls. Default 0, or less: no bound.
+	Calls int
 }
 
 // Settings configure a Scheduler. The zero value of each field means its default.
@@ -123,11 +129,14 @@ func (NoObserver) Governed(GoverningPolicy) {}
 func (NoObserver) PolicyPushed(PolicyVersion, PolicyVersion, bool) {}
 
 // ErrBudget is the error of a cycle whose budget is used up.
-var ErrBudget = errors.New("the cycle's budget of calls or time is used up")
+var ErrBudget = errors.New("the cycle's budget is used up: the answers of the decision service come too late")
 
 func (settings Settings) withDefaults() (Settings, error) {
 	if settings.Client == nil {
 		return settings, errors.New("Settings.Client: is missing; pumice.Dial makes one")
+	}
+	if settings.Budget.InTime < 0 {
+		return settings, fmt.Errorf("Settings.Budget.InTime: %s is below 0; leave it out for the default", settings.Budget.InTime)
 	}
 	if settings.PolicyHash != "" && settings.PolicyMode != FollowPolicy {
 		return settings, errors.New("Settings.PolicyHash: only FollowPolicy expects a hash; leave one of the two settings out")
@@ -141,8 +150,9 @@ func (settings Settings) withDefaults() (Settings, error) {
 	standard(&settings.Source, "volcano")
 	standard(&settings.Policy, "default")
 	standard(&settings.Compatibility, "corrected")
-	standard(&settings.Budget.Calls, 10_000)
+	standard(&settings.Budget.InTime, 100*time.Millisecond)
 	standard(&settings.Budget.Time, 5*time.Second)
+	standard(&settings.Budget.Open, 30*time.Second)
 	standard(&settings.KeepFor, 10*time.Second)
 	standard(&settings.VerifyEvery, 100)
 	standard(&settings.EventsEvery, 5*time.Minute)

@@ -119,7 +119,7 @@ func TestOpen(t *testing.T) {
 	heard := &opens{}
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
-		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Time: 5 * time.Minute}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Open: 5 * time.Minute}},
 	})
 	if err != nil {
 		t.Fatal(err)
