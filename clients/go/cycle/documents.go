@@ -60,9 +60,32 @@ func sameEffect(one, other string) (bool, error) {
 			return false, fmt.Errorf("the policy's document cannot be read: %w", err)
 		}
 		delete(trees[at], "metrics")
+		dropOptions(trees[at])
 		trees[at]["actions"] = splitActions(fmt.Sprint(trees[at]["actions"]))
 	}
 	return reflect.DeepEqual(trees[0], trees[1]), nil
+}
+
+// dropOptions takes the adapter's own options out of the arguments of plugins, wherever they are in a document.
+func dropOptions(tree any) {
+	switch tree := tree.(type) {
+	case map[string]any:
+		for _, value := range tree {
+			dropOptions(value)
+		}
+	case map[any]any:
+		for key, value := range tree {
+			if name, is := key.(string); is && IsOption(name) {
+				delete(tree, key)
+				continue
+			}
+			dropOptions(value)
+		}
+	case []any:
+		for _, value := range tree {
+			dropOptions(value)
+		}
+	}
 }
 
 func splitActions(text string) []string {

@@ -309,6 +309,11 @@ func TestCheckingComparesEffectsAndNotTheOrderOfActions(t *testing.T) {
 	if err := check(); err != nil {
 		t.Fatal(err)
 	}
+	// The adapter's own options are in the ConfigMap, and in no policy that it makes.
+	push(t, scheduler, strings.Replace(written, "    arguments:\n", "    arguments:\n      pumice.keepFor: never\n", 1))
+	if err := check(); err != nil {
+		t.Fatal(err)
+	}
 	push(t, scheduler, strings.Replace(written, "{name: drf}", "{name: drf, enableJobOrder: false}", 1))
 	if err := check(); !errors.Is(err, ErrPolicyDiffers) {
 		t.Fatal(err)

@@ -83,6 +83,9 @@ func option(text *strings.Builder, plugin conf.PluginOption) {
 		}
 		separate(text, at)
 		fmt.Fprintf(text, "%q: ", tag)
+		if arguments, are := field.Interface().(map[string]any); are {
+			field = reflect.ValueOf(withoutOptions(arguments))
+		}
 		if enabled, is := field.Interface().(*bool); is {
 			text.WriteString(strconv.FormatBool(enabled != nil && *enabled))
 			continue
@@ -90,6 +93,13 @@ func option(text *strings.Builder, plugin conf.PluginOption) {
 		write(text, field.Interface())
 	}
 	text.WriteString("}")
+}
+
+// withoutOptions leaves out the options of the adapter, which are no part of a policy.
+func withoutOptions(arguments map[string]any) map[string]any {
+	left := maps.Clone(arguments)
+	maps.DeleteFunc(left, func(name string, _ any) bool { return cycle.IsOption(name) })
+	return left
 }
 
 // write keeps the types that YAML gave: plugins tell 5 from 5.0.

@@ -15,18 +15,17 @@ import (
 
 // plugin replaces one in-tree plugin with calls to Pumice.
 type plugin struct {
-	name    string
+	name      string
+	arguments framework.Arguments
+	// Of the open session.
 	process *process
 	inTree  framework.Plugin
 }
 
-// New makes the plugin of a name. The arguments reach Pumice with the whole configuration, when a session opens.
+// New makes the plugin of a name. The arguments reach Pumice with the whole configuration, when a session opens; those that
+// begin with "pumice." are options of the adapter.
 func New(name string, arguments framework.Arguments) framework.Plugin {
-	made := &plugin{name: name, process: current()}
-	if builder := made.process.settings.InTree[name]; made.process.settings.Shadow && builder != nil {
-		made.inTree = builder(arguments)
-	}
-	return made
+	return &plugin{name: name, arguments: arguments}
 }
 
 // Name is that of the plugin which it replaces.
@@ -48,6 +47,10 @@ type running struct {
 
 // OnSessionOpen opens the cycle, or joins that of another plugin, and puts the plugin's functions in place.
 func (plugin *plugin) OnSessionOpen(session *framework.Session) {
+	plugin.process, plugin.inTree = processOf(session), nil
+	if builder := plugin.process.settings.InTree[plugin.name]; plugin.process.settings.Shadow && builder != nil {
+		plugin.inTree = builder(plugin.arguments)
+	}
 	if plugin.inTree != nil {
 		plugin.inTree.OnSessionOpen(session)
 	}
@@ -75,12 +78,14 @@ func (plugin *plugin) OnSessionClose(session *framework.Session) {
 	if plugin.inTree != nil {
 		plugin.inTree.OnSessionClose(session)
 	}
-	plugin.process.leave(session)
+	if plugin.process != nil {
+		plugin.process.leave(session)
+	}
 }
 
 // CycleOf is the cycle of an open session, nil if Pumice is not asked in it.
 func CycleOf(session *framework.Session) *cycle.Cycle {
-	process := current()
+	process := processOf(session)
 	process.mutex.Lock()
 	defer process.mutex.Unlock()
 	if found := process.open[session]; found != nil {
@@ -128,7 +133,7 @@ func (process *process) begin(session *framework.Session) *cycle.Cycle {
 
 // Open begins a cycle on a session's state without any plugin, for measurements. The caller closes it.
 func Open(session *framework.Session) *cycle.Cycle {
-	return current().begin(session)
+	return processOf(session).begin(session)
 }
 
 func (process *process) leave(session *framework.Session) {

@@ -4,13 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/cycle"
@@ -50,78 +46,26 @@ func Register() {
 	}
 }
 
-// FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY, PUMICE_POLICY_MODE (follow, hand, check),
-// PUMICE_POLICY_HASH, PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_FALLBACK (fail-closed, abstain), PUMICE_SHADOW,
-// PUMICE_BUDGET_CALLS, PUMICE_BUDGET_TIME, PUMICE_KEEP_FOR (durations such as 5s), PUMICE_VERIFY_EVERY and PUMICE_PLANS.
+// FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY_MODE and so on: cycle.OptionNames lists them.
 func FromEnvironment() (Settings, error) {
-	settings := Settings{Target: os.Getenv("PUMICE_TARGET")}
-	settings.Cycle.Policy = os.Getenv("PUMICE_POLICY")
-	settings.Cycle.PolicyHash = os.Getenv("PUMICE_POLICY_HASH")
-	settings.Cycle.Source = os.Getenv("PUMICE_SOURCE")
-	settings.Cycle.Compatibility = os.Getenv("PUMICE_COMPATIBILITY")
-	wrong := []error{
-		choice("PUMICE_COMPATIBILITY", map[string]func(){"corrected": func() {}, "upstream": func() {}}),
-		choice("PUMICE_POLICY_MODE", map[string]func(){
-			"follow": func() {}, "hand": func() { settings.Cycle.PolicyMode = cycle.PushPolicy },
-			"check": func() { settings.Cycle.PolicyMode = cycle.CheckPolicy },
-		}),
-		choice("PUMICE_FALLBACK", map[string]func(){
-			"fail-closed": func() {}, "abstain": func() { settings.Cycle.Fallback = cycle.Abstain },
-		}),
-		choice("PUMICE_SHADOW", map[string]func(){"false": func() {}, "true": func() { settings.Shadow = true }}),
-		choice("PUMICE_PLANS", map[string]func(){"false": func() {}, "true": func() { settings.Cycle.Plans = true }}),
-		number("PUMICE_BUDGET_CALLS", func(value int) { settings.Cycle.Budget.Calls = value }),
-		duration("PUMICE_BUDGET_TIME", func(value time.Duration) { settings.Cycle.Budget.Time = value }),
-		duration("PUMICE_KEEP_FOR", func(value time.Duration) { settings.Cycle.KeepFor = value }),
-		number("PUMICE_VERIFY_EVERY", func(value int) { settings.Cycle.VerifyEvery = value }),
-	}
-	return settings, errors.Join(wrong...)
+	return read(nil)
 }
 
-func choice(name string, take map[string]func()) error {
-	text := os.Getenv(name)
-	if text == "" {
-		return nil
-	}
-	chosen, known := take[text]
-	if !known {
-		return fmt.Errorf("%s: %q is none of %s", name, text, strings.Join(slices.Sorted(maps.Keys(take)), ", "))
-	}
-	chosen()
-	return nil
-}
-
-func number(name string, take func(int)) error {
-	text := os.Getenv(name)
-	if text == "" {
-		return nil
-	}
-	value, err := strconv.Atoi(text)
-	if err != nil {
-		return fmt.Errorf("%s: %q is no whole number", name, text)
-	}
-	take(value)
-	return nil
-}
-
-func duration(name string, take func(time.Duration)) error {
-	text := os.Getenv(name)
-	if text == "" {
-		return nil
-	}
-	value, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%s: %q is no duration with a unit, such as 5s or 500ms", name, text)
-	}
-	take(value)
-	return nil
+// read reads settings from the environment and from plugins' arguments.
+func read(arguments map[string]any) (Settings, error) {
+	options, err := cycle.ReadOptions(os.Getenv, arguments)
+	return Settings{Target: options.Target, Client: options.Client, Cycle: options.Settings, Shadow: options.Shadow}, err
 }
 
 // process is what the plugins of one process share: plugins in shared objects, too.
 type process struct {
 	settings  Settings
+	client    *pumice.Client
 	scheduler *cycle.Scheduler
 	wrong     error
+	// configured by a fork; otherwise key is the text of the arguments.
+	configured bool
+	key        string
 
 	mutex sync.Mutex
 	// By session, as long as one is open.
@@ -137,29 +81,71 @@ var (
 	shared      *process
 )
 
-// Configure sets what the plugins of this process share. Without it the first plugin reads the environment.
+// Configure sets what the plugins of this process share. Without it each session's plugins read the environment and their
+// arguments.
 func Configure(settings Settings) error {
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
 	made := start(settings)
-	shared = made
+	made.configured = true
+	shared.replace(made)
 	return made.wrong
 }
 
-func current() *process {
+// replace puts another process in the place of the last one, which sends nothing more.
+func (last *process) replace(made *process) {
+	if last != nil && last.client != nil {
+		// Its heartbeats would go on otherwise.
+		_ = last.client.Close()
+	}
+	shared = made
+}
+
+// processOf is what the plugins of a session share. When their arguments have changed, it is made again.
+func processOf(session *framework.Session) *process {
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
-	if shared == nil {
-		settings, err := FromEnvironment()
-		shared = start(settings)
-		if err != nil {
-			shared.wrong = err
-		}
-		if shared.wrong != nil {
-			klog.ErrorS(shared.wrong, "Pumice cannot be asked")
+	if shared != nil && shared.configured {
+		return shared
+	}
+	arguments, err := optionsOf(session)
+	key := fmt.Sprint(arguments)
+	if shared != nil && shared.key == key {
+		return shared
+	}
+	settings, unreadable := read(arguments)
+	made := start(settings)
+	made.key = key
+	if wrong := errors.Join(err, unreadable); wrong != nil {
+		made.wrong = wrong
+	}
+	if made.wrong != nil {
+		klog.ErrorS(made.wrong, "Pumice cannot be asked")
+	}
+	shared.replace(made)
+	return made
+}
+
+// optionsOf are the options among the arguments of a session's plugins.
+func optionsOf(session *framework.Session) (map[string]any, error) {
+	arguments := map[string]any{}
+	for _, tier := range session.Tiers {
+		for _, plugin := range tier.Plugins {
+			if !slices.Contains(Names(), plugin.Name) {
+				continue
+			}
+			for name, value := range plugin.Arguments {
+				if !cycle.IsOption(name) {
+					continue
+				}
+				if other, found := arguments[name]; found && fmt.Sprint(other) != fmt.Sprint(value) {
+					return arguments, fmt.Errorf("%s: is %v for one plugin and %v for another; give it once", name, other, value)
+				}
+				arguments[name] = value
+			}
 		}
 	}
-	return shared
+	return arguments, nil
 }
 
 func start(settings Settings) *process {
@@ -192,7 +178,7 @@ func start(settings Settings) *process {
 	made := &process{settings: settings, open: map[*framework.Session]*running{}, memory: newMemory(), observer: watched}
 	client, err := pumice.Dial(settings.Target, settings.Client)
 	if err == nil {
-		settings.Cycle.Client = client
+		settings.Cycle.Client, made.client = client, client
 		made.scheduler, err = cycle.New(settings.Cycle)
 	}
 	made.wrong = err
