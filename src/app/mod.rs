@@ -107,16 +107,24 @@ pub async fn serve(
 /// # Errors
 /// The policy is rejected, or an address cannot be bound.
 pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
+    let store: Box<dyn Store> = match &config.data_dir {
+        Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
+        None => Box::new(MemoryStore::default()),
+    };
+    bind_on(config, store).await
+}
+
+/// Does the same as [`bind`] over this store, instead of the one that `data_dir` names.
+///
+/// # Errors
+/// As [`bind`].
+pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
     let options = StateOptions {
         limits: config.limits.state.clone(),
         epoch: random_epoch(),
         expected_sources: config.expected_sources.clone(),
         #[cfg(debug_assertions)]
         without_checks: config.skip_checks,
-    };
-    let store: Box<dyn Store> = match &config.data_dir {
-        Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
-        None => Box::new(MemoryStore::default()),
     };
     let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());

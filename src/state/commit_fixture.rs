@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failing_store::FailingStore;
 use super::tests::{FakeClock, batch, task};
 use super::*;
 use crate::engine::cycle::{SessionChange, TaskPlacement};
@@ -11,6 +10,7 @@ use crate::engine::model::{
     JobRecord, NodeRecord, NodeVector, QueueRecord, RecordKind, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,
 };
 use crate::engine::policy::Compatibility;
+use crate::store::FailingStore;
 
 pub(super) const BINPACK: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 pub(super) const QUOTAS: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::commit_fixture::{CommitFixture, allocate, machine, record};
-use super::failing_store::StoreErrorMode;
 use super::*;
 use crate::engine::model::{JobRecord, RecordKind, TaskRecord, TaskStatus};
+use crate::store::StoreErrorMode;
 
 const NODES: usize = 3;
 const NODE_CAPACITY: i64 = 4;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::commit_fixture::{BINPACK, CommitFixture, QUOTAS, allocate, bound_task, cluster, node, pending, record};
 use super::commit_tests::rejections;
-use super::failing_store::StoreErrorMode;
 use super::tests::batch;
 use super::*;
 use crate::engine::cycle::SessionChange;
 use crate::engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
+use crate::store::StoreErrorMode;
 use crate::store::StoreWrite;
 
 const GANG: [(&str, &str); 2] = [("a/g1", "n1"), ("a/g2", "n2")];

@@ -1,6 +1,5 @@
 //! Admission ledger, tested from inside: promises, their holders and leases, and the effects of a failing store.
 
-use super::failing_store::{FailingStore, StoreErrorMode};
 use super::tests::{FakeClock, batch};
 use super::*;
 use crate::engine::cycle::SessionChange;
@@ -11,6 +10,7 @@ use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
 use crate::store::StoreWrite;
+use crate::store::{FailingStore, StoreErrorMode};
 
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 

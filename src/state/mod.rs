@@ -46,8 +46,6 @@ mod commit_store_tests;
 #[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
-mod failing_store;
-#[cfg(test)]
 mod ledger_late_tests;
 #[cfg(test)]
 mod ledger_tests;

@@ -2,12 +2,12 @@
 //! either.
 
 use super::commit_fixture::{BINPACK, QUOTAS};
-use super::failing_store::{FailingStore, StoreErrorMode};
 use super::ledger_tests::job;
 use super::tests::{FakeClock, batch};
 use super::*;
 use crate::engine::policy::Compatibility;
 use crate::store::StoredState;
+use crate::store::{FailingStore, StoreErrorMode};
 
 const FIT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: resource-strategy-fit\n";
 

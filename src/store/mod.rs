@@ -5,6 +5,8 @@
 //! start.
 
 mod disk;
+#[cfg(any(test, debug_assertions))]
+mod failing;
 mod format;
 mod memory;
 mod unlocked;
@@ -17,6 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use disk::DiskStore;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
 pub use memory::MemoryStore;
 pub use unlocked::UnlockedStore;
 

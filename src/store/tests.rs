@@ -301,3 +301,16 @@ fn the_store_recovers_after_a_disk_failure() {
         );
     }
 }
+
+#[test]
+fn a_blocked_flush_holds_writes_up() {
+    let store = FailingStore::default();
+    let blocked = store.block_flush();
+    let mut own = store.clone();
+    let write = std::thread::spawn(move || own.write(&[StoreWrite::Policy(policy("p", 1))]));
+    blocked.wait_for_write();
+    assert_eq!(store.content().load().unwrap(), StoredState::default());
+    drop(blocked);
+    write.join().unwrap().unwrap();
+    assert_eq!(store.content().load().unwrap().policies, [policy("p", 1)]);
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
+use pumice::store::FailingStore;
 
 use super::{ask, confirm, limited, put_policy, wants};
 use crate::support::EmbeddedServer;
@@ -180,4 +181,22 @@ fn a_directory_belongs_to_one_server() {
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("is in use by another server"), "{said}");
+}
+
+#[test]
+fn queries_do_not_wait_for_a_flush() {
+    let store = FailingStore::default();
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    put_policy(&server.wire);
+    server.wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
+    let blocked = store.block_flush();
+    let wire = server.connect();
+    let confirmation = std::thread::spawn(move || wire.admit(confirm(vec![ask(wants("ns/a", "q", 5), 1)])));
+    blocked.wait_for_write();
+    assert_eq!(jobs(&server), [""; 0]);
+    assert_eq!(server.page("/livez").0, 200);
+    drop(blocked);
+    let reply = confirmation.join().unwrap().unwrap();
+    assert_eq!(reply.durability(), pb::Durability::Disk);
+    assert_eq!(jobs(&server), ["ns/a"]);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pumice::app;
 use pumice::config::ServerConfig;
 use pumice::state::SharedState;
+use pumice::store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -35,12 +36,21 @@ impl EmbeddedServer {
 
     /// Server with these settings.
     pub(crate) fn with(config: ServerConfig) -> Self {
+        Self::started_by(app::bind(config))
+    }
+
+    /// Server over a store of its own.
+    pub(crate) fn on_store(config: ServerConfig, store: impl Store + 'static) -> Self {
+        Self::started_by(app::bind_on(config, Box::new(store)))
+    }
+
+    fn started_by(bind: impl Future<Output = Result<app::BoundServer, app::ServeError>>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build();
         let runtime = Arc::new(runtime.unwrap());
-        let bound = runtime.block_on(app::bind(config)).unwrap();
+        let bound = runtime.block_on(bind).unwrap();
         let (grpc, http) = (bound.grpc_address(), bound.http_address());
         let state = Arc::clone(bound.state());
         let (stop, stopped) = oneshot::channel::<()>();
