@@ -22,8 +22,9 @@ demo: rust ## Start a server, load small clusters, show and check each result of
 test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked
 
-torture: rust ## Storm the admission ledger for long: 100 kills, 20,000 schedules (KILLS=N, SCHEDULES=N)
+torture: rust ## Storm the admission ledger for long: 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES)
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
+	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::shuttle_tests
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)

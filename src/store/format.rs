@@ -1,4 +1,4 @@
-//! Records as bytes: protocol buffers, so that a later version can add fields. Format 1.
+//! Records as bytes: protocol buffers, so that a later version can add fields.
 
 use std::sync::Arc;
 use std::time::Duration;

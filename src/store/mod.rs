@@ -1,16 +1,26 @@
 //! Durable storage: one trait, one conformance suite, several backends.
 //!
+//! On disk (`disk`), a directory holds the store and the identity of it (`directory`). The store's file is a header
+//! (`header`) and a B-tree (`tree`) of rows with checksums (`row`).
+//!
 //! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
 //! versions of policies, and the last accepted policy file. Only the writer writes to it; it is read once, at the
 //! start.
 
+mod directory;
 mod disk;
 #[cfg(any(test, debug_assertions))]
 mod failing;
 mod format;
+mod header;
+mod medium;
 mod memory;
+mod row;
+mod tree;
 mod unlocked;
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;
 
@@ -150,13 +160,16 @@ pub struct StoredState {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the store open.
-    #[error("{place} is in use by another server")]
+    #[error("{place} is in use by another server: stop that one, or give this one another `data_dir`")]
     InUse {
         /// Location of the store.
         place: String,
     },
     /// Another version of the program wrote the store.
-    #[error("{place} has format {found}; this program reads format {known}")]
+    #[error(
+        "{place} has format {found}; this program reads format {known}: run the program that wrote it, or begin with an \
+         empty `data_dir`"
+    )]
     Format {
         /// Location of the store.
         place: String,
@@ -165,12 +178,33 @@ pub enum StoreError {
         /// Format that this program reads.
         known: u64,
     },
-    /// A record of the store cannot be read.
-    #[error("{place} holds a record that cannot be read: {what}")]
+    /// The store is gone from a directory that had one.
+    #[error(
+        "{place} is missing, and `pumice.id` beside it says that a store was made there: put the file back (is its disk \
+         mounted?), or delete `pumice.id` to begin with an empty store"
+    )]
+    Missing {
+        /// Location of the store.
+        place: String,
+    },
+    /// Another store, or an older copy, is in the place of the one that was there.
+    #[error(
+        "{place} is not the store that was there: another file, or an older copy, is in its place. Put the right one back, \
+         or stop the server and delete `pumice.id` beside it to serve this one"
+    )]
+    Replaced {
+        /// Location of the store.
+        place: String,
+    },
+    /// The content of the store is not what was written.
+    #[error(
+        "{place} is damaged: {what}. Put back a copy of its directory, or move the directory away to begin with an empty \
+         store, without the reservations, committed placements and policies of this one"
+    )]
     Damaged {
         /// Location of the store.
         place: String,
-        /// Record and its problem.
+        /// Part of the store and its problem.
         what: String,
     },
     /// The disk failed, or is full.
@@ -194,7 +228,6 @@ pub trait Store: Debug + Send {
     /// The store cannot be read.
     fn load(&mut self) -> Result<StoredState, StoreError>;
 
-    /// Makes changes in order, all or none; they are durable when it returns.
     /// Writes in order, all or none. The writes are durable when it returns.
     ///
     /// # Errors

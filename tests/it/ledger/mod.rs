@@ -3,6 +3,7 @@
 mod command;
 mod commits;
 mod data_dir;
+mod first_start;
 mod storm;
 mod wire;
 

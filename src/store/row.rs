@@ -1,0 +1,96 @@
+//! Rows with their checksums, and the digest of all rows.
+//!
+//! A row is a checksum and a body. The checksum covers the table, the key and the body, so that a row that was altered
+//! or that belongs elsewhere is noticed. The digest is the sum of all checksums: a row that is lost is noticed, too.
+
+use sha2::{Digest as _, Sha256};
+
+use super::header::first_bytes;
+
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 8;
+
+/// Table of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowTable {
+    Reservations,
+    Tombstones,
+    Assumptions,
+    Policies,
+    PolicyFiles,
+}
+
+impl RowTable {
+    /// Name of a row for messages.
+    fn describe(self, key: &RowKey<'_>) -> String {
+        let RowKey { name, version } = key;
+        match self {
+            Self::Reservations => format!("the reservation of `{name}`"),
+            Self::Tombstones => format!("the tombstone of `{name}`"),
+            Self::Assumptions => format!("the committed placement of `{name}`"),
+            Self::Policies => format!("version {version} of policy `{name}`"),
+            Self::PolicyFiles => format!("the policy file of `{name}`"),
+        }
+    }
+}
+
+/// Key of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowKey<'a> {
+    /// Name of the job, the task or the policy.
+    pub(super) name: &'a str,
+    /// Version of the policy; 0 in all other tables.
+    pub(super) version: u64,
+}
+
+impl<'a> From<&'a str> for RowKey<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, version: 0 }
+    }
+}
+
+fn checksum(table: RowTable, key: &RowKey<'_>, body: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let mut hash = Sha256::new();
+    hash.update([table as u8]);
+    hash.update((key.name.len() as u64).to_le_bytes());
+    hash.update(key.name);
+    hash.update(key.version.to_le_bytes());
+    hash.update(body);
+    first_bytes(hash.finalize().as_slice())
+}
+
+/// Row of a body.
+pub(super) fn seal(table: RowTable, key: &RowKey<'_>, body: &[u8]) -> Vec<u8> {
+    [&checksum(table, key, body), body].concat()
+}
+
+/// Body of a row. An error names the row.
+pub(super) fn unseal<'r>(table: RowTable, key: &RowKey<'_>, row: &'r [u8]) -> Result<&'r [u8], String> {
+    row.split_first_chunk()
+        .filter(|(stored, body)| **stored == checksum(table, key, body))
+        .map(|(_, body)| body)
+        .ok_or_else(|| format!("the checksum of {} is wrong", table.describe(key)))
+}
+
+/// Digest of all rows: their number, and the sum of their checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowDigest {
+    pub(super) rows: u64,
+    pub(super) sum: u64,
+}
+
+impl RowDigest {
+    pub(super) fn add(&mut self, row: &[u8]) {
+        self.rows = self.rows.wrapping_add(1);
+        self.sum = self.sum.wrapping_add(stored_checksum(row));
+    }
+
+    pub(super) fn remove(&mut self, row: &[u8]) {
+        self.rows = self.rows.wrapping_sub(1);
+        self.sum = self.sum.wrapping_sub(stored_checksum(row));
+    }
+}
+
+fn stored_checksum(row: &[u8]) -> u64 {
+    row.first_chunk().map_or(0, |stored| u64::from_le_bytes(*stored))
+}
