@@ -114,6 +114,7 @@ impl HealthProbe {
             detail: if draining { "draining" } else { "yes" }.to_owned(),
         }];
         checks.push(self.writer_check());
+        checks.push(self.store_check());
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
         checks.extend(self.source_checks());
@@ -136,6 +137,20 @@ impl HealthProbe {
             name: "writer".to_owned(),
             passed: alive,
             detail,
+        }
+    }
+
+    /// Check of the store. A store that fails leaves the server ready, because decisions go on.
+    fn store_check(&self) -> HealthCheck {
+        let status = self.state.store_status();
+        let durability = status.durability;
+        HealthCheck {
+            name: "store".to_owned(),
+            passed: true,
+            detail: match status.problem {
+                None => format!("works, {durability}"),
+                Some(problem) => format!("fails: {problem}"),
+            },
         }
     }
 

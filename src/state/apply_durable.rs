@@ -116,7 +116,6 @@ impl Writer {
             Err(error) => {
                 self.arbiter.assumptions.fail_draft(assumption_draft);
                 self.store_fails = true;
-                tracing::error!(%error, "the store failed: nothing was confirmed, committed or released");
                 for outcome in outcomes {
                     outcome.reply_error(&error);
                 }

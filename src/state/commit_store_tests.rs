@@ -9,8 +9,8 @@ use super::tests::batch;
 use super::*;
 use crate::engine::cycle::SessionChange;
 use crate::engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
-use crate::store::StoreErrorMode;
-use crate::store::StoreWrite;
+
+use crate::store::{Durability, StoreErrorMode, StoreWrite};
 
 const GANG: [(&str, &str); 2] = [("a/g1", "n1"), ("a/g2", "n2")];
 

@@ -9,8 +9,7 @@ use crate::engine::model::{
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
-use crate::store::StoreWrite;
-use crate::store::{FailingStore, StoreErrorMode};
+use crate::store::{Durability, FailingStore, StoreErrorMode, StoreWrite};
 
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 

@@ -30,6 +30,7 @@ mod session_steps;
 mod source_removal;
 mod source_status;
 mod sources;
+mod store_health;
 mod unreadable;
 mod writer;
 
@@ -97,13 +98,15 @@ pub use session_status::SessionStatus;
 pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
 pub use source_removal::{ForgetSource, ForgottenSource};
 pub use source_status::SourceStatus;
+pub use store_health::StoreStatus;
 
-use crate::store::{Durability, MemoryStore, Store, StoreError, StoredState};
+use crate::store::{MemoryStore, Store, StoreError, StoredState};
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
 use policy_writer::PolicyWriter;
 use published::PublishedSnapshot;
 use session_registry::SessionRegistry;
+use store_health::{StoreHealth, WatchedStore};
 use writer::{Writer, WriterCommand, WriterParts};
 
 /// Options with which the state starts.
@@ -146,7 +149,7 @@ pub struct SharedState {
     policies: Arc<PolicyRegistry>,
     sessions: SessionRegistry,
     leases: SharedLeases,
-    durability: Durability,
+    store_health: Arc<StoreHealth>,
     commands: tokio::sync::mpsc::Sender<WriterCommand>,
 }
 
@@ -168,7 +171,7 @@ impl SharedState {
     pub fn start_on(
         options: StateOptions,
         clock: Arc<dyn Clock>,
-        mut store: Box<dyn Store>,
+        store: Box<dyn Store>,
     ) -> Result<Arc<Self>, StateStartError> {
         #[cfg(debug_assertions)]
         let without_checks = options.without_checks;
@@ -178,8 +181,8 @@ impl SharedState {
             limits,
             ..
         } = options;
+        let (mut store, store_health) = WatchedStore::new(store, Arc::clone(&clock));
         let stored_state = store.load()?;
-        let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
         let intake = sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
@@ -196,7 +199,7 @@ impl SharedState {
             clock: Arc::clone(&clock),
         };
         let writer = Writer::new(parts, &stored_state, |cluster_state| {
-            let ledger = AdmissionLedger::open(&limits, store, &stored_state, &leases, cluster_state);
+            let ledger = AdmissionLedger::open(&limits, Box::new(store), &stored_state, &leases, cluster_state);
             #[cfg(debug_assertions)]
             let ledger = ledger.without_checks(without_checks);
             ledger
@@ -220,7 +223,7 @@ impl SharedState {
             policies,
             sessions,
             leases,
-            durability,
+            store_health,
             commands,
         });
         session_registry::sweep_while_alive(&state)?;
@@ -301,6 +304,11 @@ impl SharedState {
     /// Number of batches and policies that wait for the writer.
     pub fn queued_writes(&self) -> usize {
         self.commands.max_capacity() - self.commands.capacity()
+    }
+
+    /// Status of the store.
+    pub fn store_status(&self) -> StoreStatus {
+        self.store_health.status()
     }
 
     /// True as long as the writer runs.

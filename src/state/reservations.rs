@@ -58,7 +58,7 @@ impl SharedState {
 
     /// Durability of confirmations.
     pub fn durability(&self) -> Durability {
-        self.durability
+        self.store_health.durability()
     }
 
     /// Makes the writer look at the clock, as it does by itself twice a second. Returns when expired leases have ended.

@@ -28,7 +28,7 @@ use crate::engine::cycle::TaskPlacement;
 use crate::engine::model::{ClusterState, JobRecord, ResourceId, TaskRecord, TaskShape, TaskStatus};
 use crate::engine::policy::{CompileOptions, compile};
 use crate::engine::{PluginStateCache, PolicyInForce, Revision, Snapshot};
-use crate::store::MemoryStore;
+use crate::store::{Durability, MemoryStore};
 
 /// Number of cores that the queue may hold.
 const CAPABILITY: i128 = 10;

@@ -145,6 +145,8 @@ struct StateGauges {
     resources: IntegerGauge,
     sessions: IntegerGauge,
     reservations: IntegerGauge,
+    store_failing: IntegerGauge,
+    store_failed_writes: Counter,
     pool_running: Family<WorkerPoolLabel, IntegerGauge>,
     pool_waiting: Family<WorkerPoolLabel, IntegerGauge>,
     writes_waiting: IntegerGauge,
@@ -337,6 +339,10 @@ impl StateGauges {
             "Rows of the admission ledger",
             self.reservations.clone(),
         );
+        let help = "1 if the last write to the store failed, or hangs, else 0";
+        own.register("store_failing", help, self.store_failing.clone());
+        let help = "Writes to the store that failed";
+        own.register("store_failed_writes", help, self.store_failed_writes.clone());
         own.register(
             "workers_busy",
             "Workers that are busy with large work, by kind",
@@ -374,6 +380,10 @@ impl StateGauges {
                 .get_or_create(&WorkerPoolLabel { kind })
                 .set(count(gate.waiting()));
         }
+        let store = state.store_status();
+        self.store_failing.set(store.problem.is_some().into());
+        let more = store.failed_writes.saturating_sub(self.store_failed_writes.get());
+        self.store_failed_writes.inc_by(more);
         self.read_policies(state);
         // Sources that were forgotten have no series any more.
         self.source_synced.clear();

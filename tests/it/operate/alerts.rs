@@ -12,12 +12,14 @@ use prost::bytes::Bytes;
 use pumice::config::ServerConfig;
 use pumice::server::pb;
 use pumice::state::LedgerConfirm;
+use pumice::store::{FailingStore, StoreErrorMode};
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status};
 
 use super::prometheus::{InstantVector, Scrape, evaluate};
 use super::{cluster, document, fetch, score_request, until};
+use crate::ledger::{ask, confirm, limited, put_policy, wants};
 use crate::support::EmbeddedServer;
 use crate::support::records::{full_sync, latest_ref};
 use pumice::server::pb::decision_service_client::DecisionServiceClient;
@@ -82,7 +84,7 @@ impl Watched {
 }
 
 /// Alerts with a test below, which each name one.
-const TESTED: [&str; 9] = [
+const TESTED: [&str; 10] = [
     "PumiceFault",
     "PumiceFilesRunOut",
     "PumiceOverloaded",
@@ -91,6 +93,7 @@ const TESTED: [&str; 9] = [
     "PumiceReplicasDiffer",
     "PumiceSlow",
     "PumiceSourceStale",
+    "PumiceStoreFailing",
     "PumiceWriterBehind",
 ];
 
@@ -213,6 +216,50 @@ fn a_writer_that_falls_behind_fires() {
         thread.join().unwrap();
     }
     assert_eq!(watched.firing("PumiceWriterBehind"), []);
+}
+
+#[test]
+fn a_store_that_fails_fires() {
+    let store = FailingStore::default();
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    let watched = Watched::new(&[server.http]);
+    let line = |beginning: &str| {
+        let (status, page) = server.page("/readyz?verbose");
+        assert_eq!(status, 200, "{page}");
+        page.lines().any(|line| line.starts_with(beginning))
+    };
+    watched.fires_after("PumiceStoreFailing", || {
+        store.set_error_mode(StoreErrorMode::RejectWrites);
+        server.wire.reload_policy(reload(&document("new"))).unwrap_err();
+    });
+    assert!(line("[+] store: fails: writes have failed for "));
+    store.set_error_mode(StoreErrorMode::None);
+    until("the store to work", || watched.firing("PumiceStoreFailing").is_empty());
+    assert!(line("[+] store: works, DISK"));
+}
+
+#[test]
+fn a_store_that_hangs_fires() {
+    let store = FailingStore::default();
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    put_policy(&server.wire);
+    let cluster = pb::Cluster {
+        queues: vec![limited("q", 10)],
+        ..pb::Cluster::default()
+    };
+    server.wire.apply_batch(full_sync("kube", 1, cluster)).unwrap();
+    let blocked = store.block_flush();
+    let wire = server.connect();
+    let mut threads = Vec::new();
+    Watched::new(&[server.http]).fires_after("PumiceStoreFailing", || {
+        let request = confirm(vec![ask(wants("ns/a", "q", 5), 1)]);
+        threads.push(std::thread::spawn(move || wire.admit(request)));
+        blocked.wait_for_write();
+    });
+    drop(blocked);
+    for thread in threads {
+        thread.join().unwrap().unwrap();
+    }
 }
 
 /// Sends bytes as they are.
