@@ -1,6 +1,8 @@
 package pumice
 
 import (
+	"math/bits"
+
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
@@ -28,10 +30,11 @@ var filtering = decision[*pb.FilterRequest, *pb.FilterResponse]{
 	abstain: func() *pb.FilterResponse { return &pb.FilterResponse{} },
 }
 
+// count is the number of nodes in a set.
 func count(nodes *pb.NodeSet) uint32 {
-	number := len(nodes.GetNames())
-	for range slots(nodes) {
-		number++
+	number := len(nodes.GetNames()) + len(nodes.GetSlots())
+	for _, some := range nodes.GetBitmap() {
+		number += bits.OnesCount8(some)
 	}
 	return uint32(number)
 }

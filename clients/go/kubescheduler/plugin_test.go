@@ -341,7 +341,7 @@ func sourceOf(t *testing.T, client *pumice.Client) *pb.SourceStatus {
 }
 
 func TestAnIdleSchedulerStaysHeard(t *testing.T) {
-	server := testserver.Start(t, "--source-stale-ms", "900")
+	server := testserver.Start(t, "--source-stale-ms", "2000")
 	client, pod := admin(t, server.Address), testPod("new", "", "1", 0)
 	bench := start(t, arguments(server.Address, ""), []*corev1.Node{testNode("n1", "10", 0)}, []*corev1.Pod{pod})
 	if sourceOf(t, client) != nil {
@@ -350,7 +350,7 @@ func TestAnIdleSchedulerStaysHeard(t *testing.T) {
 	if done := bench.cycle(pod); !done.status.IsSuccess() {
 		t.Fatal(done.status)
 	}
-	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if source := sourceOf(t, client); source.GetStale() || !source.GetSynced() {
 			t.Fatal(source)
 		}
