@@ -1,9 +1,10 @@
-//! Files of a cluster, read for `state load`, `state diff`, `policy diff`, `policy test` and `simulate`: records, and all
-//! that the import did not take or did not understand.
+//! Files of a cluster, read for `state load`, `state diff`, `policy diff`, `policy test`, `simulate`, `explain`, `place` and
+//! `--with`: records, and all that the import did not take or did not understand.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::connect::ClientConnection;
 use super::state_check::{self, StateWarning};
 use super::{CommandError, output, state_load};
 use crate::import::{AmountRules, ClusterImport};
@@ -50,7 +51,27 @@ pub(super) fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<Impor
     })
 }
 
+/// Reads the files of one question. An object that cannot be read is an error: without it the answer would be wrong.
+pub(super) fn read_for_question(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
+    let imported = read(files, amount_rules)?;
+    let Some(rejected) = imported.rejected.first() else {
+        return Ok(imported.checked());
+    };
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(CommandError::message(format!(
+        "error: {}: {rejected}",
+        names.join(", ")
+    )))
+}
+
 impl ImportedFiles {
+    /// Names on standard error the warnings, without those about records that the server knows.
+    pub(super) async fn report_unknown(mut self, connection: &mut ClientConnection) -> Result<(), CommandError> {
+        state_check::drop_known(connection, None, &mut self.warnings).await?;
+        self.report();
+        Ok(())
+    }
+
     /// Adds the warnings about the cluster as a whole.
     pub(super) fn checked(mut self) -> Self {
         self.warnings.extend(state_check::check_cluster(&self.cluster));

@@ -12,8 +12,10 @@ use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
 use super::what_if::WhatIfArgs;
-use super::{ClientArgs, CommandError, OutputFormat, node_query, remedies, state_load, task, unknown_name};
-use crate::import::{AmountRules, ClusterImport};
+use super::{
+    ClientArgs, CommandError, OutputFormat, import_files, node_query, remedies, state_load, task, unknown_name,
+};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// Name of the job of a shape.
@@ -63,9 +65,16 @@ pub(super) struct PlaceArgs {
 
 /// Runs the command. A job that is not placed: exit code 1.
 pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
+    let mut imported = None;
     let (job, groups) = match (&args.shape, &args.file) {
         (Some(shape), _) => of_shape(&args, &GangShape::parse(shape)?),
-        (None, Some(file)) => read(&args, file)?,
+        (None, Some(file)) => {
+            let read = imported.insert(import_files::read_for_question(
+                std::slice::from_ref(file),
+                args.derivation,
+            )?);
+            gang_of(&args, file, std::mem::take(&mut read.cluster))?
+        }
         (None, None) => return Err(CommandError::Usage("error: give --file or --shape".to_owned())),
     };
     let set = |names: &[String]| pb::NodeSet {
@@ -86,6 +95,9 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         .what_if
         .connect(&args.client, &args.policy, args.derivation)
         .await?;
+    if let Some(imported) = imported {
+        imported.report_unknown(&mut target.connection).await?;
+    }
     let outcome = query(&args, request, &groups, &mut target.connection).await;
     match outcome {
         Ok(()) => Ok(()),
@@ -148,15 +160,13 @@ fn of_shape(args: &PlaceArgs, shape: &GangShape) -> (Option<pb::Job>, Vec<pb::Ta
 }
 
 /// Job of a file, if the file has it, and its pods, equal ones together.
-fn read(args: &PlaceArgs, file: &Path) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), CommandError> {
+fn gang_of(
+    args: &PlaceArgs,
+    file: &Path,
+    cluster: pb::Cluster,
+) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), CommandError> {
     let name = file.display();
-    let mut import = ClusterImport::new(args.derivation);
-    import.read(&name.to_string(), &state_load::read_text(file)?)?;
-    if let Some(refused) = import.rejected().first() {
-        let message = format!("error: {name}: {}: {}", refused.object, refused.error);
-        return Err(CommandError::message(message));
-    }
-    let pb::Cluster { jobs, tasks, .. } = import.into_cluster();
+    let pb::Cluster { jobs, tasks, .. } = cluster;
     if tasks.is_empty() {
         return Err(CommandError::message(format!("error: {name}: no pod in this file")));
     }

@@ -95,7 +95,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
 
 fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Result<(), CommandError> {
     match format {
-        OutputFormat::Table => output::line(&format!("{revision} {}", change.line())),
+        OutputFormat::Table => output::paragraph(&format!("{revision} {}", change.line())),
         OutputFormat::Json => output::line(&json!({ "revision": revision, "change": change }).to_string()),
     }
 }
@@ -168,7 +168,7 @@ fn print_differences(changes: &[RecordDiff]) -> Result<(), CommandError> {
             output::line(&format!("{head} ({})", found.len()))?;
         }
         for change in found {
-            output::line(&format!(
+            output::paragraph(&format!(
                 "  {}",
                 if change.action == "changed" {
                     change.line()

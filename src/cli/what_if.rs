@@ -3,6 +3,7 @@
 //! The server's records and the policy in force are copied into services in this process, the files' records replace
 //! those of the same name or are added, and the question is asked there. The server is only read.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,8 +12,8 @@ use super::connect::ClientConnection;
 use super::explain::pinned_client::PinnedClient;
 use super::in_process::InProcessServer;
 use super::policy_args::PolicyArgs;
-use super::{ClientArgs, CommandError, output, state_load};
-use crate::import::{AmountRules, ClusterImport};
+use super::{ClientArgs, CommandError, import_files, output, pages, state_load};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// Owner of all records in the copy.
@@ -53,7 +54,12 @@ impl WhatIfArgs {
                 _copy: None,
             });
         }
-        let overlay = self.read_files(rules)?;
+        let mut imported = import_files::read_for_question(&self.with, rules)?;
+        let overlay = std::mem::take(&mut imported.cluster);
+        if overlay == pb::Cluster::default() {
+            return Err(CommandError::message("error: --with: no record in the files"));
+        }
+        imported.report_unknown(&mut connection).await?;
         let document = active_document(&mut connection, policy).await?;
         let mut cluster = copy_records(connection, policy).await?;
         output::note(&format!(
@@ -68,25 +74,6 @@ impl WhatIfArgs {
             _copy: Some(copy),
         })
     }
-
-    fn read_files(&self, rules: AmountRules) -> Result<pb::Cluster, CommandError> {
-        let mut import = ClusterImport::new(rules);
-        for file in &self.with {
-            import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
-        }
-        for (note, count) in import.notes() {
-            output::note(&format!("note: {note} ({count} ×)"));
-        }
-        if let Some(refused) = import.rejected().first() {
-            let (object, error) = (&refused.object, &refused.error);
-            return Err(CommandError::message(format!("error: --with: {object}: {error}")));
-        }
-        let cluster = import.into_cluster();
-        if cluster == pb::Cluster::default() {
-            return Err(CommandError::message("error: --with: no record in the files"));
-        }
-        Ok(cluster)
-    }
 }
 
 /// Document of the policy in force with every default written out, so that it says its compatibility.
@@ -100,15 +87,10 @@ async fn active_document(connection: &mut ClientConnection, policy: &PolicyArgs)
 }
 
 /// Copies the records of one state of the server. A node or queue whose newest record was refused takes nothing new; its
-/// last good record is copied as cordoned or closed.
+/// last good record is copied as cordoned or closed. A job that waits with a reservation is copied as admitted, so that the
+/// copy keeps back what the job needs.
 async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Result<pb::Cluster, CommandError> {
-    let mut state = connection.state.clone();
-    let reserved = state.list_reservations(pb::ListReservationsRequest::default()).await;
-    if let Ok(reply) = reserved
-        && !reply.into_inner().reservations.is_empty()
-    {
-        output::note("note: what if: reservations of admitted jobs are not copied; what they keep back counts as free");
-    }
+    let reserved = reserved_jobs(connection.clone()).await?;
     let mut client = PinnedClient::open(connection, policy.latest_ref()).await?;
     let known = client.fetch_records().await;
     client.close().await;
@@ -125,18 +107,39 @@ async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Resu
         }
         Some(queue)
     };
+    let job = |status: pb::JobStatus| {
+        let mut job = status.job?;
+        let waits = matches!(job.phase(), pb::JobPhase::Unspecified | pb::JobPhase::Pending);
+        if waits && reserved.contains(&job.name) {
+            job.set_phase(pb::JobPhase::Inqueue);
+        }
+        Some(job)
+    };
     Ok(pb::Cluster {
         nodes: known.nodes.into_iter().filter_map(node).collect(),
         queues: known.queues.into_values().filter_map(queue).collect(),
-        jobs: known.jobs.into_values().filter_map(|status| status.job).collect(),
+        jobs: known.jobs.into_values().filter_map(job).collect(),
         tasks: known.tasks.into_values().filter_map(|stored| stored.task).collect(),
     })
+}
+
+/// Names of the jobs with a reservation.
+async fn reserved_jobs(mut connection: ClientConnection) -> Result<BTreeSet<String>, CommandError> {
+    let rows = pages::all(async |token| {
+        let request = pb::ListReservationsRequest {
+            page: Some(pages::large(token)),
+            ..pb::ListReservationsRequest::default()
+        };
+        let page = connection.state.list_reservations(request).await?.into_inner();
+        Ok((page.reservations, page.next_page_token))
+    });
+    Ok(rows.await?.into_iter().map(|row| row.job).collect())
 }
 
 /// Replaces records by those of the same name, and adds the others.
 fn lay_over(cluster: &mut pb::Cluster, overlay: pb::Cluster) {
     fn replace<T>(records: &mut Vec<T>, others: Vec<T>, name: fn(&T) -> &str) {
-        let replaced: std::collections::BTreeSet<&str> = others.iter().map(name).collect();
+        let replaced: BTreeSet<&str> = others.iter().map(name).collect();
         records.retain(|record| !replaced.contains(name(record)));
         records.extend(others);
     }

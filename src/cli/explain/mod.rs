@@ -20,8 +20,8 @@ use clap::{Args, ValueEnum};
 
 use super::policy_args::PolicyArgs;
 use super::what_if::{QueryTarget, WhatIfArgs};
-use super::{ClientArgs, CommandError, OutputFormat, output, state_load, unknown_name};
-use crate::import::{AmountRules, ClusterImport};
+use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load, unknown_name};
+use crate::import::AmountRules;
 use crate::server::pb;
 use pinned_client::PinnedClient;
 use report::ExplainReport;
@@ -65,8 +65,15 @@ pub(super) struct ExplainArgs {
 
 /// Runs the command. An explanation ends with exit code 0, whether the job waits or not.
 pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
+    let mut imported = None;
     let wanted = match (&args.file, args.kind, &args.name) {
-        (Some(file), ..) => from_file(file, args.derivation)?,
+        (Some(file), ..) => {
+            let read = imported.insert(import_files::read_for_question(
+                std::slice::from_ref(file),
+                args.derivation,
+            )?);
+            file_target(file, std::mem::take(&mut read.cluster))?
+        }
         (None, Some(ExplainKind::Task), Some(name)) => ExplainTarget::Task(name.clone()),
         (None, _, name) => ExplainTarget::Job(name.clone().unwrap_or_default()),
     };
@@ -74,6 +81,9 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
         .what_if
         .connect(&args.client, &args.policy, args.derivation)
         .await?;
+    if let Some(imported) = imported {
+        imported.report_unknown(&mut target.connection).await?;
+    }
     let report = match query(&args, wanted, &target).await {
         Ok(report) => report,
         Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
@@ -95,17 +105,7 @@ async fn query(args: &ExplainArgs, wanted: ExplainTarget, target: &QueryTarget) 
     report
 }
 
-fn from_file(file: &std::path::Path, counting: AmountRules) -> Result<ExplainTarget, CommandError> {
-    let mut import = ClusterImport::new(counting);
-    import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
-    if let Some(refused) = import.rejected().first() {
-        let (object, error) = (&refused.object, &refused.error);
-        return Err(CommandError::message(format!(
-            "error: {}: {object}: {error}",
-            file.display()
-        )));
-    }
-    let cluster = import.into_cluster();
+fn file_target(file: &std::path::Path, cluster: pb::Cluster) -> Result<ExplainTarget, CommandError> {
     if cluster.tasks.is_empty() {
         return Err(CommandError::message(format!(
             "error: {}: no pod in this file",

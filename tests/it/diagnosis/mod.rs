@@ -8,6 +8,7 @@ mod policy_diff;
 mod policy_test;
 mod queries;
 mod watching;
+mod what_if;
 
 use serde_json::Value;
 
