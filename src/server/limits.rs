@@ -260,13 +260,13 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "reservation_lease_ms",
         state.reservation_lease,
-        "Lease of an unused reservation, unless its caller asked for another time"
+        "Lease of a reservation, used or not, unless its caller asked for another time; it runs only while the source is synced"
     ),
     count!(
         "reservation_tombstones",
         state.reservation_tombstones,
         0..=MAX_COUNT,
-        "Ended reservations remembered, so that late requests do not revive them"
+        "Released reservations, and those of jobs that ended, that are remembered, so that late requests do not revive them"
     ),
     count!(
         "reservations",
@@ -337,7 +337,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "source_stale_ms",
         state.source_stale,
-        "Silence of a source after which the leases of its reservations and assumptions pause"
+        "Silence of a live source after which it is stale: not synced, not counted as heard by readiness, and the leases of its reservations and assumptions pause"
     ),
     count!("sources", state.sources, 1..=MAX_COUNT, "Sources"),
     time!(
@@ -373,7 +373,7 @@ pub static LIMITS: &[LimitDef] = &[
         "victim_changes",
         edge.victim_changes,
         1..=MAX_COUNT,
-        "Assumptions of one group of SelectVictims"
+        "Hypothetical changes of one group of SelectVictims"
     ),
     count!(
         "victim_groups",

@@ -39,7 +39,7 @@ pub struct LedgerConfirm {
     pub profile: Arc<str>,
     /// Plugins that judge; empty: those of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
-    /// Lease of reservations that are not used; `None`: the default of the limits.
+    /// Lease of the reservations, used or not; `None`: the default of the limits.
     pub lease: Option<Duration>,
     /// Items, judged in this order; each sees the permits before it.
     pub read_items: ConfirmReader,
