@@ -177,6 +177,20 @@ pub(super) fn measurement(measurement: &pb::Measurement) -> String {
     }
 }
 
+/// Prints where a change is stored.
+pub(super) fn durability(durability: pb::Durability) -> Result<(), CommandError> {
+    match durability {
+        pb::Durability::Unspecified => Ok(()),
+        pb::Durability::Memory => {
+            line("durability: MEMORY (a restart of the server loses this change; `data_dir` makes it durable)")
+        }
+        pb::Durability::Disk | pb::Durability::Etcd => {
+            let name = durability.as_str_name().trim_start_matches("DURABILITY_");
+            line(&format!("durability: {name}"))
+        }
+    }
+}
+
 /// Duration in seconds, milliseconds or microseconds.
 pub(super) fn duration(seconds: f64) -> String {
     if seconds >= 10.0 {

@@ -155,7 +155,7 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
         unchanged: reply.unchanged,
         dry_run: args.dry_run.then(|| args.file.display().to_string()),
     };
-    print_durability(durability)?;
+    output::durability(durability)?;
     print_change(&mut connection, before, change).await
 }
 
@@ -179,7 +179,7 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
         unchanged: reply.unchanged,
         dry_run: args.dry_run.then(|| "the earlier version".to_owned()),
     };
-    print_durability(durability)?;
+    output::durability(durability)?;
     print_change(&mut connection, before, change).await
 }
 
@@ -276,25 +276,11 @@ async fn delete(args: DeletePolicyArgs) -> Result<(), CommandError> {
         Some(now) => format!("the built-in policy is in force as version {}", now.version),
         None => "no policy of that name is in force".to_owned(),
     };
-    print_durability(durability)?;
+    output::durability(durability)?;
     output::line(&format!(
         "policy {}: deleted with all versions up to {}; {now}",
         deleted.name, deleted.version
     ))
-}
-
-/// Says where a change of a policy is stored.
-fn print_durability(durability: pb::Durability) -> Result<(), CommandError> {
-    match durability {
-        pb::Durability::Unspecified => Ok(()),
-        pb::Durability::Memory => {
-            output::line("durability: MEMORY (a restart of the server loses this change; `data_dir` makes it durable)")
-        }
-        pb::Durability::Disk | pb::Durability::Etcd => {
-            let name = durability.as_str_name().trim_start_matches("DURABILITY_");
-            output::line(&format!("durability: {name}"))
-        }
-    }
 }
 
 async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {

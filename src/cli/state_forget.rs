@@ -37,5 +37,9 @@ pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
         count(reply.records, "record"),
         count(reply.reservations, "reservation"),
         reply.revision.map_or(0, |revision| revision.number)
-    ))
+    ))?;
+    if reply.reservations == 0 {
+        return Ok(());
+    }
+    output::durability(reply.durability())
 }

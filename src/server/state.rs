@@ -209,6 +209,7 @@ impl StateService for StateRpc {
             revision: Some(convert::revision(revision)),
             records: u64::try_from(records).unwrap_or(u64::MAX),
             reservations: u64::try_from(reservations).unwrap_or(u64::MAX),
+            durability: convert::durability(self.0.state.durability()).into(),
         }))
     }
 }

@@ -35,10 +35,15 @@ impl Writer {
     /// Forgets a source, as if it had removed each of its records and would never come again.
     ///
     /// # Errors
-    /// There is no such source, or it was heard a moment ago.
+    /// There is no such source and nothing is promised to one of that name, or it was heard a moment ago.
     pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
         let ForgetSource { source, force } = forget;
-        self.sources.forget(source, *force)?;
+        if let Err(error) = self.sources.forget(source, *force) {
+            let never_came_back = matches!(error, StateError::SourceUnknown { .. });
+            if !never_came_back || !self.keeps_promises_to(source) {
+                return Err(error);
+            }
+        }
         let reservations = self.next.state.reservations().len();
         let own = self.records_of(source);
         let records = own.len();
@@ -56,6 +61,12 @@ impl Writer {
             records,
             reservations: reservations.saturating_sub(self.next.state.reservations().len()),
         })
+    }
+
+    /// True if jobs or tasks that the source reported, perhaps before a restart, have a reservation or an assumed placement.
+    fn keeps_promises_to(&self, source: &str) -> bool {
+        let mut reservations = self.next.state.reservations().iter();
+        reservations.any(|(_, row)| *row.source == *source) || self.arbiter.assumptions.awaits_source(source)
     }
 
     /// Removes the records of a source that its full sync leaves out. One that it holds in an unreadable form stays.

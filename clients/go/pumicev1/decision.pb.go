@@ -1546,8 +1546,8 @@ type AdmitRequest struct {
 	Items []*AdmitSubject `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
 	// Names of plugins to ask. Empty: the tiers of the policy.
 	Plugins []string `protobuf:"bytes,4,rep,name=plugins,proto3" json:"plugins,omitempty"`
-	// With CONFIRM: lifetime of reservations that are not used. Absent: the server's
-	// default.
+	// With CONFIRM: time after which the reservations end, used or not. Absent: the
+	// server's default.
 	Lease         *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2919,7 +2919,10 @@ type ForgetSourceResponse struct {
 	// Number of records that were removed.
 	Records uint64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
 	// Number of reservations that ended.
-	Reservations  uint64 `protobuf:"varint,3,opt,name=reservations,proto3" json:"reservations,omitempty"`
+	Reservations uint64 `protobuf:"varint,3,opt,name=reservations,proto3" json:"reservations,omitempty"`
+	// Durability of the removal of reservations and assumed placements. Records are
+	// never stored.
+	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2973,6 +2976,13 @@ func (x *ForgetSourceResponse) GetReservations() uint64 {
 		return x.Reservations
 	}
 	return 0
+}
+
+func (x *ForgetSourceResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
 }
 
 var File_pumice_v1_state_proto protoreflect.FileDescriptor
@@ -3169,11 +3179,14 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"durability\"C\n" +
 	"\x13ForgetSourceRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"\x85\x01\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\xbc\x01\n" +
 	"\x14ForgetSourceResponse\x12/\n" +
 	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x04R\arecords\x12\"\n" +
-	"\freservations\x18\x03 \x01(\x04R\freservations*\x81\x01\n" +
+	"\freservations\x18\x03 \x01(\x04R\freservations\x125\n" +
+	"\n" +
+	"durability\x18\x04 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability*\x81\x01\n" +
 	"\n" +
 	"RecordKind\x12\x1b\n" +
 	"\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3359,35 +3372,36 @@ var file_pumice_v1_state_proto_depIdxs = []int32{
 	38, // 72: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
 	56, // 73: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
 	45, // 74: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	8,  // 75: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	10, // 76: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	12, // 77: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	14, // 78: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	20, // 79: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	24, // 80: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	27, // 81: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	31, // 82: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	36, // 83: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	39, // 84: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	34, // 85: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	41, // 86: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	9,  // 87: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	11, // 88: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	13, // 89: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	15, // 90: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	21, // 91: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	25, // 92: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	28, // 93: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	32, // 94: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	37, // 95: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	40, // 96: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	35, // 97: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	42, // 98: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	87, // [87:99] is the sub-list for method output_type
-	75, // [75:87] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	56, // 75: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	8,  // 76: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	10, // 77: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	12, // 78: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	14, // 79: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	20, // 80: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	24, // 81: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	27, // 82: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	31, // 83: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	36, // 84: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	39, // 85: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	34, // 86: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	41, // 87: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	9,  // 88: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	11, // 89: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	13, // 90: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	15, // 91: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	21, // 92: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	25, // 93: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	28, // 94: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	32, // 95: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	37, // 96: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	40, // 97: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	35, // 98: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	42, // 99: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	88, // [88:100] is the sub-list for method output_type
+	76, // [76:88] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }

@@ -63,7 +63,9 @@ type StateServiceClient interface {
 	ReleaseReservation(ctx context.Context, in *ReleaseReservationRequest, opts ...grpc.CallOption) (*ReleaseReservationResponse, error)
 	// Ends assumed placements, for example because their binds failed.
 	ReleaseAssumptions(ctx context.Context, in *ReleaseAssumptionsRequest, opts ...grpc.CallOption) (*ReleaseAssumptionsResponse, error)
-	// Forgets a source: removes its records, what its jobs had reserved and its slot.
+	// Forgets a source: removes its records, the reservations of its jobs, and the
+	// assumed placements of its tasks, and frees its place among the sources. After a
+	// restart it also forgets a source that has reservations and never came back.
 	ForgetSource(ctx context.Context, in *ForgetSourceRequest, opts ...grpc.CallOption) (*ForgetSourceResponse, error)
 }
 
@@ -226,7 +228,9 @@ type StateServiceServer interface {
 	ReleaseReservation(context.Context, *ReleaseReservationRequest) (*ReleaseReservationResponse, error)
 	// Ends assumed placements, for example because their binds failed.
 	ReleaseAssumptions(context.Context, *ReleaseAssumptionsRequest) (*ReleaseAssumptionsResponse, error)
-	// Forgets a source: removes its records, what its jobs had reserved and its slot.
+	// Forgets a source: removes its records, the reservations of its jobs, and the
+	// assumed placements of its tasks, and frees its place among the sources. After a
+	// restart it also forgets a source that has reservations and never came back.
 	ForgetSource(context.Context, *ForgetSourceRequest) (*ForgetSourceResponse, error)
 	mustEmbedUnimplementedStateServiceServer()
 }

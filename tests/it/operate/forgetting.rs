@@ -181,6 +181,39 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
 }
 
 #[test]
+fn a_source_that_never_came_back_is_forgotten_by_its_reservations() {
+    let directory = TestDirectory::new();
+    let config = ServerConfig {
+        data_dir: Some(directory.0.join("data")),
+        ..ServerConfig::on_free_ports()
+    };
+    let server = EmbeddedServer::with(config.clone());
+    put_policy(&server.wire);
+    let put = pb::Cluster {
+        queues: vec![limited("q", 10)],
+        jobs: vec![wants("a/job", "q", 4)],
+        ..pb::Cluster::default()
+    };
+    server.wire.apply_batch(full_sync("gone", 1, put)).unwrap();
+    let job = wants("a/job", "q", 4);
+    let admitted = server.wire.admit(confirm(vec![ask(job, 1)])).unwrap().result.unwrap();
+    assert!(admitted.items[0].permitted, "{admitted:?}");
+    drop(server);
+    let server = EmbeddedServer::with(config);
+    let unknown = server.wire.forget_source(forget("nobody", true)).unwrap_err();
+    assert!(unknown.message().contains("nobody"), "{unknown}");
+    let forgotten = server.wire.forget_source(forget("gone", false)).unwrap();
+    assert_eq!((forgotten.records, forgotten.reservations), (0, 1));
+    assert_eq!(forgotten.durability(), pb::Durability::Disk);
+    let rows = server
+        .wire
+        .list_reservations(pb::ListReservationsRequest::default())
+        .unwrap();
+    assert_eq!(rows.reservations.len(), 0);
+    server.wire.forget_source(forget("gone", false)).unwrap_err();
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "one history from its start to its end")]
 fn reservations_go_with_their_source_also_when_it_never_came_back() {
     let directory = TestDirectory::new();

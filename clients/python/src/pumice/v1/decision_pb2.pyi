@@ -916,8 +916,8 @@ class AdmitRequest(_message.Message):
 
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """With CONFIRM: lifetime of reservations that are not used. Absent: the server's
-        default.
+        """With CONFIRM: time after which the reservations end, used or not. Absent: the
+        server's default.
         """
 
     def __init__(

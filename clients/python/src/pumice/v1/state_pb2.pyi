@@ -1603,10 +1603,15 @@ class ForgetSourceResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
     records: _builtins.int
     """Number of records that were removed."""
     reservations: _builtins.int
     """Number of reservations that ended."""
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the removal of reservations and assumed placements. Records are
+    never stored.
+    """
     @_builtins.property
     def revision(self) -> _types_pb2.Revision:
         """First revision without the records of the source."""
@@ -1617,10 +1622,11 @@ class ForgetSourceResponse(_message.Message):
         revision: _types_pb2.Revision | None = ...,
         records: _builtins.int = ...,
         reservations: _builtins.int = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "reservations", b"reservations", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "records", b"records", "reservations", b"reservations", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
