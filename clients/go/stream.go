@@ -12,7 +12,7 @@ import (
 )
 
 // Stream sends the batches of a feed over one stream (Sync) instead of one call each. A stream that has failed cannot be
-// used again: open another one, and the feed sends a full sync. A stream is safe to use from several goroutines, also
+// used again: open another one, and the feed sends a full sync, unless a heartbeat has done so. A stream is safe to use from several goroutines, also
 // together with the feed's own Flush; batches go one after the other.
 type Stream struct {
 	feed   *Feed
