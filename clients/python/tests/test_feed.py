@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,47 @@ def test_a_lost_heartbeat_keeps_its_number_and_loses_nothing(caplog: pytest.LogC
     feed._heard -= 1
     wire.run(feed.beat())
     assert wire.run(feed.beat()) == pytest.approx(0.2, abs=0.1)
+
+
+def test_a_repair_does_not_hide_a_change_of_the_owner() -> None:
+    wire, feed = Wire(), flow()
+    wire.lose = True
+    with pytest.raises(errors.UnavailableError):
+        wire.run(feed.full_sync(v1.Cluster()))
+    wire.lose = False
+    loss = feed.lost()
+    assert loss is not None
+    records = loss.full()
+    # While the records are gathered, the owner has a change, which is lost.
+    wire.lose = True
+    with pytest.raises(errors.UnavailableError):
+        wire.run(feed.delta(v1.Cluster(), None, ()))
+    wire.lose = False
+    wire.run(feed.repair(loss, records))
+    again = feed.lost()
+    assert again is not None
+    wire.run(feed.repair(again, records))
+    assert feed.in_sync
+    assert feed.lost() is None
+
+
+def test_the_owner_may_hold_a_lock_that_full_needs(brief: Server) -> None:
+    lock, asked = threading.Lock(), threading.Event()
+
+    def full() -> v1.Cluster:
+        asked.set()
+        with lock:
+            return conftest.cluster()
+
+    with pumice.connect(brief.address) as client, client.feed("tests", full=full) as feed:
+        feed.full_sync(conftest.cluster())
+        with lock:
+            feed._flow.in_sync = False
+            assert asked.wait(30), "the heartbeat has not found the loss"
+            # The heartbeat waits for the lock, and does not hold the feed.
+            owner = futures.ThreadPoolExecutor().submit(feed.full_sync, conftest.cluster())
+            assert not owner.result(timeout=30).HasField("resync")
+        eventually("the feed is in sync", lambda: feed._flow.in_sync)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ class FeedOptions:
         return FeedOptions(full, time.time_ns() if source_epoch is None else source_epoch, part_records, span)
 
 
+class Loss(NamedTuple):
+    """Function that returns all records of a feed that has lost a batch, and the number of its owner's calls so far."""
+
+    full: Callable[[], Records]
+    calls: int
+
+
 class FeedFlow:
     """Numbered batches of a source. After a lost batch the feed sends a full sync."""
 
@@ -84,12 +91,17 @@ class FeedFlow:
         self._restarts = 0
         self._interval: tuple[float, int] | None = None
         self._failures = 0
+        self._calls = 0
         # Heartbeat without an outcome, which is repeated under its own number.
         self._beat: v1.Batch | None = None
 
     def full_sync(self, records: Records, marks: Iterable[v1.UnreadableRecord] = ()) -> Flow[v1.BatchOutcome]:
         """Replaces all records of the source."""
-        self._check_open()
+        self._begin()
+        outcome = yield from self._replace(records, marks)
+        return outcome
+
+    def _replace(self, records: Records, marks: Iterable[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
         contents = _contents(records, marks)
         self._marked.clear()
         unreadable = self._sendable(contents.unreadable)
@@ -109,7 +121,7 @@ class FeedFlow:
         self, put: Records | None, remove: v1.Removals | None, unreadable: Iterable[v1.UnreadableRecord]
     ) -> Flow[v1.BatchOutcome]:
         """Sends changes; after a loss, a full sync."""
-        self._check_open()
+        self._begin()
         contents = _contents(put, unreadable)
         if self.in_sync:
             outcome = yield from self._apply(self._delta(contents, remove))
@@ -128,7 +140,7 @@ class FeedFlow:
         lease: Any,
     ) -> Flow[v1.OpenSessionResponse]:
         """Sends changes and opens a session after them."""
-        self._check_open()
+        self._begin()
         contents = _contents(put, unreadable)
         request = v1.OpenSessionRequest(against=against, lease=lease)
         if not self.in_sync:
@@ -156,20 +168,33 @@ class FeedFlow:
 
         Returns the wait before the next one; None: there is none.
         """
+        wait = yield from self._guarded(self._send_beat())
+        return wait
+
+    def lost(self) -> Loss | None:
+        """Returns how to repair a loss: the function that returns all records; None: nothing is lost, or it cannot."""
+        if self.in_sync or self._full is None or self.closed or self._fenced is not None:
+            return None
+        return Loss(self._full, self._calls)
+
+    def repair(self, loss: Loss, records: Records) -> Flow[float | None]:
+        """Sends all records after a loss, unless the owner has called meanwhile and they may be out of date."""
+        wait = yield from self._guarded(self._repair(loss, records))
+        return wait
+
+    def _guarded(self, beat: Flow[float]) -> Flow[float | None]:
+        """Runs a step of the heartbeats, whose failures are only logged."""
         if self.closed or self._fenced is not None:
+            beat.close()
             return None
         try:
-            interval = yield from self._heartbeat_interval()
-            silence = time.monotonic() - self._heard
-            if self.in_sync and silence < interval:
-                return interval - silence
-            yield from self._send_beat()
+            wait = yield from beat
         except errors.FencedError:
             return None
         except errors.PumiceError as error:
             return self.beat_failed(error)
         self._failures = 0
-        return interval
+        return wait
 
     def beat_failed(self, error: Exception) -> float:
         """Returns the wait after a failed heartbeat, which grows up to the interval; warns once per outage."""
@@ -199,28 +224,35 @@ class FeedFlow:
                 self._interval = (interval, info.revision.epoch)
         return self._interval[0]
 
-    def _send_beat(self) -> Flow[None]:
-        """Sends an empty delta, or repeats one without an outcome. Without sync, sends a full sync."""
-        if self.in_sync:
-            self._beat = self._beat or self._batch(kind=v1.BATCH_KIND_DELTA)
-            sent = time.monotonic()
-            # Nothing is lost with an empty batch.
-            response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=self._beat))
-            self._beat = None
-            self._answered(sent, response.outcome)
-            self.in_sync = not response.outcome.HasField("resync")
-        if not self.in_sync and self._full is not None:
-            yield from self.full_sync(self._full())
-        elif not self.in_sync:
-            # The next call of the owner raises ResyncError.
-            _LOG.debug("source %s waits for a full sync of its owner", self.source)
+    def _send_beat(self) -> Flow[float]:
+        """Sends an empty delta, or repeats one without an outcome."""
+        interval = yield from self._heartbeat_interval()
+        silence = time.monotonic() - self._heard
+        if not self.in_sync:
+            return interval
+        if silence < interval:
+            return interval - silence
+        self._beat = self._beat or self._batch(kind=v1.BATCH_KIND_DELTA)
+        sent = time.monotonic()
+        # Nothing is lost with an empty batch.
+        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=self._beat))
+        self._beat = None
+        self._answered(sent, response.outcome)
+        self.in_sync = not response.outcome.HasField("resync")
+        return interval
+
+    def _repair(self, loss: Loss, records: Records) -> Flow[float]:
+        interval = yield from self._heartbeat_interval()
+        if not self.in_sync and self._calls == loss.calls:
+            yield from self._replace(records, ())
+        return interval
 
     def _everything(self, marks: Iterable[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
         if self._full is None:
             raise errors.ResyncError(
                 f"source `{self.source}`: a full sync is needed; call full_sync, or give the feed `full`"
             )
-        outcome = yield from self.full_sync(self._full(), marks)
+        outcome = yield from self._replace(self._full(), marks)
         return outcome
 
     def _delta(self, contents: _Contents, remove: v1.Removals | None) -> v1.Batch:
@@ -291,7 +323,9 @@ class FeedFlow:
             self._fenced = errors.FencedError(outcome.resync.message)
             raise self._fenced
 
-    def _check_open(self) -> None:
+    def _begin(self) -> None:
+        """Begins a call of the owner."""
+        self._calls += 1
         if self.closed:
             raise errors.FeedClosedError(self.source)
         if self._fenced is not None:

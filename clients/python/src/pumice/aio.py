@@ -448,7 +448,11 @@ class AsyncFeed:
         """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
         async with self._lock:
             try:
-                return await self._client.run(self._flow.beat())
+                wait = await self._client.run(self._flow.beat())
+                loss = self._flow.lost()
+                if loss is None:
+                    return wait
+                return await self._client.run(self._flow.repair(loss, loss.full()))
             except Exception as error:
                 # Any error: `full` is the caller's, and a closed channel raises one of its own.
                 return self._flow.beat_failed(error)

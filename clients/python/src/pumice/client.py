@@ -436,12 +436,19 @@ class Feed:
 
     def _beat(self) -> float | None:
         """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
-        with self._lock:
-            try:
-                return self._client.run(self._flow.beat())
-            except Exception as error:
-                # Any error: `full` is the caller's, and a closed channel raises one of its own.
-                return self._flow.beat_failed(error)
+        try:
+            with self._lock:
+                wait = self._client.run(self._flow.beat())
+                loss = self._flow.lost()
+            if loss is None:
+                return wait
+            # Without the lock: `full` may wait for a lock of a caller who waits for the feed.
+            records = loss.full()
+            with self._lock:
+                return self._client.run(self._flow.repair(loss, records))
+        except Exception as error:
+            # Any error: `full` is the caller's, and a closed channel raises one of its own.
+            return self._flow.beat_failed(error)
 
 
 def _keep_alive(feed: weakref.ref[Feed], ended: threading.Event) -> None:
