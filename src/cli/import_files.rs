@@ -52,7 +52,7 @@ pub(super) fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<Impor
 }
 
 /// Reads the files of one question. An object that cannot be read is an error: without it the answer would be wrong.
-pub(super) fn read_for_question(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
+pub(super) fn read_for_query(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
     let imported = read(files, amount_rules)?;
     let Some(rejected) = imported.rejected.first() else {
         return Ok(imported.checked());

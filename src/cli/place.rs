@@ -69,7 +69,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     let (job, groups) = match (&args.shape, &args.file) {
         (Some(shape), _) => of_shape(&args, &GangShape::parse(shape)?),
         (None, Some(file)) => {
-            let read = imported.insert(import_files::read_for_question(
+            let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
                 args.derivation,
             )?);

@@ -54,7 +54,7 @@ impl WhatIfArgs {
                 _copy: None,
             });
         }
-        let mut imported = import_files::read_for_question(&self.with, rules)?;
+        let mut imported = import_files::read_for_query(&self.with, rules)?;
         let overlay = std::mem::take(&mut imported.cluster);
         if overlay == pb::Cluster::default() {
             return Err(CommandError::message("error: --with: no record in the files"));

@@ -397,8 +397,8 @@ async fn sessions_are_bounded() {
 
 #[tokio::test]
 async fn a_recount_loses_no_change_of_the_bytes() {
-    let (state, _, kept) = open(Compatibility::Corrected).await;
-    drop(state.step_session(&kept, 0, &[allocate("a/x", "n1")]).unwrap());
+    let (state, _, stored) = open(Compatibility::Corrected).await;
+    drop(state.step_session(&stored, 0, &[allocate("a/x", "n1")]).unwrap());
     let bytes = state.sessions.bytes();
     assert!(bytes > 0);
     let recount = std::thread::spawn({
@@ -416,7 +416,7 @@ async fn a_recount_loses_no_change_of_the_bytes() {
         state.close_session(&session).unwrap();
         assert_eq!(state.sessions.bytes(), bytes, "round {round}");
     }
-    state.close_session(&kept).unwrap();
+    state.close_session(&stored).unwrap();
     assert_eq!(state.sessions.bytes(), 0);
     drop(state);
     recount.join().unwrap();

@@ -78,10 +78,10 @@ fn a_store_that_was_emptied_is_refused() {
 fn a_store_that_was_cut_short_is_refused() {
     let (directory, state) = filled();
     let whole = fs::read(file(&directory)).unwrap();
-    for kept in (0..whole.len()).step_by(4_096).chain([1, 100, 4_097, whole.len() - 1]) {
-        fs::write(file(&directory), &whole[..kept]).unwrap();
+    for stored in (0..whole.len()).step_by(4_096).chain([1, 100, 4_097, whole.len() - 1]) {
+        fs::write(file(&directory), &whole[..stored]).unwrap();
         let error = load(&directory.0).unwrap_err();
-        assert!(matches!(error, StoreError::Damaged { .. }), "{kept} bytes: {error}");
+        assert!(matches!(error, StoreError::Damaged { .. }), "{stored} bytes: {error}");
     }
     fs::write(file(&directory), &whole).unwrap();
     assert_eq!(load(&directory.0).unwrap(), state);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_told_from_damage() {
+    fn another_format_is_distinguished_from_damage() {
         let (bytes, _) = written(4);
         for slot in [0, SLOT_DISTANCE] {
             bytes.write(slot + MAGIC.len() as u64, &3_u32.to_le_bytes()).unwrap();

@@ -74,8 +74,8 @@ func gang(tasks int) *cluster {
 	return made
 }
 
-// TestNoGangIsTooLargeWhileAnswersComeInTime waits far longer for the service than the budget is.
-func TestNoGangIsTooLargeWhileAnswersComeInTime(t *testing.T) {
+// TestNoGangIsTooLargeWhileResponsesComeInTime waits far longer for the service than the budget is.
+func TestNoGangIsTooLargeWhileResponsesComeInTime(t *testing.T) {
 	var delay atomic.Int64
 	delay.Store(int64(5 * time.Millisecond))
 	budget := Budget{InTime: time.Second, Time: 100 * time.Millisecond}
@@ -94,7 +94,7 @@ func TestNoGangIsTooLargeWhileAnswersComeInTime(t *testing.T) {
 	}
 }
 
-func TestLateAnswersEndACycle(t *testing.T) {
+func TestLateResponsesEndACycle(t *testing.T) {
 	var delay atomic.Int64
 	delay.Store(int64(40 * time.Millisecond))
 	scheduler := slow(t, Settings{Budget: Budget{InTime: time.Millisecond, Time: 100 * time.Millisecond}}, "/Score", &delay)

@@ -68,7 +68,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
     let mut imported = None;
     let wanted = match (&args.file, args.kind, &args.name) {
         (Some(file), ..) => {
-            let read = imported.insert(import_files::read_for_question(
+            let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
                 args.derivation,
             )?);

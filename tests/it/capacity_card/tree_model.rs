@@ -148,7 +148,7 @@ impl Tree {
         })
     }
 
-    /// What the model says of a job's vote; `None`: more is promised already than there is.
+    /// The verdict of the model on a job; `None`: more is promised already than there is.
     fn expects(&self, number: usize, reserved: bool) -> Option<bool> {
         let (asks, queue, _) = &self.jobs[number];
         let of = |queue: usize, wanted: Wanted| wanted.into_iter().map(move |piece| (queue, piece));

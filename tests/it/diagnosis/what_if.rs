@@ -22,7 +22,7 @@ const POD: &str = r#"
 "#;
 
 #[test]
-fn a_reservation_is_kept_back_in_the_copy() {
+fn a_reservation_counts_in_the_copy() {
     let (holder, its_task) = card_job("a/holder", pb::JobPhase::Pending, "6");
     let (asker, other_task) = card_job("a/asker", pb::JobPhase::Pending, "4");
     let server = server(
@@ -50,7 +50,7 @@ fn a_reservation_is_kept_back_in_the_copy() {
 }
 
 #[test]
-fn mistakes_in_files_of_a_question_are_named() {
+fn mistakes_in_files_of_a_query_are_named() {
     let server = server(
         PLAIN,
         pb::Cluster {
