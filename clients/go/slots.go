@@ -46,7 +46,8 @@ func slots(nodes *pb.NodeSet) iter.Seq2[int, uint32] {
 	}
 }
 
-// HasSlot reports whether a bitmap has a slot.
+// HasSlot reports whether a bitmap has a slot. A set with names or a list of slots has no bitmap: read it with NodeNames or
+// Slots.
 func HasSlot(bitmap []byte, slot uint32) bool {
 	index := int(slot / 8)
 	return index < len(bitmap) && bitmap[index]>>(slot%8)&1 == 1

@@ -104,6 +104,13 @@ def test_no_node_differs_from_nodes_that_cannot_be_read() -> None:
     assert table.fitting(v1.FilterResult(items=[v1.FilterItem()])) == [[]]
 
 
+def test_a_job_that_was_not_placed_has_no_placed_tasks() -> None:
+    groups = [v1.PlacedGroup(allocated=v1.NodeSet(names=["n1"]))]
+    assert list(table.place_rows(v1.PlaceResult(groups=groups, placed_count=1, min_count=2))) == []
+    (row,) = table.place_rows(v1.PlaceResult(groups=groups, placed=True))
+    assert (row.node, row.pipelined) == ("n1", False)
+
+
 def test_every_error_of_a_call_is_a_pumice_error() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)

@@ -214,8 +214,10 @@ class PlaceRow(NamedTuple):
 
 
 def place_rows(result: v1.PlaceResult, table: NodeTable | None = None) -> Iterator[PlaceRow]:
-    """Yields one row per placed task."""
+    """Yields one row per placed task: none if the job was not placed, however far the server got."""
     errors.raise_for_problems(result.groups)
+    if not result.placed:
+        return
     for group, placed in enumerate(result.groups):
         allocated = node_names(placed.allocated, table)
         for task, node in enumerate(allocated + node_names(placed.pipelined, table)):
