@@ -388,7 +388,7 @@ fn push_and_rollback_print_what_policy_diff_prints() {
     // A first version differs from nothing.
     let first = after_durability(run_ok(&server, &["policy", "push", &spread, "--name", "other"]));
     assert_eq!(first.lines().count(), 1, "{first}");
-    let same = run_ok(&server, &["policy", "push", &spread, "--name", "other"]);
+    let same = after_durability(run_ok(&server, &["policy", "push", &spread, "--name", "other"]));
     assert!(same.starts_with("policy other: unchanged"), "{same}");
 }
 
