@@ -185,7 +185,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "expect_source",
         value_name: "NAME",
-        help: "Source that must have sent a full sync before the server is ready; may be given several times",
+        help: "Source that must be synced for the server to be ready; may be given several times",
         kind: SettingKind::List(
             |config, values| assign(&mut config.expected_sources, sources(values)),
             |config| config.expected_sources.iter().map(ToString::to_string).collect(),

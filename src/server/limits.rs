@@ -73,7 +73,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "assumption_lease_ms",
         state.assumption_lease,
-        "Lease of a committed placement that its source does not confirm; it runs only while the source is heard"
+        "Lease of a committed placement that its source does not confirm; it runs only while the source is synced"
     ),
     count!(
         "assumptions",
