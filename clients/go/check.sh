@@ -2,7 +2,7 @@
 # Checks the Go client: generated code current, format, vet, tests with a real server.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-command -v go >/dev/null || { echo "go is missing: install Go 1.26 or newer (https://go.dev/dl)" >&2; exit 1; }
+command -v go >/dev/null || { echo "go is missing: install Go 1.24 or newer (https://go.dev/dl)" >&2; exit 1; }
 
 fresh="$(mktemp -d)"
 trap 'rm -rf "$fresh"' EXIT

@@ -99,7 +99,7 @@ func ways() []way {
 	filter := func() *pb.FilterRequest {
 		return &pb.FilterRequest{Tasks: two, Candidates: &pb.NodeSet{Names: []string{"n1"}}}
 	}
-	score := func() *pb.ScoreRequest { return &pb.ScoreRequest{Tasks: two, WithFilter: true, Limit: new(uint32(1))} }
+	score := func() *pb.ScoreRequest { return &pb.ScoreRequest{Tasks: two, WithFilter: true, Limit: proto.Uint32(1)} }
 	place := func(effect pb.PlaceEffect) *pb.PlaceRequest {
 		return &pb.PlaceRequest{Groups: []*pb.TaskGroup{{Task: task}, {Task: task}}, Effect: effect}
 	}

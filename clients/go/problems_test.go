@@ -291,7 +291,7 @@ func TestTheErrorOfARejectedPolicyShowsItsFirstDiagnostics(t *testing.T) {
 
 func TestALimitedScoreDoesNotNameAllFittingNodes(t *testing.T) {
 	client := loaded(t, Options{})
-	request := &pb.ScoreRequest{Tasks: []*pb.Task{task}, WithFilter: true, Limit: new(uint32(1))}
+	request := &pb.ScoreRequest{Tasks: []*pb.Task{task}, WithFilter: true, Limit: proto.Uint32(1)}
 	reply, err := client.Score(within(t), request)
 	item := reply.Response.GetResult().GetItems()[0]
 	if err != nil || len(item.GetNodes().GetNames()) != 1 || item.GetFilter().GetFitCount() != 3 || len(item.GetFilter().GetFit().GetNames()) > 1 {

@@ -230,7 +230,9 @@ func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (c
 	var wait sync.WaitGroup
 	var next atomic.Int64
 	for worker := range workers {
-		wait.Go(func() {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
 			count := 0
 			for from := int(next.Add(chunk)) - chunk; from < total; from = int(next.Add(chunk)) - chunk {
 				for at := from; at < min(from+chunk, total); at++ {
@@ -249,7 +251,7 @@ func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (c
 				}
 			}
 			counts[worker] = count
-		})
+		}()
 	}
 	wait.Wait()
 	for worker := range workers {

@@ -66,14 +66,14 @@ func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
 
 // readable says whether all amounts of the pod can be counted.
 func readable(pod *corev1.Pod) error {
-	lists := []corev1.ResourceList{pod.Spec.Overhead, pod.Status.AllocatedResources}
+	lists := []corev1.ResourceList{pod.Spec.Overhead, podAllocated(pod)}
 	both := func(resources *corev1.ResourceRequirements) {
 		if resources != nil {
 			lists = append(lists, resources.Requests, resources.Limits)
 		}
 	}
 	both(pod.Spec.Resources)
-	both(pod.Status.Resources)
+	both(podResources(pod))
 	for at := range pod.Spec.Containers {
 		both(&pod.Spec.Containers[at].Resources)
 	}
@@ -264,10 +264,10 @@ func putPodLevel(into, spec, effective map[string]exact, resized bool) {
 func requestsOf(pod *corev1.Pod, release Release, missing map[string]exact) map[string]exact {
 	amounts := containerRequests(pod, statusBoth, missing)
 	spec, _ := podLevel(pod)
-	resized := release == V1_36 && pod.Status.Resources != nil
+	resized := release == V1_36 && podResources(pod) != nil
 	var effective map[string]exact
 	if resized {
-		effective = effectiveRequests(pod, spec, pod.Status.Resources.Requests, pod.Status.AllocatedResources)
+		effective = effectiveRequests(pod, spec, podResources(pod).Requests, podAllocated(pod))
 	}
 	putPodLevel(amounts, supported(spec), effective, resized)
 	add(amounts, exactly(pod.Spec.Overhead))
@@ -277,10 +277,10 @@ func requestsOf(pod *corev1.Pod, release Release, missing map[string]exact) map[
 func limitsOf(pod *corev1.Pod, release Release) map[string]exact {
 	amounts := containerLimits(pod, statusBoth)
 	_, spec := podLevel(pod)
-	resized := release == V1_36 && pod.Status.Resources != nil
+	resized := release == V1_36 && podResources(pod) != nil
 	var effective map[string]exact
 	if resized {
-		effective = effectiveLimits(pod, spec, pod.Status.Resources.Limits)
+		effective = effectiveLimits(pod, spec, podResources(pod).Limits)
 		// Infeasible and without limits in the status: the specified ones stay.
 		resized = effective != nil
 	}

@@ -77,8 +77,13 @@ type cardBlock struct {
 
 func TestRecordedPods(t *testing.T) {
 	cases := vectors.Cases[podCase](t, "pods")
-	failed := 0
+	failed, skipped := 0, 0
 	for _, recorded := range cases {
+		if !HasPodLevelStatus() && usesPodLevelStatus(t, recorded.Pod) {
+			// A scheduler with these types cannot see the fields. The tests of kubescheduler run here with newer ones.
+			skipped++
+			continue
+		}
 		for block, err := range checkPod(recorded) {
 			if err != nil {
 				failed++
@@ -86,7 +91,19 @@ func TestRecordedPods(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("pods: %d cases, %d failed", len(cases), failed)
+	t.Logf("pods: %d cases, %d failed, %d need newer types of Kubernetes", len(cases), failed, skipped)
+}
+
+// usesPodLevelStatus reports whether a pod has amounts in its status that older types do not have.
+func usesPodLevelStatus(t *testing.T, text []byte) bool {
+	t.Helper()
+	var pod struct {
+		Status struct{ Resources, AllocatedResources json.RawMessage }
+	}
+	if err := json.Unmarshal(text, &pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod.Status.Resources != nil || pod.Status.AllocatedResources != nil
 }
 
 func checkPod(recorded podCase) map[string]error {

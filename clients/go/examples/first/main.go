@@ -10,6 +10,8 @@ import (
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/proto"
 )
 
 const policy = `
@@ -57,7 +59,7 @@ func ask(server string) error {
 	inline := &pb.InlineSnapshot{Cluster: cluster, PolicyDocument: policy}
 	task := &pb.Task{Requests: &pb.ResourceList{Items: map[string]string{"cpu": "2", "nvidia.com/gpu": "1"}}}
 	reply, err := client.Score(context.Background(), &pb.ScoreRequest{
-		Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: inline}}, Tasks: []*pb.Task{task}, WithFilter: true, Limit: new(uint32(3)),
+		Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: inline}}, Tasks: []*pb.Task{task}, WithFilter: true, Limit: proto.Uint32(3),
 	})
 	if err != nil {
 		return err
