@@ -15,6 +15,12 @@ use crate::engine::{Revision, SourcePosition};
 /// Silence after which a staged full sync is dropped, so that others can stage theirs.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
 
+/// Maximum step of a source's epoch, unless it is a time.
+const MAX_EPOCH_STEP: u64 = 1_000_000;
+
+/// Time by which the clock of a source that takes its epochs from it may be ahead of the server's.
+const MAX_CLOCK_LEAD: Duration = Duration::from_hours(1);
+
 #[derive(Debug, Default)]
 struct SourceProgress {
     epoch: u64,
@@ -98,6 +104,8 @@ impl SourceIntake {
 
     /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
     pub(super) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+        let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
+        check_epoch(batch.source_epoch, known, self.clock.wall())?;
         let result = self.judge(batch, newest);
         self.publish();
         result
@@ -299,7 +307,10 @@ fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str
 fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason, String)> {
     let delta = batch.kind == BatchKind::Delta;
     if batch.source_epoch < source.epoch {
-        let message = format!("source epoch {} was fenced by {}", batch.source_epoch, source.epoch);
+        let message = format!(
+            "source epoch {} was fenced by {}: if no newer client of the source runs, `pumice state forget {}` ends that",
+            batch.source_epoch, source.epoch, batch.source
+        );
         return Some((ResyncReason::Fenced, message));
     }
     if delta && batch.source_epoch > source.epoch && source.complete {
@@ -356,6 +367,28 @@ fn check_batch(batch: &Batch) -> Result<(), StateError> {
         }
         BatchKind::Delta | BatchKind::FullSyncPart | BatchKind::FullSyncLast => Ok(()),
     }
+}
+
+/// Checks that an epoch leaves later ones to the source: an epoch far ahead would fence off its clients for good.
+/// `now`: time since 1970.
+fn check_epoch(epoch: u64, known: u64, now: Duration) -> Result<(), StateError> {
+    let latest_time = u64::try_from((now + MAX_CLOCK_LEAD).as_nanos()).unwrap_or(u64::MAX);
+    let most = known.saturating_add(MAX_EPOCH_STEP).max(latest_time);
+    // The last epoch leaves no later one.
+    if epoch <= most.min(u64::MAX - 1) {
+        return Ok(());
+    }
+    let message = format!(
+        "source epoch {epoch} is too far ahead: the known one is {known}, and this may be {most} at most. Count up by one, or \
+         take the time in nanoseconds since 1970"
+    );
+    let problem = Problem::new(
+        ProblemKind::Invalid,
+        "SOURCE_EPOCH_TOO_HIGH",
+        "batch.source_epoch",
+        message,
+    );
+    Err(StateError::BatchInvalid { problem })
 }
 
 fn store_outcome(source: &mut SourceProgress, outcome: BatchOutcome, most: usize) {

@@ -185,6 +185,34 @@ async fn a_lost_part_never_makes_the_rest_look_like_the_whole() {
 }
 
 #[tokio::test]
+async fn an_epoch_far_ahead_is_refused_and_fences_nobody() {
+    let (state, clock) = start();
+    let of_epoch = |source_epoch| Batch {
+        source_epoch,
+        ..batch(1, BatchKind::FullSyncLast, Vec::new())
+    };
+    state.apply_batch(of_epoch(1)).await.unwrap();
+    // An hour ahead of the clock is the time of a machine whose clock is ahead, a century is none.
+    let hour = 3_600_000_000_000;
+    for far in [u64::MAX, u64::MAX - 1, 1 << 62, hour + 1] {
+        let refused = state.apply_batch(of_epoch(far)).await.unwrap_err();
+        assert_eq!(refused.reason(), "SOURCE_EPOCH_TOO_HIGH");
+        assert!(refused.to_string().contains("Count up by one"), "{refused}");
+    }
+    clock.advance(1_000);
+    for next in [2, 1_000_002, hour + 1_000_000_000, hour + 1_001_000_000] {
+        let outcome = state.apply_batch(of_epoch(next)).await.unwrap();
+        assert_eq!((outcome.resync, outcome.position.source_epoch), (None, next));
+    }
+    let fenced = state.apply_batch(of_epoch(3)).await.unwrap().resync.unwrap();
+    assert!(
+        fenced.message.contains("`pumice state forget kube`"),
+        "{}",
+        fenced.message
+    );
+}
+
+#[tokio::test]
 async fn sources_own_their_records_and_epochs_fence() {
     let (state, _) = start();
     state

@@ -1,0 +1,149 @@
+//! Sessions that have ended: how, and the outcomes of commits.
+//!
+//! The outcome of a commit lives for `tombstone_age`, whatever other callers do: a commit that the table has no room for
+//! is refused before it is judged. Other ended sessions are remembered as long as there is room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+
+use super::commit_judge::CommitOutcome;
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::sources::limit_error;
+
+/// Record of a session that has ended.
+#[derive(Debug)]
+pub(super) struct EndedSession {
+    pub(super) ended_at: Duration,
+    pub(super) closed: bool,
+    pub(super) reason: &'static str,
+    /// Outcome of its commit.
+    pub(super) commit_outcome: Option<Arc<CommitOutcome>>,
+    pub(super) applied: u64,
+}
+
+impl EndedSession {
+    /// Items that the outcome of its commit counts as; of no commit: `None`.
+    fn outcome_items(&self) -> Option<usize> {
+        Some(counted_items(self.commit_outcome.as_ref()?.item_count()))
+    }
+}
+
+/// Items that an outcome counts as: an empty one takes memory, too.
+fn counted_items(items: usize) -> usize {
+    items.max(1)
+}
+
+/// Ended sessions, by name.
+#[derive(Debug, Default)]
+pub(super) struct EndedSessions {
+    by_name: DashMap<Arc<str>, EndedSession>,
+    /// Items of all outcomes of commits, and of those that are being made.
+    outcome_items: AtomicUsize,
+}
+
+/// Room for the outcome of a commit. It is free again when this is dropped: the outcome itself counts from then on.
+#[derive(Debug)]
+pub(super) struct OutcomeRoom<'e> {
+    ended: &'e EndedSessions,
+    items: usize,
+}
+
+impl Drop for OutcomeRoom<'_> {
+    fn drop(&mut self) {
+        self.ended.outcome_items.fetch_sub(self.items, Ordering::AcqRel);
+    }
+}
+
+impl EndedSessions {
+    pub(super) fn insert(&self, session: &Arc<str>, ended: EndedSession) {
+        self.outcome_items
+            .fetch_add(ended.outcome_items().unwrap_or(0), Ordering::AcqRel);
+        self.by_name.insert(Arc::clone(session), ended);
+    }
+
+    /// Reserves room for the outcome of a commit with at most this many items.
+    ///
+    /// # Errors
+    /// The outcomes that are remembered leave no room.
+    pub(super) fn reserve_outcome(&self, items: usize, limits: &StateLimits) -> Result<OutcomeRoom<'_>, StateError> {
+        let (items, most) = (counted_items(items), limits.commit_outcomes);
+        let with_these = |now: usize| now.checked_add(items).filter(|all| *all <= most);
+        let reserved = self
+            .outcome_items
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, with_these);
+        match reserved {
+            Ok(_) => Ok(OutcomeRoom { ended: self, items }),
+            Err(now) => {
+                let message = format!(
+                    "the outcomes of commits that are remembered have {now} jobs, tasks and conflicts, and this commit may \
+                     add {items}: the oldest are forgotten after `tombstone_age_ms`"
+                );
+                Err(limit_error("commit_outcomes", most, message))
+            }
+        }
+    }
+
+    /// Forgets sessions that ended long ago, and the oldest of those without a commit beyond the limit.
+    pub(super) fn sweep(&self, now: Duration, limits: &StateLimits) {
+        let mut uncommitted: Vec<(Duration, Arc<str>)> = Vec::new();
+        self.by_name.retain(|name, ended| {
+            let items = ended.outcome_items();
+            let is_kept = now.saturating_sub(ended.ended_at) <= limits.tombstone_age;
+            match items {
+                Some(items) if !is_kept => {
+                    self.outcome_items.fetch_sub(items, Ordering::AcqRel);
+                }
+                None if is_kept => uncommitted.push((ended.ended_at, Arc::clone(name))),
+                Some(_) | None => {}
+            }
+            is_kept
+        });
+        let excess = uncommitted.len().saturating_sub(limits.tombstones);
+        if excess > 0 {
+            uncommitted.sort_unstable();
+            for (_, name) in uncommitted.iter().take(excess) {
+                self.by_name.remove(name);
+            }
+        }
+    }
+
+    /// Outcome of a session's commit, if it was committed and is still remembered.
+    pub(super) fn commit_outcome(&self, session: &str) -> Option<Arc<CommitOutcome>> {
+        self.by_name.get(session)?.commit_outcome.clone()
+    }
+
+    /// Number of the last change of a session.
+    pub(super) fn applied(&self, session: &str) -> Option<u64> {
+        Some(self.by_name.get(session)?.applied)
+    }
+
+    /// Error of a call on a session that is not open.
+    pub(super) fn error(&self, session: &str) -> StateError {
+        match self.by_name.get(session) {
+            Some(ended) => StateError::SessionExpired {
+                session: session.into(),
+                why: ended.reason,
+            },
+            None => StateError::SessionUnknown {
+                session: session.into(),
+            },
+        }
+    }
+
+    /// Result of closing a session that has ended already.
+    pub(super) fn closed_result(&self, session: &str) -> Option<Result<u64, StateError>> {
+        let ended = self.by_name.get(session)?;
+        Some(if ended.closed {
+            Ok(ended.applied)
+        } else {
+            Err(StateError::SessionExpired {
+                session: session.into(),
+                why: ended.reason,
+            })
+        })
+    }
+}
