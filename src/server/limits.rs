@@ -96,8 +96,8 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "commit_outcomes",
         state.commit_outcomes,
-        0..=MAX_COUNT,
-        "Jobs, tasks and conflicts in the recorded outcomes of all commits"
+        1..=MAX_COUNT,
+        "Jobs, tasks and conflicts in the recorded outcomes of all commits; a commit beyond it is refused until the oldest are forgotten (`tombstone_age_ms`)"
     ),
     count!(
         "commit_placements",
@@ -361,7 +361,7 @@ pub static LIMITS: &[LimitDef] = &[
         "tombstones",
         state.tombstones,
         0..=MAX_COUNT,
-        "Ended sessions remembered"
+        "Sessions remembered that ended without a commit, the newest"
     ),
     count!(
         "victim_candidates",

@@ -245,6 +245,13 @@ impl SessionOutcome {
         done
     }
 
+    /// Maximum number of items that the outcome of the commit can have: a job, each of its placements, and the job as a
+    /// whole may be rejected.
+    fn max_outcome_items(&self) -> usize {
+        let jobs: usize = self.jobs.iter().map(|job| job.placements.len() + 2).sum();
+        jobs + self.withdrawn.len() + self.evicted.len() + self.pipelined.len()
+    }
+
     /// Selects the named jobs, in this order; all jobs if none is named.
     fn select_jobs(&mut self, names: &[Arc<str>]) {
         if names.is_empty() {
@@ -298,7 +305,7 @@ impl SharedState {
         changes: &[SessionChange],
         jobs: &[Arc<str>],
     ) -> Result<Arc<CommitOutcome>, StateError> {
-        if let Some(outcome) = self.sessions.commit_outcome(session) {
+        if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
             return Ok(outcome);
         }
         let names: BTreeSet<&Arc<str>> = jobs.iter().collect();
@@ -309,7 +316,7 @@ impl SharedState {
         let own = Arc::clone(&busy.0);
         let changing = self.sessions.claim_open(&own);
         // Another commit may have ended it since it was looked up.
-        if let Some(outcome) = self.sessions.commit_outcome(session) {
+        if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
             return Ok(outcome);
         }
         let _changing = changing?;
@@ -322,6 +329,7 @@ impl SharedState {
         let mut done = SessionOutcome::of_cycle(&inner.cycle);
         done.select_jobs(jobs);
         self.check_commit_limit(&own, &done)?;
+        let _room = self.sessions.reserve_outcome(done.max_outcome_items())?;
         self.warm_plugin_states(&policy);
         let commit = SessionCommit {
             session: Arc::clone(&own.name),

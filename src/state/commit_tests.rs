@@ -315,7 +315,6 @@ async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
     let limits = StateLimits {
         assumptions: 1,
         commit_placements: 2,
-        commit_outcomes: 1,
         ..StateLimits::default()
     };
     let fixture = CommitFixture::with(limits, BINPACK).await;
@@ -337,17 +336,56 @@ async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
         .unwrap_err();
     assert_eq!(refused.reason(), "LIMIT_EXCEEDED");
     fixture.commit(&full, &[], &["a/gang"]).await.unwrap_err();
-    // Only this many outcomes of commits are remembered; that the sessions were committed is remembered longer.
-    fixture.state.sessions.sweep();
-    assert!(fixture.commit(&session, &three, &[]).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_commit_outlives_the_sessions_of_others() {
+    let limits = StateLimits {
+        tombstones: 2,
+        commit_outcomes: 6,
+        ..StateLimits::default()
+    };
+    let age = u64::try_from(limits.tombstone_age.as_millis()).unwrap();
+    let fixture = CommitFixture::with(limits, BINPACK).await;
+    let session = fixture.open().await;
+    let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
+    let close_ten = async || {
+        for _ in 0..10 {
+            fixture.clock.advance(1);
+            let other = fixture.open().await;
+            fixture.state.close_session(&other).unwrap();
+        }
+        fixture.state.sessions.sweep();
+    };
+    close_ten().await;
+    assert_eq!(fixture.commit(&session, &[], &[]).await.unwrap(), committed);
+
+    // Commits are refused rather than outcomes lost. A session that is refused stays open.
+    let mut committed_sessions = 1;
+    let refused = loop {
+        let other = fixture.open().await;
+        match fixture.commit(&other, &[], &["a/gang"]).await {
+            Ok(_) => committed_sessions += 1,
+            Err(refused) => {
+                fixture.state.close_session(&other).unwrap();
+                break refused;
+            }
+        }
+    };
+    assert_eq!(refused.reason(), "LIMIT_EXCEEDED");
+    assert!(refused.to_string().contains("`commit_outcomes` is 6"), "{refused}");
+    assert!(committed_sessions > 2, "{committed_sessions}");
+    close_ten().await;
+    assert_eq!(fixture.commit(&session, &[], &[]).await.unwrap(), committed);
+
+    fixture.clock.advance(age + 1);
+    let forgotten = fixture.commit(&session, &[], &[]).await;
     let other = fixture.open().await;
-    fixture.clock.advance(1);
     fixture.commit(&other, &[], &["a/gang"]).await.unwrap();
-    fixture.state.sessions.sweep();
-    let forgotten = fixture.commit(&session, &three, &[]).await.unwrap_err();
+    assert!(forgotten.is_ok() || forgotten.unwrap_err().reason() == "SESSION_UNKNOWN");
     assert_eq!(
-        forgotten.to_string(),
-        format!("session `{session}` has ended: it was committed")
+        fixture.commit(&session, &[], &[]).await.unwrap_err().reason(),
+        "SESSION_UNKNOWN"
     );
 }
 

@@ -37,13 +37,13 @@ pub struct StateLimits {
     pub assumption_lease: Duration,
     /// Maximum number of placements, and of jobs, in one commit.
     pub commit_placements: usize,
-    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits.
+    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits. A commit beyond it is refused.
     pub commit_outcomes: usize,
     /// Age at which a session ends, unless a change of it is under way.
     pub session_age: Duration,
     /// Time for which an ended session replies with its recorded outcome.
     pub tombstone_age: Duration,
-    /// Maximum number of ended sessions that are remembered.
+    /// Maximum number of sessions that are remembered of those that ended without a commit.
     pub tombstones: usize,
     /// Maximum number of reservations of jobs.
     pub reservations: usize,

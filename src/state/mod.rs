@@ -27,6 +27,7 @@ mod session_query;
 mod session_registry;
 mod session_status;
 mod session_steps;
+mod session_tombstones;
 mod source_removal;
 mod source_status;
 mod sources;

@@ -15,6 +15,7 @@ use super::commit_judge::CommitOutcome;
 use super::error::StateError;
 use super::limits::StateLimits;
 use super::session_steps::OpenedSession;
+use super::session_tombstones::{EndedSession, EndedSessions, OutcomeRoom};
 use super::sources::limit_error;
 use crate::engine::cycle::SchedulingCycle;
 use crate::engine::model::{ClusterState, NodeChunk};
@@ -94,17 +95,6 @@ impl Drop for SessionGuard {
     }
 }
 
-/// Record of a session that has ended.
-#[derive(Debug)]
-pub(super) struct EndedSession {
-    ended_at: Duration,
-    closed: bool,
-    reason: &'static str,
-    /// Outcome of its commit.
-    commit_outcome: Option<Arc<CommitOutcome>>,
-    pub(super) applied: u64,
-}
-
 /// All sessions, open and ended.
 #[derive(Debug)]
 pub(super) struct SessionRegistry {
@@ -117,7 +107,7 @@ pub(super) struct SessionRegistry {
     copied_bytes: AtomicUsize,
     /// Bytes of former states that only sessions still hold, as of the last count.
     retained_bytes: AtomicUsize,
-    pub(super) ended: DashMap<Arc<str>, EndedSession>,
+    pub(super) ended: EndedSessions,
 }
 
 impl SessionRegistry {
@@ -130,7 +120,7 @@ impl SessionRegistry {
             open: DashMap::new(),
             copied_bytes: AtomicUsize::new(0),
             retained_bytes: AtomicUsize::new(0),
-            ended: DashMap::new(),
+            ended: EndedSessions::default(),
         }
     }
 
@@ -261,7 +251,7 @@ impl SessionRegistry {
             .get(name)
             .map(|session| SessionGuard::new(Arc::clone(&session), Arc::clone(&self.clock)));
         let Some(busy) = found else {
-            return Err(self.ended_error(name));
+            return Err(self.ended.error(name));
         };
         // A call does not revive a session that had expired before the call came.
         if let Some(why) = self.end_if_expired(&busy.0, 1) {
@@ -280,18 +270,7 @@ impl SessionRegistry {
         if self.open.contains_key(&session.name) {
             Ok(changing)
         } else {
-            Err(self.ended_error(&session.name))
-        }
-    }
-
-    /// Error of a call on a session that is not open.
-    fn ended_error(&self, name: &str) -> StateError {
-        match self.ended.get(name) {
-            Some(ended) => StateError::SessionExpired {
-                session: name.into(),
-                why: ended.reason,
-            },
-            None => StateError::SessionUnknown { session: name.into() },
+            Err(self.ended.error(&session.name))
         }
     }
 
@@ -321,7 +300,7 @@ impl SessionRegistry {
     fn end(&self, session: &SessionEntry, closed: bool, why: &'static str, outcome: Option<Arc<CommitOutcome>>) -> u64 {
         let applied = session.inner.load().applied;
         self.ended.insert(
-            Arc::clone(&session.name),
+            &session.name,
             EndedSession {
                 ended_at: self.clock.monotonic(),
                 closed,
@@ -341,11 +320,6 @@ impl SessionRegistry {
         self.end(session, true, "it was committed", Some(outcome));
     }
 
-    /// Outcome of a session's commit, if it was committed and is still remembered.
-    pub(super) fn commit_outcome(&self, name: &str) -> Option<Arc<CommitOutcome>> {
-        self.ended.get(name)?.commit_outcome.clone()
-    }
-
     /// Ends expired sessions, and forgets sessions that ended long ago.
     pub(super) fn sweep(&self) {
         let over = self
@@ -356,49 +330,16 @@ impl SessionRegistry {
         for session in over {
             self.end_if_expired(&session, 0);
         }
-        let now = self.clock.monotonic();
-        self.ended
-            .retain(|_, ended| now.saturating_sub(ended.ended_at) <= self.limits.tombstone_age);
-        self.forget_outcomes();
-        let excess = self.ended.len().saturating_sub(self.limits.tombstones);
-        if excess > 0 {
-            let mut oldest: Vec<(Duration, Arc<str>)> = self
-                .ended
-                .iter()
-                .map(|ended| (ended.ended_at, Arc::clone(ended.key())))
-                .collect();
-            oldest.sort_unstable();
-            for (_, name) in oldest.iter().take(excess) {
-                self.ended.remove(name);
-            }
-        }
+        self.ended.sweep(self.clock.monotonic(), &self.limits);
     }
 
-    /// Drops the oldest outcomes of commits beyond the limit. The server still remembers that those sessions were
-    /// committed.
-    fn forget_outcomes(&self) {
-        let mut committed: Vec<(Duration, Arc<str>, usize)> = self
-            .ended
-            .iter()
-            .filter_map(|ended| {
-                Some((
-                    ended.ended_at,
-                    Arc::clone(ended.key()),
-                    ended.commit_outcome.as_ref()?.item_count(),
-                ))
-            })
-            .collect();
-        let mut items: usize = committed.iter().map(|(_, _, items)| items).sum();
-        committed.sort_unstable();
-        for (_, name, own) in committed {
-            if items <= self.limits.commit_outcomes {
-                return;
-            }
-            if let Some(mut ended) = self.ended.get_mut(&name) {
-                ended.commit_outcome = None;
-            }
-            items -= own;
-        }
+    /// Reserves room for the outcome of a commit with at most this many items.
+    pub(super) fn reserve_outcome(&self, items: usize) -> Result<OutcomeRoom<'_>, StateError> {
+        let room = self.ended.reserve_outcome(items, &self.limits);
+        room.or_else(|_| {
+            self.ended.sweep(self.clock.monotonic(), &self.limits);
+            self.ended.reserve_outcome(items, &self.limits)
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -406,30 +347,17 @@ impl SessionRegistry {
     }
 
     pub(super) fn close(&self, name: &str) -> Result<u64, StateError> {
-        if let Some(closed) = self.closed_result(name) {
+        if let Some(closed) = self.ended.closed_result(name) {
             return closed;
         }
         let busy = self.find(name)?;
         let changing = self.claim_open(&busy.0);
         // Another call may have closed or committed it since it was looked up: its outcome is the answer here, too.
-        if let Some(closed) = self.closed_result(name) {
+        if let Some(closed) = self.ended.closed_result(name) {
             return closed;
         }
         let _changing = changing?;
         Ok(self.end(&busy.0, true, "it was closed", None))
-    }
-
-    /// Result of closing a session that has ended already.
-    fn closed_result(&self, name: &str) -> Option<Result<u64, StateError>> {
-        let ended = self.ended.get(name)?;
-        Some(if ended.closed {
-            Ok(ended.applied)
-        } else {
-            Err(StateError::SessionExpired {
-                session: name.into(),
-                why: ended.reason,
-            })
-        })
     }
 }
 

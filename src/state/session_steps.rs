@@ -312,7 +312,7 @@ impl SharedState {
     /// Number of the last applied change of a session. An ended session counts as long as it is remembered.
     pub fn applied_through(&self, session: &str) -> Option<u64> {
         let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
-        open.or_else(|| self.sessions.ended.get(session).map(|ended| ended.applied))
+        open.or_else(|| self.sessions.ended.applied(session))
     }
 
     /// Number of open sessions.

@@ -92,15 +92,15 @@ impl EndedSessions {
         let mut uncommitted: Vec<(Duration, Arc<str>)> = Vec::new();
         self.by_name.retain(|name, ended| {
             let items = ended.outcome_items();
-            let is_kept = now.saturating_sub(ended.ended_at) <= limits.tombstone_age;
+            let is_young = now.saturating_sub(ended.ended_at) <= limits.tombstone_age;
             match items {
-                Some(items) if !is_kept => {
+                Some(items) if !is_young => {
                     self.outcome_items.fetch_sub(items, Ordering::AcqRel);
                 }
-                None if is_kept => uncommitted.push((ended.ended_at, Arc::clone(name))),
+                None if is_young => uncommitted.push((ended.ended_at, Arc::clone(name))),
                 Some(_) | None => {}
             }
-            is_kept
+            is_young
         });
         let excess = uncommitted.len().saturating_sub(limits.tombstones);
         if excess > 0 {
