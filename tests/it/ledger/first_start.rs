@@ -80,3 +80,48 @@ fn a_server_that_ran_out_of_disk_while_it_made_its_store_starts_again() {
         start(&data).kill();
     }
 }
+
+/// Fields of the line of the log that says what the store is like.
+fn report(process: &ServeProcess) -> Vec<String> {
+    let mut lines = process.start_log.iter();
+    let line = lines.find(|line| line["message"] == "the store was checked").unwrap();
+    ["made", "repaired", "reservations", "commits", "policies"]
+        .map(|field| format!("{field} {}", line[field]))
+        .to_vec()
+}
+
+#[test]
+fn the_log_says_what_the_start_found() {
+    let directory = LedgerTestDirectory::new("start-log");
+    let data = directory.0.join("data");
+    let empty = ["reservations 0", "commits 0"];
+    let expect = |process: &ServeProcess, made: bool, repaired: bool, policies: u32| {
+        let mut expected = vec![format!("made {made}"), format!("repaired {repaired}")];
+        expected.extend(empty.map(str::to_owned));
+        expected.push(format!("policies {policies}"));
+        assert_eq!(report(process), expected);
+    };
+    let process = start(&data);
+    expect(&process, true, false, 0);
+    process.kill();
+    let mut process = start(&data);
+    expect(&process, false, true, 1);
+    process.terminate();
+    assert!(process.wait().success());
+    expect(&start(&data), false, false, 1);
+}
+
+#[test]
+fn a_store_that_was_emptied_keeps_the_server_from_starting() {
+    let directory = LedgerTestDirectory::new("emptied");
+    let data = directory.0.join("data");
+    start(&data).kill();
+    std::fs::write(data.join("pumice.redb"), "").unwrap();
+    let output = serve().arg("--data-dir").arg(&data).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        said.contains("is damaged: the file is empty. Put back a copy of its directory"),
+        "{said}"
+    );
+}

@@ -46,6 +46,8 @@ pub(crate) struct ServeProcess {
     pub(crate) grpc: SocketAddr,
     /// Address of probes and metrics.
     pub(crate) http: SocketAddr,
+    /// Log lines before it served.
+    pub(crate) start_log: Vec<Value>,
     log: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -68,12 +70,12 @@ impl ServeProcess {
                 panic!("it ended before it served: {said:?}")
             };
             let line = line.unwrap();
-            let value: Value = serde_json::from_str(&line).unwrap_or_default();
+            let value = serde_json::from_str(&line).unwrap_or_else(|_| Value::from(&*line));
             if value["message"] == "serving" {
                 break value;
             }
             assert!(!line.contains("serving"), "a log line of another shape: {line}");
-            said.push(line);
+            said.push(value);
         };
         let address = |name: &str| serving[name].as_str().unwrap().parse().unwrap();
         let (grpc, http) = (address("grpc"), address("http"));
@@ -83,6 +85,7 @@ impl ServeProcess {
             child,
             grpc,
             http,
+            start_log: said,
             log: Some(log),
         }
     }
