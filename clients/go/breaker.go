@@ -17,6 +17,8 @@ type breaker struct {
 	failures int
 	until    time.Time
 	probing  bool
+	// cause is the message of the last failure.
+	cause string
 }
 
 // allow reports whether a call may be sent.
@@ -54,9 +56,17 @@ func (circuit *breaker) canceled() {
 	circuit.mutex.Unlock()
 }
 
-// failed records that the service gave no answer.
-func (circuit *breaker) failed() {
+// lastCause is the message of the last failure.
+func (circuit *breaker) lastCause() string {
 	circuit.mutex.Lock()
+	defer circuit.mutex.Unlock()
+	return circuit.cause
+}
+
+// failed records that the service gave no answer.
+func (circuit *breaker) failed(cause string) {
+	circuit.mutex.Lock()
+	circuit.cause = cause
 	circuit.failures++
 	circuit.probing = false
 	opened := circuit.failures == circuit.after

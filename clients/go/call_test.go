@@ -3,6 +3,7 @@ package pumice
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,14 +81,14 @@ func TestTheCircuitOpensAndCloses(t *testing.T) {
 		}
 	}
 	allowed(true)
-	circuit.failed()
+	circuit.failed("away")
 	allowed(true)
-	circuit.failed()
+	circuit.failed("away")
 	allowed(false)
 	now = now.Add(time.Second)
 	allowed(true)
 	allowed(false)
-	circuit.failed()
+	circuit.failed("away")
 	allowed(false)
 	now = now.Add(time.Second)
 	allowed(true)
@@ -115,7 +116,7 @@ func TestAnOpenCircuitAsksNobody(t *testing.T) {
 	}
 	_, err := client.GetServerInfo(within(t))
 	var failure *Error
-	if !errors.As(err, &failure) || failure.Reason != ReasonCircuitOpen {
+	if !errors.As(err, &failure) || failure.Reason != ReasonCircuitOpen || !strings.Contains(failure.Message, "the last failure: no Pumice server at") {
 		t.Fatal(err)
 	}
 }

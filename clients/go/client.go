@@ -176,7 +176,8 @@ func attempt[Q, R any](
 		if !client.circuit.allow() {
 			return response, attempts - 1, &Error{
 				Code: codes.Unavailable, Reason: ReasonCircuitOpen,
-				Message: fmt.Sprintf("%s failed repeatedly, so no calls are sent to it for up to %s", client.target, client.options.BreakFor),
+				Message: fmt.Sprintf("%s failed repeatedly, so no calls are sent to it for up to %s; the last failure: %s",
+					client.target, client.options.BreakFor, client.circuit.lastCause()),
 			}
 		}
 		response, failure = sendOnce(ctx, client, send, request)
@@ -209,7 +210,7 @@ func sendOnce[Q, R any](
 	case failure.Code == codes.Canceled:
 		client.circuit.canceled()
 	case failure.Unavailable() && failure.RetryAfter == 0:
-		client.circuit.failed()
+		client.circuit.failed(failure.Message)
 	default:
 		client.circuit.succeeded()
 	}

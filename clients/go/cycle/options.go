@@ -40,6 +40,8 @@ func IsOption(argument string) bool {
 // which come first. Arguments without the prefix "pumice." are ignored. The error names every option that cannot be read.
 func ReadOptions(environment func(name string) string, arguments map[string]any) (Options, error) {
 	options := Options{Target: pumice.DefaultTarget}
+	// A cycle without the service costs little, and the first one after its return should have it.
+	options.Client.BreakFor = time.Second
 	var files tlsFiles
 	table := options.table(&files)
 	var wrong []error

@@ -24,7 +24,8 @@ func environment(values map[string]string) func(string) string {
 
 func TestOptionsComeFromEnvironmentAndArguments(t *testing.T) {
 	options, err := ReadOptions(environment(nil), nil)
-	if err != nil || options.Target != pumice.DefaultTarget || options.Settings.PolicyMode != FollowPolicy || options.Client.TLS != nil {
+	if err != nil || options.Target != pumice.DefaultTarget || options.Settings.PolicyMode != FollowPolicy || options.Client.TLS != nil ||
+		options.Client.BreakFor != time.Second {
 		t.Fatal(options, err)
 	}
 	options, err = ReadOptions(environment(map[string]string{
