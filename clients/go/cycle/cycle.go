@@ -49,8 +49,10 @@ type Cycle struct {
 
 	order    ranks
 	admitted admissions
-	victims  map[string][]*pb.VictimVote
+	victims  victimVotes
 	plans    map[string]*plan
+	// unplanned jobs have no plan any more, because the scheduler could not follow one.
+	unplanned map[string]bool
 
 	// late is the time by which answers have been late, see Budget.Time. While the cycle is opening, it does not count.
 	late    time.Duration
@@ -64,8 +66,8 @@ type Cycle struct {
 func newCycle(scheduler *Scheduler, policy Policy) *Cycle {
 	return &Cycle{
 		scheduler: scheduler, policy: policy, number: scheduler.cycles, began: time.Now(), nodeAt: map[int]int{}, statuses: map[string]pb.TaskStatus{},
-		classes: map[string]*class{}, order: newRanks(), admitted: newAdmissions(), victims: map[string][]*pb.VictimVote{},
-		plans: map[string]*plan{},
+		classes: map[string]*class{}, order: newRanks(), admitted: newAdmissions(), victims: newVictimVotes(),
+		plans: map[string]*plan{}, unplanned: map[string]bool{},
 	}
 }
 

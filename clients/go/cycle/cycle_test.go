@@ -458,6 +458,24 @@ func TestPlansPlaceAJobWithOneCall(t *testing.T) {
 	cycle.Close()
 }
 
+func TestAPlanThatCannotBeFollowedIsMadeOnce(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{Plans: true})
+	cycle := open(t, scheduler, small())
+	defer cycle.Close()
+	planned := func(number int) string {
+		return cycle.PlannedNode(task("new", number, "q"), func() []string { return []string{fmt.Sprintf("default/new-%d", number)} })
+	}
+	if err := cycle.Prepare(task("new", 0, "q")); err != nil || planned(0) == "" {
+		t.Fatal(err)
+	}
+	cycle.DropPlan("default/new")
+	cycle.Record(Allocated, task("new", 0, "q"), "n2")
+	before := cycle.Usage().Calls
+	if node := planned(1); node != "" || cycle.Usage().Calls != before {
+		t.Fatal(node, cycle.Usage().Calls-before)
+	}
+}
+
 // TestTheExampleRunsAsTheReadmeSays runs the two commands of clients/go/volcano/README.md that need no Volcano.
 func TestTheExampleRunsAsTheReadmeSays(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "volcano", "README.md"))

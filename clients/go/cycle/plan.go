@@ -37,7 +37,7 @@ func (cycle *Cycle) planned(event PlacementEvent, task Task, node string) {
 func (cycle *Cycle) PlannedNode(task Task, pending func() []string) string {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if !cycle.scheduler.settings.Plans || task.Job == "" || cycle.unavailable != nil {
+	if !cycle.scheduler.settings.Plans || task.Job == "" || cycle.unavailable != nil || cycle.unplanned[task.Job] {
 		return ""
 	}
 	if planned := cycle.plans[task.Job]; planned != nil {
@@ -84,9 +84,15 @@ func (cycle *Cycle) groups(names []string) (groups []*pb.TaskGroup) {
 	return groups
 }
 
-// DropPlan drops the plan of a job, because the scheduler does not follow it.
+// DropPlan drops the plan of a job, because the scheduler cannot follow it. No other plan is made for the job in this cycle.
 func (cycle *Cycle) DropPlan(job string) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	delete(cycle.plans, job)
+	cycle.unplanned[job] = true
+}
+
+// Plans reports whether Settings.Plans is set.
+func (cycle *Cycle) Plans() bool {
+	return cycle.scheduler.settings.Plans
 }

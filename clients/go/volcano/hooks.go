@@ -30,7 +30,14 @@ type hooks struct {
 
 // hooksOf are the functions that a plugin has in Volcano, and PrePredicate, where Pumice is asked.
 func hooksOf(name string, running *running) *hooks {
-	made := &hooks{name: name, prePredicate: func(task *api.TaskInfo) error { return running.cycle.Prepare(running.task(task)) }}
+	made := &hooks{name: name, prePredicate: func(task *api.TaskInfo) error {
+		running.endNomination()
+		err := running.cycle.Prepare(running.task(task))
+		if err == nil {
+			running.nominate(task)
+		}
+		return err
+	}}
 	switch name {
 	case "resource-strategy-fit":
 		made.predicate, made.nodeOrder = running.predicate(name), running.nodeOrder(name)
@@ -179,14 +186,23 @@ func (running *running) queueOrder(name string) api.CompareFn {
 	}
 }
 
-// victims keep the order of the candidates, and are those that were given.
+// victims keep the order of the candidates, and are those that were given. In shadow mode each call is compared with the
+// in-tree plugin's, whose result depends on that order.
 func (running *running) victims(name string, kind cycle.VictimKind) api.EvictableFn {
 	return func(preemptor *api.TaskInfo, candidates []*api.TaskInfo) ([]*api.TaskInfo, int) {
 		names := make([]string, 0, len(candidates))
 		for _, candidate := range candidates {
 			names = append(names, candidate.Namespace+"/"+candidate.Name)
 		}
-		chosen, voting := running.cycle.Victims(name, kind, running.task(preemptor), names)
+		ask := func() ([]int, bool) {
+			return running.cycle.VictimsAhead(name, kind, running.task(preemptor), names, func() [][]string {
+				return running.candidates(preemptor, candidates)
+			})
+		}
+		if running.quiet {
+			ask = func() ([]int, bool) { return running.cycle.Victims(name, kind, running.task(preemptor), names) }
+		}
+		chosen, voting := ask()
 		if !voting {
 			return nil, util.Abstain
 		}
@@ -198,6 +214,41 @@ func (running *running) victims(name string, kind cycle.VictimKind) api.Evictabl
 		}
 		return victims, util.Permit
 	}
+}
+
+// candidates are the tasks of each node that Volcano will probably ask about, after the candidates of one node: of the same
+// relation to the preemptor, and in the same states. A list that it does not ask about is not used.
+func (running *running) candidates(preemptor *api.TaskInfo, like []*api.TaskInfo) (lists [][]string) {
+	type relation struct {
+		ownJob, ownQueue bool
+		status           api.TaskStatus
+	}
+	jobs := running.session.Jobs
+	relationOf := func(task *api.TaskInfo) (relation, bool) {
+		job, own := jobs[task.Job], jobs[preemptor.Job]
+		if job == nil || own == nil {
+			return relation{}, false
+		}
+		return relation{task.Job == preemptor.Job, job.Queue == own.Queue, task.Status}, true
+	}
+	wanted := map[relation]bool{}
+	for _, task := range like {
+		if found, known := relationOf(task); known {
+			wanted[found] = true
+		}
+	}
+	for _, node := range running.session.Nodes {
+		var list []string
+		for _, task := range node.Tasks {
+			if found, known := relationOf(task); known && wanted[found] && task.Preemptable {
+				list = append(list, task.Namespace+"/"+task.Name)
+			}
+		}
+		if len(list) > 0 {
+			lists = append(lists, list)
+		}
+	}
+	return lists
 }
 
 func (running *running) allocatable(name string) api.AllocatableFn {

@@ -41,6 +41,8 @@ type running struct {
 	// quiet: the in-tree plugins decide, so that nobody is told of what Pumice rejects.
 	quiet  bool
 	events *eventWriter
+	// nominated is the task whose planned node Volcano looks at first.
+	nominated *nomination
 	// rejected is the rejection of the task that is being asked about.
 	rejected *cycle.Rejection
 }
@@ -143,6 +145,7 @@ func (process *process) leave(session *framework.Session) {
 	if found == nil {
 		return
 	}
+	found.endNomination()
 	if found.users--; found.users == 0 {
 		found.cycle.Close()
 		delete(process.open, session)
@@ -175,6 +178,7 @@ func (running *running) task(info *api.TaskInfo) cycle.Task {
 func (running *running) listen() {
 	running.session.AddEventHandler(&framework.EventHandler{
 		AllocateFunc: func(event *framework.Event) {
+			running.endNomination()
 			placement := cycle.Unevicted
 			switch event.Task.Status {
 			case api.Allocated, api.Binding:
