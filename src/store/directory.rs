@@ -170,7 +170,11 @@ fn make_directory(directory: &Path) -> io::Result<()> {
         .mode(DIRECTORY_MODE)
         .create(directory)?;
     match directory.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => flush_directory(parent),
+        Some(parent) if !parent.as_os_str().is_empty() => match flush_directory(parent) {
+            // This user may make directories there, and not list them.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            flushed => flushed,
+        },
         Some(_) | None => Ok(()),
     }
 }

@@ -94,3 +94,38 @@ impl RowDigest {
 fn stored_checksum(row: &[u8]) -> u64 {
     row.first_chunk().map_or(0, |stored| u64::from_le_bytes(*stored))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_altered_or_belongs_elsewhere_is_noticed() {
+        let (table, key) = (RowTable::Policies, RowKey { name: "p", version: 3 });
+        let row = seal(table, &key, b"body");
+        assert_eq!(unseal(table, &key, &row), Ok(&b"body"[..]));
+        for byte in 0..row.len() {
+            let mut altered = row.clone();
+            altered[byte] ^= 1;
+            let error = unseal(table, &key, &altered).unwrap_err();
+            assert_eq!(error, "the checksum of version 3 of policy `p` is wrong");
+        }
+        for size in 0..row.len() {
+            assert!(unseal(table, &key, &row[..size]).is_err(), "{size} bytes");
+        }
+        let other = RowKey { name: "p", version: 4 };
+        assert!(unseal(table, &other, &row).is_err());
+        assert!(unseal(RowTable::PolicyFiles, &key, &row).is_err());
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_rows_that_are_left() {
+        let rows = [1, 2, 3].map(|number: u8| seal(RowTable::Tombstones, &"ns/a".into(), &[number]));
+        let mut digest = RowDigest::default();
+        rows.iter().for_each(|row| digest.add(row));
+        rows[1..].iter().for_each(|row| digest.remove(row));
+        let mut first = RowDigest::default();
+        first.add(&rows[0]);
+        assert_eq!(digest, first);
+    }
+}
