@@ -122,8 +122,12 @@ mod tests {
     fn the_digest_is_that_of_the_rows_that_are_left() {
         let rows = [1, 2, 3].map(|number: u8| seal(RowTable::Tombstones, &"ns/a".into(), &[number]));
         let mut digest = RowDigest::default();
-        rows.iter().for_each(|row| digest.add(row));
-        rows[1..].iter().for_each(|row| digest.remove(row));
+        for row in &rows {
+            digest.add(row);
+        }
+        for row in &rows[1..] {
+            digest.remove(row);
+        }
         let mut first = RowDigest::default();
         first.add(&rows[0]);
         assert_eq!(digest, first);
