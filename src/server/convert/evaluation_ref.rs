@@ -251,16 +251,23 @@ fn change_names(change: &SessionChange) -> Vec<&str> {
     }
 }
 
+/// Nanoseconds of a second.
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+
 /// Reads a duration.
 ///
 /// # Errors
-/// It is negative or not a duration at all.
+/// It is negative.
 pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, CallError> {
     let Some(duration) = duration else {
         return Ok(None);
     };
-    match Duration::try_from(duration) {
-        Ok(duration) => Ok(Some(duration)),
+    let prost_types::Duration { seconds, nanos } = duration;
+    let total = i128::from(seconds) * NANOS_PER_SECOND + i128::from(nanos);
+    let whole = u64::try_from(total.div_euclid(NANOS_PER_SECOND));
+    let rest = u32::try_from(total.rem_euclid(NANOS_PER_SECOND)).unwrap_or_default();
+    match whole {
+        Ok(seconds) => Ok(Some(Duration::new(seconds, rest))),
         Err(_) => Err(CallError::invalid(
             "INVALID_DURATION",
             format!("{field}: must not be negative"),
