@@ -19,6 +19,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     }
     let config = settings.config;
     let traces = telemetry::start_logging(&config).map_err(|error| said(&error))?;
+    telemetry::report_panics();
     let served = app::serve(config, shutdown_signal()).await;
     traces.stop().await;
     served.map_err(|error| said(&error))

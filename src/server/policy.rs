@@ -10,7 +10,7 @@ use crate::state::{
     ReloadedPolicy,
 };
 use crate::store::Durability;
-use crate::telemetry::ReloadOutcome;
+use crate::telemetry::{LogText, ReloadOutcome};
 
 use super::convert;
 use super::convert::evaluation_ref::{DEFAULT_POLICY, policy_name_or_default};
@@ -230,7 +230,7 @@ impl PolicyRpc {
             self.0.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
         }
         let reloaded = reloaded.inspect_err(|error| {
-            tracing::warn!(%error, origin, dry_run, "policy not changed");
+            tracing::warn!(error = %LogText(error), origin, dry_run, "policy not changed");
         })?;
         let ReloadedPolicy {
             version,

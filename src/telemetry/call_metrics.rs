@@ -131,6 +131,9 @@ impl Drop for MeasuredCall {
         if self.completed {
             return;
         }
+        if std::thread::panicking() {
+            return self.record_end(Code::Internal, "PANIC");
+        }
         let late = self.timeout.is_some_and(|timeout| self.start.elapsed() >= timeout);
         self.record_end(if late { Code::DeadlineExceeded } else { Code::Cancelled }, "");
     }

@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::call_metrics::{OTHER_RPC, RPCS};
+use super::panics::panic_count;
 use super::process::ProcessStats;
 use super::queue_gauges;
 use crate::server::WorkerPool;
@@ -122,6 +123,7 @@ pub struct Metrics {
     reloads: Family<ReloadLabels, Counter>,
     limit_rejections: Family<LimitLabel, Counter>,
     server_errors: Family<RpcLabel, Counter>,
+    panics: Counter,
     connections: IntegerGauge,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
@@ -201,6 +203,7 @@ impl Metrics {
             reloads: Family::default(),
             limit_rejections: Family::default(),
             server_errors: Family::default(),
+            panics: Counter::default(),
             connections: IntegerGauge::default(),
             state_gauges: levels,
             process_gauges: process,
@@ -232,6 +235,7 @@ impl Metrics {
         );
         let help = "Calls that ended with an error of the server, by RPC";
         own.register("server_errors", help, self.server_errors.clone());
+        own.register("panics", "Panics of the program", self.panics.clone());
         self.create_alert_series();
         own.register("connections", "Open gRPC connections", self.connections.clone());
         for origin in PolicyOrigin::KINDS {
@@ -301,6 +305,7 @@ impl Metrics {
         let _page = self.page_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.state_gauges.read(state, work);
         self.process_gauges.read(self.started.elapsed());
+        self.panics.inc_by(panic_count().saturating_sub(self.panics.get()));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
         queue_gauges::write(&mut text, &state.snapshot())?;

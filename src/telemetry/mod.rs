@@ -1,14 +1,19 @@
 //! Telemetry: log lines, traces and metrics. One layer around all calls measures them.
 
 mod call_metrics;
+mod log_text;
 mod metrics;
+mod panics;
 mod process;
 mod queue_gauges;
+mod shared_page;
 mod traces;
 
 use std::io::IsTerminal as _;
 
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
@@ -16,7 +21,10 @@ use tracing_subscriber::{EnvFilter, Registry};
 use crate::config::ServerConfig;
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
+pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::{Metrics, ReloadOutcome};
+pub use panics::report_panics;
+pub use shared_page::SharedPage;
 pub use traces::TraceExporter;
 
 /// Format of log lines.
@@ -40,7 +48,10 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let lines: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match config.log_format {
-        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Text => {
+            let lines = lines.fmt_fields(debug_fn(log_text::write_field).delimited(" "));
+            lines.with_filter(filter).boxed()
+        }
         LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
     let (traces, spans) = match &config.otlp_endpoint {

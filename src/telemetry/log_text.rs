@@ -1,0 +1,138 @@
+//! Log lines that callers cannot forge, lengthen or multiply.
+
+use std::fmt::{self, Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::field::Field;
+use tracing_subscriber::fmt::format::Writer;
+
+/// Longest text of one field, in bytes.
+const TEXT_BYTES: usize = 1_000;
+/// Shortest time between two warnings of one kind.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Text for a log line: on one line, of bounded length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogText<T>(pub(crate) T);
+
+impl<T: Display> Display for LogText<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = LineWriter {
+            inner: f,
+            left: TEXT_BYTES,
+        };
+        write!(line, "{}", self.0)
+    }
+}
+
+/// Writer that escapes what ends or disguises a line, and cuts long texts.
+struct LineWriter<'a> {
+    inner: &'a mut dyn fmt::Write,
+    left: usize,
+}
+
+impl fmt::Write for LineWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if self.left == 0 {
+                return Ok(());
+            }
+            self.left = self.left.saturating_sub(c.len_utf8());
+            if self.left == 0 {
+                self.inner.write_char('…')?;
+            } else if is_disguise(c) {
+                write!(self.inner, "{}", c.escape_default())?;
+            } else {
+                self.inner.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for characters that end a line, move the cursor or turn the direction of text.
+fn is_disguise(c: char) -> bool {
+    let hidden = [
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+    ];
+    c.is_control() || c == '\u{feff}' || hidden.iter().any(|range| range.contains(&c))
+}
+
+/// Writes one field of a line for people.
+pub(super) fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = LogText(format_args!("{value:?}"));
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name => write!(writer, "{name}={value}"),
+    }
+}
+
+/// Gate that lets one warning of its kind pass in ten seconds, and counts the others.
+#[derive(Debug)]
+pub(crate) struct WarningGate {
+    begun: Instant,
+    /// Time from the begin to the end of the present silence, in milliseconds.
+    silent_until: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl WarningGate {
+    /// Gate that lets the first warning pass.
+    pub(crate) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            silent_until: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of warnings since the last one that passed, if this one passes.
+    pub(crate) fn pass(&self) -> Option<u64> {
+        self.pass_at(self.begun.elapsed())
+    }
+
+    fn pass_at(&self, now: Duration) -> Option<u64> {
+        let until = self.silent_until.load(Ordering::Relaxed);
+        let next = milliseconds(now + WARNING_INTERVAL);
+        let passes = milliseconds(now) >= until
+            && self
+                .silent_until
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if passes {
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
+        }
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_on_its_line_and_is_cut() {
+        assert_eq!(
+            LogText("a\nb\u{1b}[0m\u{202e}c").to_string(),
+            "a\\nb\\u{1b}[0m\\u{202e}c"
+        );
+        let long = LogText("é".repeat(1 << 20)).to_string();
+        assert!(long.len() <= TEXT_BYTES + 3 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[test]
+    fn one_warning_passes_in_ten_seconds() {
+        let gate = WarningGate::new();
+        let passed = [0, 1, 9, 10, 11].map(|second| gate.pass_at(Duration::from_secs(second)));
+        assert_eq!(passed, [Some(0), None, None, Some(2), None]);
+    }
+}
