@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ torture: rust ## Storm the admission ledger for long: 100 kills, 500 first start
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::shuttle_tests
+
+hostile: rust ## Attack a server in six ways; print times of others and memory meanwhile (HOSTILE=N: percent of the full attacks)
+	@PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks --exact --ignored --nocapture
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \

@@ -1,7 +1,6 @@
 //! Listeners on TCP and on a Unix socket, with bounds on the number of connections and on their silence.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,23 +9,21 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use crate::telemetry::Metrics;
+use crate::server::{CallerConnection, ConnectionTable};
+use crate::telemetry::WarningGate;
 
 /// Pause after a failed accept, which usually means that no more files can be opened.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Longest times for which a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionTimeouts {
-    /// Time until the first byte arrives.
-    pub(super) first_byte: Duration,
-    /// Time between bytes; `None`: no limit.
-    pub(super) idle: Option<Duration>,
+    /// Time until the first byte arrives; `None`: no limit.
+    pub(super) first_byte: Option<Duration>,
     /// Time for which it may take none of the bytes written to it.
     pub(super) write: Duration,
 }
@@ -36,17 +33,15 @@ enum AcceptedStream {
     Unix(UnixStream),
 }
 
-/// Guard that counts an open connection.
+/// Guard that keeps a connection in the table of open ones.
 struct ConnectionGuard {
-    metrics: Option<Arc<Metrics>>,
-    _permit: OwnedSemaphorePermit,
+    table: Arc<ConnectionTable>,
+    connection: Arc<CallerConnection>,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.metrics {
-            metrics.connections().dec();
-        }
+        self.table.leave(&self.connection);
     }
 }
 
@@ -56,33 +51,30 @@ pub(super) struct TimedConnection {
     timeouts: ConnectionTimeouts,
     read_timer: Option<Pin<Box<Sleep>>>,
     write_timer: Option<Pin<Box<Sleep>>>,
-    info: TcpConnectInfo,
-    _guard: ConnectionGuard,
+    guard: Option<ConnectionGuard>,
 }
 
 impl TimedConnection {
-    fn new(socket: AcceptedStream, timeouts: ConnectionTimeouts, counted: ConnectionGuard) -> Self {
-        let info = match &socket {
-            AcceptedStream::Tcp(stream) => {
-                // Responses are written whole; waiting for more would only delay them.
-                let _ = stream.set_nodelay(true);
-                TcpConnectInfo {
-                    local_addr: stream.local_addr().ok(),
-                    remote_addr: stream.peer_addr().ok(),
-                }
-            }
-            AcceptedStream::Unix(_) => TcpConnectInfo {
-                local_addr: None,
-                remote_addr: None,
-            },
+    /// Connection of the HTTP front, which has its own limit for the time until a request arrives.
+    pub(super) fn of_http(stream: TcpStream, write: Duration) -> Self {
+        let timeouts = ConnectionTimeouts {
+            first_byte: None,
+            write,
         };
+        Self::new(AcceptedStream::Tcp(stream), timeouts, None)
+    }
+
+    fn new(socket: AcceptedStream, timeouts: ConnectionTimeouts, guard: Option<ConnectionGuard>) -> Self {
+        if let AcceptedStream::Tcp(stream) = &socket {
+            // Responses are written whole; waiting for more would only delay them.
+            let _ = stream.set_nodelay(true);
+        }
         Self {
             socket,
             timeouts,
-            read_timer: Some(Box::pin(sleep(timeouts.first_byte))),
+            read_timer: timeouts.first_byte.map(|time| Box::pin(sleep(time))),
             write_timer: None,
-            info,
-            _guard: counted,
+            guard,
         }
     }
 
@@ -98,22 +90,41 @@ impl TimedConnection {
     }
 }
 
-impl Connected for TimedConnection {
-    type ConnectInfo = TcpConnectInfo;
+impl AcceptedStream {
+    fn peer(&self) -> TcpConnectInfo {
+        let tcp = match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Unix(_) => None,
+        };
+        TcpConnectInfo {
+            local_addr: tcp.and_then(|stream| stream.local_addr().ok()),
+            remote_addr: tcp.and_then(|stream| stream.peer_addr().ok()),
+        }
+    }
+}
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.info.clone()
+impl Connected for TimedConnection {
+    type ConnectInfo = Option<Arc<CallerConnection>>;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.guard.as_ref().map(|guard| Arc::clone(&guard.connection))
     }
 }
 
 impl AsyncRead for TimedConnection {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(guard) = &self.guard
+            && guard.connection.poll_closed(context).is_ready()
+        {
+            let message = "the connection was closed for the sake of others";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, message)));
+        }
         let read = match &mut self.socket {
             AcceptedStream::Tcp(stream) => Pin::new(stream).poll_read(context, into),
             AcceptedStream::Unix(stream) => Pin::new(stream).poll_read(context, into),
         };
         if read.is_ready() {
-            self.read_timer = self.timeouts.idle.map(|silence| Box::pin(sleep(silence)));
+            self.read_timer = None;
             return read;
         }
         let Some(timer) = &mut self.read_timer else {
@@ -175,31 +186,33 @@ impl AsyncWrite for TimedConnection {
     }
 }
 
-/// Connections of the gRPC services, from both kinds of socket. Connections beyond the limit are closed at once.
+/// Connections of the gRPC services, from both kinds of socket. A connection beyond the limit is closed at once, unless an
+/// idle one makes room.
 pub(super) struct GrpcListener {
     tcp: TcpListener,
     unix: Option<SocketFile>,
-    permits: Arc<Semaphore>,
+    table: Arc<ConnectionTable>,
     timeouts: ConnectionTimeouts,
-    metrics: Arc<Metrics>,
     accept_pause: Option<Pin<Box<Sleep>>>,
+    rejections: WarningGate,
+    failures: WarningGate,
 }
 
 impl GrpcListener {
     pub(super) fn new(
         tcp: TcpListener,
         unix: Option<SocketFile>,
-        most: usize,
+        table: Arc<ConnectionTable>,
         timeouts: ConnectionTimeouts,
-        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             tcp,
             unix,
-            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            table,
             timeouts,
-            metrics,
             accept_pause: None,
+            rejections: WarningGate::new(),
+            failures: WarningGate::new(),
         }
     }
 
@@ -226,75 +239,26 @@ impl Stream for GrpcListener {
             }
             match ready!(self.poll_accept(context)) {
                 Ok(socket) => {
-                    let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-                        tracing::warn!(limit = "connections", "connection rejected");
-                        self.metrics.record_limit_rejection("connections");
+                    let Some(connection) = self.table.admit(socket.peer()) else {
+                        if let Some(suppressed) = self.rejections.pass() {
+                            tracing::warn!(limit = "connections", suppressed, "connection rejected");
+                        }
                         continue;
                     };
-                    self.metrics.connections().inc();
                     let counted = ConnectionGuard {
-                        metrics: Some(Arc::clone(&self.metrics)),
-                        _permit: permit,
+                        table: Arc::clone(&self.table),
+                        connection,
                     };
-                    return Poll::Ready(Some(Ok(TimedConnection::new(socket, self.timeouts, counted))));
+                    return Poll::Ready(Some(Ok(TimedConnection::new(socket, self.timeouts, Some(counted)))));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    if let Some(suppressed) = self.failures.pass() {
+                        tracing::warn!(%error, suppressed, "a connection cannot be accepted");
+                    }
                     self.accept_pause = Some(Box::pin(sleep(ACCEPT_RETRY_DELAY)));
                 }
             }
         }
-    }
-}
-
-/// Connections of probes and metrics. Connections beyond the limit wait.
-pub(super) struct HttpListener {
-    tcp: TcpListener,
-    permits: Arc<Semaphore>,
-    timeouts: ConnectionTimeouts,
-}
-
-impl HttpListener {
-    pub(super) fn new(tcp: TcpListener, most: usize, timeouts: ConnectionTimeouts) -> Self {
-        Self {
-            tcp,
-            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-            timeouts,
-        }
-    }
-}
-
-impl axum::serve::Listener for HttpListener {
-    type Io = TimedConnection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (TimedConnection, SocketAddr) {
-        loop {
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
-                std::future::pending::<()>().await;
-                continue;
-            };
-            match self.tcp.accept().await {
-                Ok((stream, address)) => {
-                    let counted = ConnectionGuard {
-                        metrics: None,
-                        _permit: permit,
-                    };
-                    return (
-                        TimedConnection::new(AcceptedStream::Tcp(stream), self.timeouts, counted),
-                        address,
-                    );
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    sleep(ACCEPT_RETRY_DELAY).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
     }
 }
 

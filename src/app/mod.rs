@@ -1,5 +1,7 @@
 //! Composition root: builds state, services and listeners, and defines the order in which they stop.
 
+mod file_limit;
+mod http_front;
 mod listen;
 mod memory_release;
 mod policy_file;
@@ -19,17 +21,17 @@ use tonic::transport::Server;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
-use crate::server::{BUILT_IN_POLICY, CONNECTION_WINDOW, STREAM_WINDOW, ServerContext, ThrottleLayer, pb};
+use crate::server::{
+    BUILT_IN_POLICY, CONNECTION_WINDOW, ConnectionTable, STREAM_WINDOW, ServerContext, ThrottleLayer, pb,
+};
 use crate::state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::telemetry::{CallMetricsLayer, Metrics};
 
-use listen::{ConnectionTimeouts, GrpcListener, HttpListener, SocketFile};
+use http_front::serve_http;
+use listen::{ConnectionTimeouts, GrpcListener, SocketFile};
 
 pub use policy_file::PolicyFile;
-
-/// Maximum number of connections for probes and metrics.
-const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +120,9 @@ pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
 ///
 /// # Errors
 /// As [`bind`].
-pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
+pub async fn bind_on(mut config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
+    file_limit::fit_connections(&mut config.limits.edge);
+    warn_of_open_addresses(&config);
     let options = StateOptions {
         limits: config.limits.state.clone(),
         epoch: random_epoch(),
@@ -149,6 +153,23 @@ pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<Boun
         metrics,
         policy_file,
     })
+}
+
+/// Warns of addresses that other machines reach: the services neither know their callers nor encrypt.
+fn warn_of_open_addresses(config: &ServerConfig) {
+    for (setting, address) in [
+        ("grpc_address", config.grpc_address),
+        ("http_address", config.http_address),
+    ] {
+        if !address.ip().is_loopback() {
+            tracing::warn!(
+                setting,
+                %address,
+                "everybody who reaches this address can use the server: it asks for no name and encrypts nothing; bound \
+                 who can connect, or listen on 127.0.0.1"
+            );
+        }
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -248,20 +269,22 @@ impl BoundServer {
         let file = policy_file.as_ref().map(|(file, _)| file.clone());
         let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
         let stopped_state = Arc::clone(&state);
-        let memory_release_task = tokio::spawn(memory_release::release_freed_memory(Arc::clone(&state)));
+        let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
+        let throttle = ThrottleLayer::new(&config.limits.edge, &table);
+        let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         tokio::spawn(policy_file::watch_policy_file(
             policy_file,
             state,
             Arc::clone(&metrics),
             draining,
         ));
-        let (incoming, http) = listeners(&config, grpc, socket, http, &metrics);
-        let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
+        let incoming = grpc_listener(&config, grpc, socket, table);
+        let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
+        let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping)?;
         let (quit, quitting) = watch::channel(false);
-        let mut http = tokio::spawn(async move {
-            let quitting = wait_until_true(quitting);
-            axum::serve(http, probe.router()).with_graceful_shutdown(quitting).await
-        });
+        let edge_limits = config.limits.edge.clone();
+        let mut http =
+            tokio::spawn(async move { serve_http(http, probe.router(), &edge_limits, metrics, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}
@@ -282,6 +305,32 @@ impl BoundServer {
     }
 }
 
+/// Starts the tasks that close stalled connections and release freed memory. Returns the latter.
+fn spawn_watchers(
+    config: &ServerConfig,
+    table: &Arc<ConnectionTable>,
+    throttle: &ThrottleLayer,
+    state: Arc<SharedState>,
+) -> JoinHandle<()> {
+    let stalled = config.limits.edge.stalled;
+    tokio::spawn(ConnectionTable::close_stalled(Arc::downgrade(table), stalled));
+    let calls = throttle.clone();
+    tokio::spawn(memory_release::release_freed_memory(state, move || calls.freed_bytes()))
+}
+
+fn grpc_listener(
+    config: &ServerConfig,
+    grpc: TcpListener,
+    socket: Option<SocketFile>,
+    table: Arc<ConnectionTable>,
+) -> GrpcListener {
+    let timeouts = ConnectionTimeouts {
+        first_byte: Some(config.keepalive_timeout),
+        write: config.limits.edge.stalled,
+    };
+    GrpcListener::new(grpc, socket, table, timeouts)
+}
+
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
@@ -300,47 +349,13 @@ fn health_probe(
     }
 }
 
-fn listeners(
-    config: &ServerConfig,
-    grpc: TcpListener,
-    socket: Option<SocketFile>,
-    http: TcpListener,
-    metrics: &Arc<Metrics>,
-) -> (GrpcListener, HttpListener) {
-    let patience = ConnectionTimeouts {
-        first_byte: config.keepalive_timeout,
-        idle: None,
-        write: config.limits.edge.stalled,
-    };
-    let incoming = GrpcListener::new(
-        grpc,
-        socket,
-        config.limits.edge.connections,
-        patience,
-        Arc::clone(metrics),
-    );
-    // A prober opens another connection if this one was closed for its silence.
-    let silence = Some(config.keepalive);
-    (
-        incoming,
-        HttpListener::new(
-            http,
-            MAX_HTTP_CONNECTIONS,
-            ConnectionTimeouts {
-                idle: silence,
-                ..patience
-            },
-        ),
-    )
-}
-
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
 fn spawn_grpc(
     config: &ServerConfig,
     incoming: GrpcListener,
     edge: &Arc<ServerContext>,
-    metrics: Arc<Metrics>,
+    (metrics, throttle): (CallMetricsLayer, ThrottleLayer),
     probe: HealthProbe,
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
@@ -358,8 +373,8 @@ fn spawn_grpc(
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .layer(CallMetricsLayer(metrics))
-        .layer(ThrottleLayer::new(&config.limits.edge))
+        .layer(metrics)
+        .layer(throttle)
         .add_routes(edge.routes())
         .add_service(health)
         .add_service(reflection);

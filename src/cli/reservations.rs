@@ -74,7 +74,15 @@ async fn list(args: ListReservationsArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         return output::json("ListReservationsResponse", &all);
     }
-    let mut table = TextTable::new(["JOB", "QUEUE", "ATTEMPT", "RESERVED", "OUTSTANDING", "CONFIRMED", "EXPIRES"]);
+    let mut table = TextTable::new([
+        "JOB",
+        "QUEUE",
+        "ATTEMPT",
+        "RESERVED",
+        "OUTSTANDING",
+        "CONFIRMED",
+        "EXPIRES",
+    ]);
     for row in &all.reservations {
         let expires = row
             .expire_time

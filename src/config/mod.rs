@@ -122,6 +122,25 @@ impl ServerConfig {
             let message = format!("{policies} policies; limit `policy_names` is {most}");
             problems.push(("expect_policy", message));
         }
+        let edge = &self.limits.edge;
+        for (setting, most, message_setting, message) in [
+            (
+                "connection_receiving_bytes",
+                edge.connection_receiving_bytes,
+                "request_bytes",
+                edge.request_bytes,
+            ),
+            (
+                "connection_sending_bytes",
+                edge.connection_sending_bytes,
+                "response_bytes",
+                edge.response_bytes,
+            ),
+        ] {
+            if most < message {
+                problems.push((setting, format!("less than `{message_setting}`, which is {message}")));
+            }
+        }
         if self.limits.state.session_lease > self.limits.state.session_lease_max {
             let message = "longer than `session_lease_max_ms`".to_owned();
             problems.push(("session_lease_ms", message));

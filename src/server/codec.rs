@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::pb;
+use super::request_body::malformed;
 use super::status::CallError;
 
 /// Maximum bytes that the parts of one decoded request may take, without texts.
@@ -79,7 +80,10 @@ where
                 return Err(failure.with_entry("limit", "decoded_bytes").into());
             }
         }
-        self.0.decode(bytes)
+        // The transport would report its own fault, and the bytes are the caller's.
+        self.0
+            .decode(bytes)
+            .map_err(|status| malformed(&format!("the request cannot be read: {}", status.message())).into())
     }
 }
 
@@ -183,7 +187,8 @@ fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy>
                 Some(Err(_)) | None => return Ok(()),
             },
             // Groups, which this protocol does not use, could hide anything.
-            _ => return Err(TooHeavy),
+            3 | 4 => return Err(TooHeavy),
+            _ => return Ok(()),
         };
         let Some((content, rest)) = bytes.split_at_checked(length) else {
             return Ok(());
@@ -266,7 +271,7 @@ mod tests {
             weigh(&[0x13, 0x14], WEIGHTS.requests["FilterRequest"], &mut left).is_err(),
             "a group"
         );
-        for malformed in [&[0x12][..], &[0x12, 0x05, 0x00], &[0xff; 12], &[0x09, 0x00]] {
+        for malformed in [&[0x12][..], &[0x12, 0x05, 0x00], &[0xff; 12], &[0x09, 0x00], &[0x0f; 9]] {
             assert!(weigh(malformed, WEIGHTS.requests["FilterRequest"], &mut 1_000).is_ok());
         }
     }

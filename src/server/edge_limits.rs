@@ -16,7 +16,25 @@ pub struct EdgeLimits {
     /// Maximum number of calls under way, or with a response that is not yet taken, of all callers; health checks do
     /// not count.
     pub calls: usize,
-    /// Time for which a connection may take none of the bytes written to it.
+    /// Maximum number of streams open at once, of all callers.
+    pub streams: usize,
+    /// Time that a request, or one message of a stream, has to arrive.
+    pub request_body: Duration,
+    /// Maximum bytes of requests that are being received, of all callers.
+    pub receiving_bytes: usize,
+    /// Maximum bytes of requests that are being received on one connection.
+    pub connection_receiving_bytes: usize,
+    /// Maximum bytes of responses that are not yet taken, of all callers.
+    pub sending_bytes: usize,
+    /// Maximum bytes of responses that are not yet taken on one connection.
+    pub connection_sending_bytes: usize,
+    /// Maximum number of connections for probes and metrics whose request is not a scrape, or has not arrived.
+    pub http_connections: usize,
+    /// Time until the request of a connection for probes and metrics has arrived.
+    pub http_header: Duration,
+    /// Maximum number of scrapes of metrics under way.
+    pub scrapes: usize,
+    /// Time for which a connection, or one response on it, may take none of the bytes that are there for it.
     pub stalled: Duration,
     /// Maximum number of large requests that are evaluated at once, and of large messages that are converted at once.
     pub workers: usize,
@@ -74,6 +92,15 @@ impl Default for EdgeLimits {
             connections: 1_024,
             connection_calls: 256,
             calls: 1_024,
+            streams: 256,
+            request_body: Duration::from_secs(30),
+            receiving_bytes: 256 << 20,
+            connection_receiving_bytes: 64 << 20,
+            sending_bytes: 512 << 20,
+            connection_sending_bytes: 256 << 20,
+            http_connections: 64,
+            http_header: Duration::from_secs(5),
+            scrapes: 32,
             stalled: Duration::from_secs(30),
             workers: cores.saturating_sub(1).max(1),
             worker_queue: 64,

@@ -4,6 +4,7 @@
 pub mod codec;
 mod commit;
 mod confirm;
+mod connection;
 pub mod convert;
 mod decision;
 mod decision_metadata;
@@ -14,9 +15,13 @@ pub mod pb;
 mod place;
 mod policy;
 pub mod probe;
+mod request_body;
 mod reservations;
+mod response_body;
+mod shares;
 mod state;
 pub mod status;
+mod stream_body;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -39,6 +44,7 @@ use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
 use status::CallError;
 
+pub use connection::{CallerConnection, ConnectionTable};
 pub use throttle::ThrottleLayer;
 pub(crate) use throttle::grpc_timeout;
 pub use worker_pool::{WorkerGate, WorkerPool};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{RawQuery, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -17,7 +17,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::app::PolicyFile;
 use crate::state::{SharedState, SourceKind, SourceStatus, is_policy_name};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, SharedPage};
 
 use super::WorkerPool;
 
@@ -31,6 +31,8 @@ const SERVICES: [(&str, bool); 4] = [
 ];
 /// Period at which gRPC health is updated from readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// Path of the page of metrics.
+pub(crate) const METRICS_PATH: &str = "/metrics";
 /// Content type of OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -257,13 +259,20 @@ impl HealthProbe {
         }
     }
 
-    /// Router of the HTTP paths.
+    /// Router of the HTTP paths. Must be called on the runtime, on which the page of metrics is made.
     pub fn router(self) -> Router {
+        let (measured, state, workers) = (
+            Arc::clone(&self.metrics),
+            Arc::clone(&self.state),
+            Arc::clone(&self.workers),
+        );
+        let page = SharedPage::start(move || measured.encode(&state, &workers));
+        let scrapes = Router::new().route(METRICS_PATH, get(metrics)).with_state(page);
         Router::new()
             .route("/livez", get(live))
             .route("/readyz", get(ready))
-            .route("/metrics", get(metrics))
             .with_state(self)
+            .merge(scrapes)
     }
 
     /// Updates gRPC health from readiness, and ends once the server drains.
@@ -297,18 +306,24 @@ impl HealthProbe {
     }
 }
 
-#[derive(Debug, serde::Deserialize)]
-struct ReadyQuery {
-    verbose: Option<String>,
+/// True if the query asks for each check, in any of its parameters.
+fn is_verbose(query: Option<&str>) -> bool {
+    let mut parameters = query.unwrap_or_default().split('&');
+    parameters.any(|parameter| parameter.split('=').next() == Some("verbose"))
 }
 
 /// A process whose writer has ended does not recover by itself.
-async fn live(Shared(probe): Shared<HealthProbe>, Query(query): Query<ReadyQuery>) -> Response {
-    check_page(&[probe.writer_check()], query.verbose.is_some(), "ok\n", "not ok\n")
+async fn live(Shared(probe): Shared<HealthProbe>, RawQuery(query): RawQuery) -> Response {
+    check_page(
+        &[probe.writer_check()],
+        is_verbose(query.as_deref()),
+        "ok\n",
+        "not ok\n",
+    )
 }
 
-async fn ready(Shared(probe): Shared<HealthProbe>, Query(query): Query<ReadyQuery>) -> Response {
-    check_page(&probe.checks(), query.verbose.is_some(), "ready\n", "not ready\n")
+async fn ready(Shared(probe): Shared<HealthProbe>, RawQuery(query): RawQuery) -> Response {
+    check_page(&probe.checks(), is_verbose(query.as_deref()), "ready\n", "not ready\n")
 }
 
 fn check_page(checks: &[HealthCheck], verbose: bool, good: &str, bad: &str) -> Response {
@@ -330,13 +345,9 @@ fn check_page(checks: &[HealthCheck], verbose: bool, good: &str, bad: &str) -> R
     (status, text).into_response()
 }
 
-async fn metrics(Shared(probe): Shared<HealthProbe>) -> Response {
-    let page = tokio::task::spawn_blocking(move || probe.metrics.encode(&probe.state, &probe.workers)).await;
-    match page.unwrap_or(Err(fmt::Error)) {
-        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "metrics cannot be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+async fn metrics(Shared(page): Shared<SharedPage>) -> Response {
+    match page.get().await {
+        Some(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

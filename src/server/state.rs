@@ -304,7 +304,11 @@ async fn run_sync(
         let result = match next {
             Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, QueueFullAction::Wait).await,
             // The stream is over, or its caller is gone: nobody reads a reply.
-            Ok(None) | Err(_) => return,
+            Ok(None) => return,
+            Err(status) => {
+                drop(results.send(Err(status)).await);
+                return;
+            }
         };
         let over = result.is_err();
         let result = result.map(|outcome| pb::SyncResponse { outcome: Some(outcome) });

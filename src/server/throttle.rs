@@ -1,4 +1,5 @@
-//! Throttling of calls: bounds the number of calls under way, and enforces each caller's deadline.
+//! Throttling of calls: bounds what is received, worked on and sent for all callers and for each connection, and enforces
+//! each caller's deadline.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,89 +7,191 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 use tonic::body::Body;
+use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
 use super::limits::EdgeLimits;
+use super::request_body::{BodyReceiver, malformed};
+use super::response_body::BodySender;
+use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
+use super::stream_body::StreamBody;
 
 /// Delay before a rejected caller may retry.
 const THROTTLE_RETRY: Duration = Duration::from_millis(250);
 /// Time before the caller's deadline at which the error is sent, so that it arrives before the transport cancels the
 /// call.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
-/// Beginning of the transport's message about a request that is too large.
-const TOO_LARGE_PREFIX: &str = "Error, decoded message length too large";
+/// Number of stalled connections that are closed for the sake of one call.
+const CLOSE_ATTEMPTS: usize = 20;
+/// Delay after which the places of a closed connection are free.
+const CLOSE_DELAY: Duration = Duration::from_millis(10);
+/// Path of a health check that is answered once.
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Paths of this service's calls with more than one request or response.
+const STREAMS: [&str; 1] = ["/pumice.v1.StateService/Sync"];
 
 /// Layer that throttles calls.
 #[derive(Clone, Debug)]
-pub struct ThrottleLayer {
-    calls: Arc<Semaphore>,
-    limit: usize,
-    request_bytes: usize,
+pub struct ThrottleLayer(Arc<CallThrottle>);
+
+#[derive(Debug)]
+struct CallThrottle {
+    calls: Arc<SharedLimit>,
+    streams: Arc<SharedLimit>,
+    requests: Arc<BodyReceiver>,
+    responses: Arc<BodySender>,
+    connections: Arc<ConnectionTable>,
+}
+
+/// Kind of a call, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallKind {
+    /// Health check, which always passes: probes ask when the server is busiest.
+    Probe,
+    /// One request and one response.
+    Unary,
+    /// Requests or responses without end.
+    Stream,
+}
+
+impl CallKind {
+    fn of(path: &str) -> Self {
+        if path == HEALTH_CHECK {
+            Self::Probe
+        } else if path.starts_with("/pumice.") && !STREAMS.contains(&path) {
+            Self::Unary
+        } else {
+            Self::Stream
+        }
+    }
 }
 
 impl ThrottleLayer {
-    /// Layer with these limits.
-    pub fn new(limits: &EdgeLimits) -> Self {
-        Self {
-            calls: Arc::new(Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS))),
-            limit: limits.calls,
-            request_bytes: limits.request_bytes,
-        }
+    /// Layer with these limits, over these connections.
+    pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>) -> Self {
+        let share = ("connection_calls", limits.connection_calls);
+        Self(Arc::new(CallThrottle {
+            calls: SharedLimit::new(("calls", limits.calls), share, 1, |held| &held.calls),
+            streams: SharedLimit::new(("streams", limits.streams), share, 1, |held| &held.streams),
+            requests: BodyReceiver::new(limits),
+            responses: BodySender::new(limits, Arc::clone(connections)),
+            connections: Arc::clone(connections),
+        }))
     }
 
-    fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, CallError> {
-        Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let message = "too many calls are under way, or their responses are not taken";
-            CallError::limit("OVERLOADED", "calls", self.limit, message).retry_after(THROTTLE_RETRY)
-        })
+    /// Bytes of requests and responses by which the present ones are below the most since the last call.
+    pub fn freed_bytes(&self) -> usize {
+        self.0.requests.bytes.fallen() + self.0.responses.bytes.fallen()
+    }
+}
+
+impl CallThrottle {
+    /// Place of a call, until all of its response is taken.
+    async fn place(
+        &self,
+        limit: &Arc<SharedLimit>,
+        connection: &Arc<CallerConnection>,
+    ) -> Result<HeldShare, CallError> {
+        let mut place = HeldShare::none(limit, connection);
+        for _ in 0..CLOSE_ATTEMPTS {
+            match place.grow(1) {
+                Ok(()) => return Ok(place),
+                Err(ShareError::Greedy) => {
+                    let (name, limit) = limit.share;
+                    let message = "too many calls of this connection are under way, or their responses are not taken";
+                    return Err(CallError::limit("OVERLOADED", name, limit, message).retry_after(THROTTLE_RETRY));
+                }
+                Err(ShareError::Full) => {}
+            }
+            if !self.connections.close_most_stalled(connection.number(), limit.name) {
+                break;
+            }
+            sleep(CLOSE_DELAY).await;
+        }
+        let message = "too many calls are under way, or their responses are not taken";
+        Err(CallError::limit("OVERLOADED", limit.name, limit.limit, message).retry_after(THROTTLE_RETRY))
     }
 
-    /// Rewrites the transport's error about a large request in this service's words.
-    fn rewrite_too_large(&self, result: Response<Body>) -> Response<Body> {
-        let large = Status::from_header_map(result.headers())
-            .is_some_and(|status| status.code() == Code::OutOfRange && status.message().starts_with(TOO_LARGE_PREFIX));
-        if large {
-            let message = "the request is larger than this server accepts";
-            error_response(CallError::limit(
-                "REQUEST_TOO_LARGE",
-                "request_bytes",
-                self.request_bytes,
-                message,
-            ))
-        } else {
-            result
+    /// Receives the request, calls the service, and prepares the response for sending.
+    async fn respond<S>(
+        &self,
+        mut service: S,
+        request: Request<Body>,
+        connection: &Arc<CallerConnection>,
+        call: ConnectionCall,
+    ) -> Result<Result<Response<Body>, CallError>, S::Error>
+    where
+        S: Service<Request<Body>, Response = Response<Body>>,
+    {
+        let kind = CallKind::of(request.uri().path());
+        let (request, place) = match self.admit(kind, request, connection).await {
+            Ok(admitted) => admitted,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let response = service.call(request).await?;
+        // The messages of this service are read by its own codec, which knows whose fault an unreadable one is.
+        if kind == CallKind::Probe && has_code(&response, Code::Internal) {
+            return Ok(Err(malformed("the request cannot be read")));
         }
+        let (parts, body) = response.into_parts();
+        let body = self.responses.send(body, connection, call, place).await;
+        Ok(body.map(|body| Response::from_parts(parts, Body::new(body))))
+    }
+
+    /// Receives what a call needs before it begins, and takes its place.
+    async fn admit(
+        &self,
+        kind: CallKind,
+        request: Request<Body>,
+        connection: &Arc<CallerConnection>,
+    ) -> Result<(Request<Body>, Option<HeldShare>), CallError> {
+        let (parts, body) = request.into_parts();
+        let encoding = parts.headers.get("grpc-encoding");
+        let plain = encoding.is_none_or(|encoding| encoding == "identity");
+        let (body, place) = match kind {
+            CallKind::Stream => {
+                let place = self.place(&self.streams, connection).await?;
+                let body = StreamBody::new(body, &self.requests, connection, plain);
+                (Body::new(body), Some(place))
+            }
+            CallKind::Probe => (Body::new(self.requests.receive(body, connection, plain).await?), None),
+            CallKind::Unary => {
+                let body = self.requests.receive(body, connection, plain).await?;
+                (Body::new(body), Some(self.place(&self.calls, connection).await?))
+            }
+        };
+        Ok((Request::from_parts(parts, body), place))
     }
 }
 
 impl<S> Layer<S> for ThrottleLayer {
-    type Service = CallThrottle<S>;
+    type Service = ThrottledService<S>;
 
-    fn layer(&self, inner: S) -> CallThrottle<S> {
-        CallThrottle {
+    fn layer(&self, inner: S) -> ThrottledService<S> {
+        ThrottledService {
             inner,
-            layer: self.clone(),
+            throttle: Arc::clone(&self.0),
         }
     }
 }
 
 /// Service whose calls are throttled.
 #[derive(Clone, Debug)]
-pub struct CallThrottle<S> {
+pub struct ThrottledService<S> {
     inner: S,
-    layer: ThrottleLayer,
+    throttle: Arc<CallThrottle>,
 }
 
 type ResponseFuture<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
-impl<S, B> Service<Request<B>> for CallThrottle<S>
+impl<S> Service<Request<Body>> for ThrottledService<S>
 where
-    S: Service<Request<B>, Response = Response<Body>>,
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
 {
@@ -100,67 +203,52 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Health checks always pass: probes ask when the server is busiest.
-        if !request.uri().path().starts_with("/pumice.") {
-            return Box::pin(self.inner.call(request));
-        }
-        let permit = match self.layer.acquire_permit() {
-            Ok(permit) => permit,
-            Err(failure) => return Box::pin(std::future::ready(Ok(error_response(failure)))),
-        };
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let connection = caller(&mut request);
+        let call = connection.begin_call();
         let patience = grpc_timeout(request.headers()).map(|timeout| timeout.saturating_sub(DEADLINE_MARGIN));
-        let call = self.inner.call(request);
-        let layer = self.layer.clone();
+        // The ready service is used, and its copy takes its place.
+        let copy = self.inner.clone();
+        let service = std::mem::replace(&mut self.inner, copy);
+        let throttle = Arc::clone(&self.throttle);
         Box::pin(async move {
+            let response = throttle.respond(service, request, &connection, call);
             let result = match patience {
-                None => call.await?,
-                Some(patience) => {
-                    let Ok(result) = tokio::time::timeout(patience, call).await else {
-                        return Ok(deadline_response());
-                    };
-                    result?
-                }
+                None => response.await?,
+                Some(patience) => match tokio::time::timeout(patience, response).await {
+                    Ok(result) => result?,
+                    Err(_) => Err(deadline_passed()),
+                },
             };
-            let result = layer.rewrite_too_large(result);
-            Ok(result.map(|body| Body::new(ThrottledBody { body, _permit: permit })))
+            Ok(result.unwrap_or_else(|failure| Status::from(failure).into_http()))
         })
     }
 }
 
-fn deadline_response() -> Response<Body> {
+/// Connection of a request, whose addresses the services look for where the transport puts them.
+fn caller(request: &mut Request<Body>) -> Arc<CallerConnection> {
+    let known = request
+        .extensions()
+        .get::<Option<Arc<CallerConnection>>>()
+        .and_then(Option::clone);
+    let connection = known.unwrap_or_else(|| {
+        let nowhere = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        CallerConnection::new(u64::MAX, nowhere)
+    });
+    request.extensions_mut().insert(connection.peer().clone());
+    connection
+}
+
+fn has_code(response: &Response<Body>, code: Code) -> bool {
+    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == code)
+}
+
+fn deadline_passed() -> CallError {
     let message = "the caller's deadline has passed; the work was cancelled";
-    error_response(CallError::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message))
-}
-
-fn error_response(failure: CallError) -> Response<Body> {
-    Status::from(failure).into_http()
-}
-
-/// Body of a response under way. It counts as a call until it is taken or its caller is gone.
-struct ThrottledBody {
-    body: Body,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl http_body::Body for ThrottledBody {
-    type Data = <Body as http_body::Body>::Data;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    CallError::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message)
 }
 
 /// Time that a caller gives a call in `grpc-timeout`.
@@ -188,20 +276,36 @@ mod tests {
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
+    use crate::server::pb;
+    use crate::telemetry::Metrics;
 
     #[tokio::test]
-    async fn a_call_ends_at_its_deadline_and_frees_its_permit() {
+    async fn a_call_ends_at_its_deadline_and_frees_its_place() {
         let limits = EdgeLimits {
             calls: 1,
             ..EdgeLimits::default()
         };
-        let never = service_fn(|_: Request<()>| std::future::pending::<Result<Response<Body>, Status>>());
-        let service = ThrottleLayer::new(&limits).layer(never);
+        let never = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
+        let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
+        let service = ThrottleLayer::new(&limits, &connections).layer(never);
         for _ in 0..2 {
             let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", "5m");
-            let result = service.clone().oneshot(request.body(()).unwrap()).await.unwrap();
+            let body = Body::new(axum::body::Body::from(vec![0; 5]));
+            let result = service.clone().oneshot(request.body(body).unwrap()).await.unwrap();
             let status = Status::from_header_map(result.headers()).unwrap();
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn every_stream_of_the_protocol_is_throttled_as_one() {
+        let pool = prost_reflect::DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap();
+        for service in pool.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                let streams = method.is_client_streaming() || method.is_server_streaming();
+                assert_eq!(CallKind::of(&path) == CallKind::Stream, streams, "{path}");
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use super::pb::state_service_client::StateServiceClient;
 use super::pb::{self, BatchKind};
 
 mod hostile;
+mod limits;
 mod operations;
 mod queries;
 mod race;

@@ -6,7 +6,7 @@ mod forgetting;
 mod load;
 #[cfg(target_os = "linux")]
 mod memory;
-mod program;
+pub(crate) mod program;
 mod prometheus;
 mod reload;
 mod settings;

@@ -34,14 +34,23 @@ pub(crate) fn command() -> Command {
 impl LoggedProcess {
     /// Serves on free ports with these flags.
     pub(crate) fn serve(flags: &[&str]) -> Self {
-        let mut child = command()
-            .args([
-                "serve",
-                "--grpc-address",
-                "127.0.0.1:0",
-                "--http-address",
-                "127.0.0.1:0",
-            ])
+        Self::start(command(), flags)
+    }
+
+    /// Serves as `serve` does, with no more open files than this.
+    pub(crate) fn serve_with_files(files: u32, flags: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_pumice")]);
+        Self::start(shell, flags)
+    }
+
+    fn start(mut command: Command, flags: &[&str]) -> Self {
+        if !flags.contains(&"--http-address") {
+            command.env("PUMICE_HTTP_ADDRESS", "127.0.0.1:0");
+        }
+        let mut child = command
+            .args(["serve", "--grpc-address", "127.0.0.1:0"])
             .args(["--log-format", "json"])
             .args(flags)
             .stderr(Stdio::piped())
@@ -63,6 +72,16 @@ impl LoggedProcess {
         };
         until("it says where it serves", || program.find_addresses());
         program
+    }
+
+    /// Line of the kernel about the process, such as `VmRSS` or `Threads`: its number.
+    pub(crate) fn kernel_number(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+            .unwrap()
     }
 
     fn find_addresses(&mut self) -> bool {

@@ -1,0 +1,186 @@
+//! HTTP front for probes and metrics: one request per connection, and no caller can keep probes out.
+//!
+//! A connection counts as *unheard* until its request is a scrape. When too many are open, the oldest one makes room for
+//! the newest: a prober sends its request at once and is answered at once, so that only connections that do neither are
+//! closed. Scrapes take longer; each takes a place of its own, of which there are fewer than connections.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+use crate::engine::short_lock::ShortLock;
+use crate::server::limits::EdgeLimits;
+use crate::server::probe::METRICS_PATH;
+use crate::telemetry::{Metrics, WarningGate};
+
+use super::listen::{ACCEPT_RETRY_DELAY, TimedConnection};
+use super::wait_until_true;
+
+/// Largest head of a request, in bytes.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Places of connections for probes and metrics.
+#[derive(Debug)]
+struct HttpPlaces {
+    limit: usize,
+    scrape_limit: usize,
+    next: AtomicU64,
+    /// Connections that can be closed for the sake of a new one, the oldest first.
+    unheard: ShortLock<BTreeMap<u64, Arc<Notify>>>,
+    scrapes: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+impl HttpPlaces {
+    fn new(limits: &EdgeLimits, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            limit: limits.http_connections,
+            scrape_limit: limits.scrapes,
+            next: AtomicU64::new(0),
+            unheard: ShortLock::default(),
+            scrapes: Arc::new(Semaphore::new(limits.scrapes.min(Semaphore::MAX_PERMITS))),
+            metrics,
+        })
+    }
+
+    /// Place of a new connection. The oldest unheard connection is closed if there are too many.
+    fn enter(self: &Arc<Self>) -> HttpPlace {
+        let place = HttpPlace {
+            places: Arc::clone(self),
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            closing: Arc::default(),
+            scrape: ShortLock::default(),
+        };
+        let oldest = self.unheard.with(|unheard| {
+            unheard.insert(place.number, Arc::clone(&place.closing));
+            (unheard.len() > self.limit).then(|| unheard.pop_first()).flatten()
+        });
+        if let Some((_, closing)) = oldest {
+            closing.notify_one();
+            self.metrics.record_limit_rejection("http_connections");
+        }
+        place
+    }
+}
+
+/// Place of one connection.
+#[derive(Debug)]
+struct HttpPlace {
+    places: Arc<HttpPlaces>,
+    number: u64,
+    closing: Arc<Notify>,
+    scrape: ShortLock<Option<OwnedSemaphorePermit>>,
+}
+
+impl HttpPlace {
+    /// Takes a place among the scrapes until the connection ends. Returns false if there is none.
+    fn begin_scrape(&self) -> bool {
+        let Ok(permit) = Arc::clone(&self.places.scrapes).try_acquire_owned() else {
+            return false;
+        };
+        self.scrape.with(|scrape| *scrape = Some(permit));
+        self.leave();
+        true
+    }
+
+    fn leave(&self) {
+        self.places.unheard.with(|unheard| unheard.remove(&self.number));
+    }
+
+    fn too_many_scrapes(&self) -> Response {
+        self.places.metrics.record_limit_rejection("scrapes");
+        let limit = self.places.scrape_limit;
+        let text = format!("too many scrapes are under way (limit `scrapes` is {limit})\n");
+        (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response()
+    }
+}
+
+impl Drop for HttpPlace {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Serves the router until `quitting` turns true and the requests under way are answered.
+pub(super) async fn serve_http(
+    listener: TcpListener,
+    router: Router,
+    limits: &EdgeLimits,
+    metrics: Arc<Metrics>,
+    quitting: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let places = HttpPlaces::new(limits, metrics);
+    let (header_time, stalled) = (limits.http_header, limits.stalled);
+    let failures = WarningGate::new();
+    let mut connections = JoinSet::new();
+    let mut quit = std::pin::pin!(wait_until_true(quitting));
+    loop {
+        tokio::select! {
+            () = &mut quit => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let connection = serve_connection(stream, router.clone(), places.enter(), header_time, stalled);
+                    connections.spawn(connection);
+                }
+                Err(error) => {
+                    if let Some(suppressed) = failures.pass() {
+                        tracing::warn!(%error, suppressed, "a connection cannot be accepted");
+                    }
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Serves one request. The connection ends with its response, at a time limit, or when another needs its place.
+async fn serve_connection(
+    stream: TcpStream,
+    router: Router,
+    place: HttpPlace,
+    header_time: Duration,
+    stalled: Duration,
+) {
+    let place = Arc::new(place);
+    let asked = Arc::clone(&place);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (router, place) = (router.clone(), Arc::clone(&asked));
+        async move {
+            if request.uri().path() == METRICS_PATH && !place.begin_scrape() {
+                return Ok::<_, Infallible>(place.too_many_scrapes());
+            }
+            router.oneshot(request).await
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(header_time)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false);
+    let stream = TokioIo::new(TimedConnection::of_http(stream, stalled));
+    tokio::select! {
+        // An error means that the caller is gone, or was too slow.
+        _ = http.serve_connection(stream, service) => {}
+        () = place.closing.notified() => {}
+    }
+}

@@ -1,0 +1,257 @@
+//! Open connections of callers, and what each of them holds, so that one that stalls or idles can be closed when another
+//! needs its place.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::transport::server::TcpConnectInfo;
+
+use crate::engine::short_lock::ShortLock;
+use crate::telemetry::{Metrics, WarningGate};
+
+use super::response_body::ResponseProgress;
+
+/// Number of connections beyond the limit that may be open while closed ones end.
+const CLOSING_CONNECTIONS: usize = 32;
+/// Time for which a response must have made no progress before its connection is closed for the sake of another.
+const STALL_GRACE: Duration = Duration::from_secs(2);
+/// Longest time between two looks for stalled responses.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Table of open connections.
+#[derive(Debug)]
+pub struct ConnectionTable {
+    limit: usize,
+    next: AtomicU64,
+    open: ShortLock<BTreeMap<u64, Arc<CallerConnection>>>,
+    metrics: Arc<Metrics>,
+    closings: WarningGate,
+}
+
+/// One connection of a caller.
+#[derive(Debug)]
+pub struct CallerConnection {
+    number: u64,
+    peer: TcpConnectInfo,
+    opened: Instant,
+    /// Calls under way, with those whose response is not taken yet.
+    calls: AtomicUsize,
+    /// Time from the opening to the end of the last call, in milliseconds; zero: no call has ended.
+    last_call: AtomicU64,
+    /// Amounts held of the limits that have a share per connection.
+    pub(super) held: HeldAmounts,
+    responses: ShortLock<BTreeMap<u64, Weak<ResponseProgress>>>,
+    closing: ShortLock<ClosingState>,
+}
+
+/// Amounts that one connection holds of shared limits.
+#[derive(Debug, Default)]
+pub(super) struct HeldAmounts {
+    /// Places of calls.
+    pub(super) calls: AtomicUsize,
+    /// Places of streams.
+    pub(super) streams: AtomicUsize,
+    /// Bytes of requests that are being received.
+    pub(super) receiving: AtomicUsize,
+    /// Bytes of responses that are not taken yet.
+    pub(super) sending: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct ClosingState {
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// Guard that counts a call of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionCall(Arc<CallerConnection>);
+
+impl Drop for ConnectionCall {
+    fn drop(&mut self) {
+        let connection = &self.0;
+        connection
+            .last_call
+            .store(connection.age_ms().max(1), Ordering::Relaxed);
+        connection.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl CallerConnection {
+    /// Connection that is in no table.
+    pub(super) fn new(number: u64, peer: TcpConnectInfo) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            peer,
+            opened: Instant::now(),
+            calls: AtomicUsize::new(0),
+            last_call: AtomicU64::new(0),
+            held: HeldAmounts::default(),
+            responses: ShortLock::default(),
+            closing: ShortLock::default(),
+        })
+    }
+
+    /// Addresses of the connection.
+    pub(crate) fn peer(&self) -> &TcpConnectInfo {
+        &self.peer
+    }
+
+    /// Number of the connection, in the order of opening.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Counts a call until the guard is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>) -> ConnectionCall {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        ConnectionCall(Arc::clone(self))
+    }
+
+    /// Follows a response until it is dropped.
+    pub(super) fn watch_response(&self, number: u64, response: Weak<ResponseProgress>) {
+        self.responses.with(|responses| responses.insert(number, response));
+    }
+
+    /// Forgets a response.
+    pub(super) fn forget_response(&self, number: u64) {
+        self.responses.with(|responses| responses.remove(&number));
+    }
+
+    /// Makes the transport close the connection.
+    pub(super) fn close(&self) {
+        let waker = self.closing.with(|closing| {
+            closing.closed = true;
+            closing.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ready when the connection is to be closed.
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<()> {
+        self.closing.with(|closing| {
+            if closing.closed {
+                return Poll::Ready(());
+            }
+            match &mut closing.waker {
+                Some(waker) if waker.will_wake(context.waker()) => {}
+                other => *other = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing.with(|closing| closing.closed)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) == 0 && !self.is_closed()
+    }
+
+    /// Order in which idle connections make room: those without any call first, then the longest idle.
+    fn idle_rank(&self) -> (bool, std::cmp::Reverse<u64>) {
+        let last = self.last_call.load(Ordering::Relaxed);
+        (last > 0, std::cmp::Reverse(self.age_ms().saturating_sub(last)))
+    }
+
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// True if a response has made no progress for this time.
+    fn is_stalled(&self, time: Duration) -> bool {
+        // The end of a response takes the same lock, so that none may end under it.
+        let responses: Vec<_> = self
+            .responses
+            .with(|responses| responses.values().filter_map(Weak::upgrade).collect());
+        responses.iter().any(|response| response.stalled_for() >= time)
+    }
+}
+
+impl ConnectionTable {
+    /// Table without connections.
+    pub fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            next: AtomicU64::new(0),
+            open: ShortLock::default(),
+            metrics,
+            closings: WarningGate::new(),
+        })
+    }
+
+    /// Admits a new connection. If the table is full, an idle connection makes room; `None`: there is none.
+    pub(crate) fn admit(&self, peer: TcpConnectInfo) -> Option<Arc<CallerConnection>> {
+        let open = self.open();
+        if open.len() >= self.limit {
+            let idle = open.iter().filter(|connection| connection.is_idle());
+            let longest = idle.min_by_key(|connection| connection.idle_rank());
+            self.metrics.record_limit_rejection("connections");
+            let room = open.len() < self.limit.saturating_add(CLOSING_CONNECTIONS);
+            let longest = longest.filter(|_| room)?;
+            self.close(longest, "it was idle, and a new connection needs its place");
+        }
+        let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
+        self.open
+            .with(|open| open.insert(connection.number, Arc::clone(&connection)));
+        self.metrics.connections().inc();
+        Some(connection)
+    }
+
+    fn open(&self) -> Vec<Arc<CallerConnection>> {
+        self.open.with(|open| open.values().map(Arc::clone).collect())
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn leave(&self, connection: &CallerConnection) {
+        if self.open.with(|open| open.remove(&connection.number)).is_some() {
+            self.metrics.connections().dec();
+        }
+    }
+
+    /// Closes the connection that holds the most among those of other callers with a stalled response. Returns false if
+    /// there is none.
+    pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
+        let open = self.open();
+        let stalled = open.iter().filter(|connection| {
+            connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
+        });
+        let most = stalled.max_by_key(|connection| {
+            let held = &connection.held;
+            (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
+        });
+        let Some(most) = most else { return false };
+        self.metrics.record_limit_rejection(limit);
+        self.close(most, "it takes none of its responses, and another call needs the room");
+        true
+    }
+
+    fn close(&self, connection: &CallerConnection, reason: &'static str) {
+        connection.close();
+        if let Some(suppressed) = self.closings.pass() {
+            let peer = connection.peer.remote_addr;
+            tracing::warn!(?peer, reason, suppressed, "connection closed");
+        }
+    }
+
+    /// Closes connections with a response of which no byte is taken for this time, as long as the table is in use.
+    pub async fn close_stalled(table: Weak<Self>, stalled: Duration) {
+        loop {
+            tokio::time::sleep((stalled / 4).min(WATCH_INTERVAL)).await;
+            let Some(table) = table.upgrade() else { return };
+            for connection in table.open() {
+                if !connection.is_closed() && connection.is_stalled(stalled) {
+                    table.metrics.record_limit_rejection("stalled_ms");
+                    table.close(&connection, "it took none of a response for `stalled_ms`");
+                }
+            }
+        }
+    }
+}

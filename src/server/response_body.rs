@@ -1,0 +1,260 @@
+//! Bodies of responses: cut into pieces, so that the server sees which of them are taken, and held within a budget of
+//! bytes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use prost::bytes::Bytes;
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
+use super::limits::EdgeLimits;
+use super::request_body::LITTLE_BYTES;
+use super::shares::{HeldShare, ShareError, SharedLimit};
+use super::status::CallError;
+
+/// Bytes of one piece of a response.
+const PIECE_BYTES: usize = 64 << 10;
+/// Number of stalled connections that are closed for the sake of one response.
+const CLOSE_ATTEMPTS: usize = 20;
+/// Delay after which the memory of a closed connection is free.
+const CLOSE_DELAY: Duration = Duration::from_millis(10);
+/// Delay before a rejected caller may retry.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Sender of the bodies of all responses.
+#[derive(Debug)]
+pub(super) struct BodySender {
+    pub(super) bytes: Arc<SharedLimit>,
+    connections: Arc<ConnectionTable>,
+    next: AtomicU64,
+}
+
+/// Progress of one response; ends when its last byte is taken, or its connection is gone.
+#[derive(Debug)]
+pub(super) struct ResponseProgress {
+    number: u64,
+    connection: Arc<CallerConnection>,
+    begun: Instant,
+    /// Time from the begin to the last progress, in milliseconds.
+    last: AtomicU64,
+    /// Bytes made and not taken yet.
+    untaken: AtomicUsize,
+    _call: ConnectionCall,
+    /// Place of the call, until all of its response is taken.
+    _place: Option<HeldShare>,
+}
+
+impl ResponseProgress {
+    /// Time for which the caller has taken none of the bytes that are there for it.
+    pub(super) fn stalled_for(&self) -> Duration {
+        if self.untaken.load(Ordering::Relaxed) == 0 {
+            return Duration::ZERO;
+        }
+        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(last)
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ResponseProgress {
+    fn drop(&mut self) {
+        self.connection.forget_response(self.number);
+    }
+}
+
+/// Piece of a response, which the transport drops when it is written to the connection.
+struct ResponsePiece {
+    bytes: Bytes,
+    progress: Arc<ResponseProgress>,
+    _share: HeldShare,
+}
+
+impl AsRef<[u8]> for ResponsePiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for ResponsePiece {
+    fn drop(&mut self) {
+        self.progress.untaken.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.progress.touch();
+    }
+}
+
+/// Body of a response, in pieces.
+pub(super) struct PiecedBody {
+    inner: Body,
+    sender: Arc<BodySender>,
+    progress: Arc<ResponseProgress>,
+    /// Bytes of the present frame that are not handed to the transport yet.
+    rest: Bytes,
+    share: HeldShare,
+    /// Frame after the present one.
+    next: Option<Frame<Bytes>>,
+}
+
+impl BodySender {
+    /// Sender with these limits.
+    pub(super) fn new(limits: &EdgeLimits, connections: Arc<ConnectionTable>) -> Arc<Self> {
+        let share = ("connection_sending_bytes", limits.connection_sending_bytes);
+        let total = ("sending_bytes", limits.sending_bytes);
+        Arc::new(Self {
+            bytes: SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.sending),
+            connections,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Body in pieces. The first frame is made here, so that a response for which there is no room can still be refused.
+    ///
+    /// # Errors
+    /// Too many bytes of responses wait for their callers.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut inner: Body,
+        connection: &Arc<CallerConnection>,
+        call: ConnectionCall,
+        place: Option<HeldShare>,
+    ) -> Result<PiecedBody, CallError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let first = std::future::poll_fn(|context| match Pin::new(&mut inner).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
+            // The transport polls again, and sees the error again or the end.
+            Poll::Ready(Some(Err(_)) | None) | Poll::Pending => Poll::Ready(None),
+        })
+        .await;
+        let mut share = HeldShare::none(&self.bytes, connection);
+        let mut rest = Bytes::new();
+        let next = match first.map(Frame::into_data) {
+            Some(Ok(data)) => {
+                self.make_room(&mut share, data.len(), connection).await?;
+                rest = data;
+                None
+            }
+            Some(Err(trailers)) => Some(trailers),
+            None => None,
+        };
+        let progress = Arc::new(ResponseProgress {
+            number,
+            connection: Arc::clone(connection),
+            begun: Instant::now(),
+            last: AtomicU64::new(0),
+            untaken: AtomicUsize::new(rest.len()),
+            _call: call,
+            _place: place,
+        });
+        connection.watch_response(number, Arc::downgrade(&progress));
+        Ok(PiecedBody {
+            inner,
+            sender: Arc::clone(self),
+            progress,
+            rest,
+            share,
+            next,
+        })
+    }
+
+    async fn make_room(
+        &self,
+        share: &mut HeldShare,
+        bytes: usize,
+        connection: &CallerConnection,
+    ) -> Result<(), CallError> {
+        for _ in 0..CLOSE_ATTEMPTS {
+            match share.grow(bytes) {
+                Ok(()) => return Ok(()),
+                Err(ShareError::Greedy) => {
+                    let (name, limit) = self.bytes.share;
+                    let message = "this connection leaves too many bytes of responses untaken";
+                    return Err(CallError::limit("OVERLOADED", name, limit, message).retry_after(RETRY));
+                }
+                Err(ShareError::Full) => {}
+            }
+            if !self
+                .connections
+                .close_most_stalled(connection.number(), self.bytes.name)
+            {
+                break;
+            }
+            sleep(CLOSE_DELAY).await;
+        }
+        let message = "too many bytes of responses wait for their callers";
+        Err(CallError::limit("OVERLOADED", self.bytes.name, self.bytes.limit, message).retry_after(RETRY))
+    }
+}
+
+impl PiecedBody {
+    /// Next piece of the present frame.
+    fn piece(&mut self) -> Bytes {
+        let bytes = self.rest.split_to(PIECE_BYTES.min(self.rest.len()));
+        let share = self.share.split(bytes.len());
+        Bytes::from_owner(ResponsePiece {
+            bytes,
+            progress: Arc::clone(&self.progress),
+            _share: share,
+        })
+    }
+}
+
+impl Drop for PiecedBody {
+    fn drop(&mut self) {
+        self.progress.untaken.fetch_sub(self.rest.len(), Ordering::Relaxed);
+    }
+}
+
+impl HttpBody for PiecedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            if !self.rest.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(self.piece()))));
+            }
+            if let Some(next) = self.next.take() {
+                return Poll::Ready(Some(Ok(next)));
+            }
+            let frame = match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                other => return Poll::Ready(other),
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    if self.share.grow(data.len()).is_err() {
+                        let limit = &self.sender.bytes;
+                        let message = "too many bytes of responses wait for their callers";
+                        let failure = CallError::limit("OVERLOADED", limit.name, limit.limit, message);
+                        return Poll::Ready(Some(Err(failure.into())));
+                    }
+                    self.progress.untaken.fetch_add(data.len(), Ordering::Relaxed);
+                    self.progress.touch();
+                    self.rest = data;
+                    if self.rest.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(Bytes::new()))));
+                    }
+                }
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.next.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

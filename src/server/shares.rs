@@ -1,0 +1,183 @@
+//! Limits that all callers share, with a part that is kept for callers who hold little.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::connection::{CallerConnection, HeldAmounts};
+
+/// Part of a limit that is kept for connections that hold little: one eighth.
+const RESERVE: usize = 8;
+
+/// Limit that all connections share.
+pub(super) struct SharedLimit {
+    /// Name of the limit.
+    pub(super) name: &'static str,
+    /// Value of the limit.
+    pub(super) limit: usize,
+    /// Name and value of the limit of one connection.
+    pub(super) share: (&'static str, usize),
+    /// Amount that a connection may hold of the kept part.
+    little: usize,
+    held: fn(&HeldAmounts) -> &AtomicUsize,
+    used: AtomicUsize,
+    /// Largest amount held since the last call of `fallen`.
+    peak: AtomicUsize,
+}
+
+impl fmt::Debug for SharedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?} of {}", self.name, self.used, self.limit)
+    }
+}
+
+/// Error: an amount is not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShareError {
+    /// All callers together hold too much.
+    Full,
+    /// The connection holds too much.
+    Greedy,
+}
+
+impl SharedLimit {
+    /// Limit of which nothing is held. `little`: amount that a connection may hold of the kept part.
+    pub(super) fn new(
+        (name, limit): (&'static str, usize),
+        share: (&'static str, usize),
+        little: usize,
+        held: fn(&HeldAmounts) -> &AtomicUsize,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            limit,
+            share,
+            little,
+            held,
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+        })
+    }
+
+    /// Amount that all connections hold.
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Amount by which the present one is below the largest since the last call.
+    pub(super) fn fallen(&self) -> usize {
+        let used = self.used();
+        self.peak.swap(used, Ordering::Relaxed).saturating_sub(used)
+    }
+
+    fn take(&self, connection: &CallerConnection, amount: usize) -> Result<(), ShareError> {
+        let held = (self.held)(&connection.held);
+        let before = held.fetch_add(amount, Ordering::Relaxed);
+        if before.saturating_add(amount) > self.share.1 {
+            held.fetch_sub(amount, Ordering::Relaxed);
+            return Err(ShareError::Greedy);
+        }
+        let reserve = if before < self.little { 0 } else { self.limit / RESERVE };
+        let most = self.limit - reserve;
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(amount).filter(|used| *used <= most)
+        });
+        let Ok(used) = taken else {
+            held.fetch_sub(amount, Ordering::Relaxed);
+            return Err(ShareError::Full);
+        };
+        self.peak.fetch_max(used + amount, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn give_back(&self, connection: &CallerConnection, amount: usize) {
+        (self.held)(&connection.held).fetch_sub(amount, Ordering::Relaxed);
+        self.used.fetch_sub(amount, Ordering::Relaxed);
+    }
+}
+
+/// Amount of a shared limit that is held for a connection; given back when dropped.
+#[derive(Debug)]
+pub(super) struct HeldShare {
+    limit: Arc<SharedLimit>,
+    connection: Arc<CallerConnection>,
+    amount: usize,
+}
+
+impl HeldShare {
+    /// Share of nothing yet.
+    pub(super) fn none(limit: &Arc<SharedLimit>, connection: &Arc<CallerConnection>) -> Self {
+        Self {
+            limit: Arc::clone(limit),
+            connection: Arc::clone(connection),
+            amount: 0,
+        }
+    }
+
+    /// Takes more.
+    pub(super) fn grow(&mut self, amount: usize) -> Result<(), ShareError> {
+        self.limit.take(&self.connection, amount)?;
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// Takes a part of this share off, as a share of its own.
+    pub(super) fn split(&mut self, amount: usize) -> Self {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        Self {
+            limit: Arc::clone(&self.limit),
+            connection: Arc::clone(&self.connection),
+            amount,
+        }
+    }
+
+    /// Gives all of it back.
+    pub(super) fn clear(&mut self) {
+        self.limit.give_back(&self.connection, std::mem::take(&mut self.amount));
+    }
+
+    /// Amount held.
+    pub(super) fn amount(&self) -> usize {
+        self.amount
+    }
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::server::TcpConnectInfo;
+
+    use super::*;
+
+    fn connection(number: u64) -> Arc<CallerConnection> {
+        let peer = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        CallerConnection::new(number, peer)
+    }
+
+    #[test]
+    fn an_eighth_is_for_connections_that_hold_little() {
+        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), 1, |held| &held.calls);
+        let (first, second, third) = (connection(0), connection(1), connection(2));
+        let take = |connection| {
+            let mut share = HeldShare::none(&limit, connection);
+            share.grow(1).map(|()| share)
+        };
+        let mut held: Vec<_> = (0..10).map(|_| take(&first).unwrap()).collect();
+        assert_eq!(take(&first).unwrap_err(), ShareError::Greedy);
+        held.extend((0..4).map(|_| take(&second).unwrap()));
+        assert_eq!(take(&second).unwrap_err(), ShareError::Full);
+        held.push(take(&third).unwrap());
+        assert_eq!(take(&third).unwrap_err(), ShareError::Full);
+        drop(held);
+        assert_eq!(limit.used(), 0);
+    }
+}

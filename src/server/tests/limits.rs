@@ -1,0 +1,19 @@
+//! List of limits: complete, in order, and true.
+
+use crate::server::limits::{LIMITS, ServerLimits};
+
+#[test]
+fn every_limit_is_listed_once_in_name_order() {
+    assert!(LIMITS.is_sorted_by(|a, b| a.name < b.name));
+    let bounds = ServerLimits::default();
+    let fields = format!("{:?}{:?}", bounds.state, bounds.edge).matches(": ").count();
+    assert_eq!(LIMITS.len(), fields);
+    for row in LIMITS {
+        let mut changed = ServerLimits::default();
+        let value = (row.get)(&changed);
+        assert!((row.least..=row.most).contains(&value), "{}: {value}", row.name);
+        (row.set)(&mut changed, row.least + 7);
+        assert_eq!((row.get)(&changed), row.least + 7, "{}", row.name);
+        assert_ne!(changed, bounds, "{} changes nothing", row.name);
+    }
+}

@@ -1,0 +1,13 @@
+//! Callers who mean harm: the program goes on serving others, small and on time.
+
+mod broken_calls;
+#[cfg(target_os = "linux")]
+mod connections;
+mod documents;
+mod logs;
+#[cfg(target_os = "linux")]
+mod measure;
+mod probes;
+mod requests;
+mod responses;
+mod transport;
