@@ -2,7 +2,8 @@
 //!
 //! The allocator holds freed memory for a second, in case it is needed again, and returns it when a large block is
 //! freed after that. An idle server frees no large block, so it would hold whatever a full sync needed while it was
-//! applied, or a large response while it was sent. This module therefore frees such blocks, on a thread that nothing waits for.
+//! applied, or a large response while it was sent. This module therefore frees such blocks: on a
+//! thread that nothing waits for, and on the writer's, because the allocator looks at what belongs to the thread that calls it.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
             Err(_) => return,
         }
         left -= 1;
+        // Most of the state's memory belongs to the writer's thread.
+        if state.run_on_writer(trigger_purge).await.is_err() {
+            return;
+        }
         if tokio::task::spawn_blocking(trigger_purge).await.is_err() {
             return;
         }

@@ -49,6 +49,8 @@ pub(super) enum WriterCommand {
     /// Change the admission ledger or assumptions. The writer handles these after the other commands of the group, on
     /// the state that those make.
     Durable(DurableCommand),
+    /// Run a short function on the writer's thread, between two groups.
+    Run(fn()),
 }
 
 /// Reply that waits for the publication.
@@ -250,6 +252,7 @@ impl Writer {
                 Err(error) => reply.send(Err(error)),
             },
             WriterCommand::Durable(command) => ledger.push(command),
+            WriterCommand::Run(work) => work(),
         }
     }
 

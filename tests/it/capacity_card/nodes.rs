@@ -31,8 +31,11 @@ pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> ClusterState
     cluster_of_jobs(quota, &[("ns/j", tasks)])
 }
 
+/// Tasks `(card name, status, node)` of a job.
+type JobTasks<'a> = &'a [(&'a str, &'a str, &'a str)];
+
 /// A cluster with the same nodes and queue, and these jobs by name.
-pub(super) fn cluster_of_jobs(quota: &str, jobs: &[(&str, &[(&str, &str, &str)])]) -> ClusterState {
+pub(super) fn cluster_of_jobs(quota: &str, jobs: &[(&str, JobTasks<'_>)]) -> ClusterState {
     let node = |name: &str, product: &str| {
         json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
             "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}})
@@ -41,7 +44,7 @@ pub(super) fn cluster_of_jobs(quota: &str, jobs: &[(&str, &[(&str, &str, &str)])
         json!({"name": format!("t{number}"), "annotations": {"volcano.sh/card.name": card}, "status": status,
             "node": node, "requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
     };
-    let job = |(name, tasks): &(&str, &[(&str, &str, &str)])| {
+    let job = |(name, tasks): &(&str, JobTasks<'_>)| {
         let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
         json!({"uid": name, "queue": "q", "phase": "Inqueue", "min_member": 1, "annotations": {}, "tasks": tasks})
     };

@@ -228,7 +228,7 @@ proptest! {
         // have fewer than a piece needs count only where no other does.
         let total = |card: &&str| room[at(card)] + cordoned[at(card)];
         let piece = if mixed { size } else { size * whole(count) };
-        let most = gang.cards().iter().map(|card| total(card)).max().unwrap_or(0);
+        let most = gang.cards().iter().map(total).max().unwrap_or(0);
         let exists = |card: &&str| total(card) >= if most >= piece { piece } else { 1 };
         let by_quota = |card: &&str| if exists(card) { quota[at(card)] / size } else { 0 };
         let sum = |fit: &dyn Fn(&&str) -> i64| {

@@ -13,13 +13,13 @@ const NODE: &str =
     "{apiVersion: v1, kind: Node, metadata: {name: other}, status: {allocatable: {cpu: 4, pods: 110}}}\n";
 
 /// A pod of a job whose queue, priority class and node nobody knows.
-const POD: &str = r#"
+const POD: &str = r"
 {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {namespace: x, name: lost}, spec: {queue: nowhere,
  minMember: 1, priorityClassName: higher}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {namespace: x, name: lost-0, annotations: {scheduling.k8s.io/group-name: lost}},
  spec: {containers: [{name: a, resources: {request: {cpu: 1}}}]}}
-"#;
+";
 
 #[test]
 fn a_reservation_counts_in_the_copy() {
