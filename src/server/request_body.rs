@@ -159,7 +159,7 @@ impl PartialBody {
 }
 
 /// Length that the prefix of a message gives.
-fn message_bytes(bytes: &[u8]) -> Option<usize> {
+pub(super) fn message_bytes(bytes: &[u8]) -> Option<usize> {
     let length: [u8; 4] = bytes.get(1..PREFIX_BYTES)?.try_into().ok()?;
     usize::try_from(u32::from_be_bytes(length)).ok()
 }

@@ -11,7 +11,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::connection::CallerConnection;
-use super::request_body::{BodyReceiver, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed};
+use super::request_body::{
+    BodyReceiver, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
+};
 use super::shares::{HeldShare, ShareError};
 use super::status::CallError;
 
@@ -45,8 +47,8 @@ impl MessageCursor {
                 }
                 (self.begun, bytes, open) = (self.begun + 1, rest, open + 1);
                 if self.begun == PREFIX_BYTES {
-                    let [flag, length @ ..] = self.prefix;
-                    self.missing = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                    let [flag, ..] = self.prefix;
+                    self.missing = message_bytes(&self.prefix).unwrap_or(usize::MAX);
                     check(flag, self.missing)?;
                 }
             } else {

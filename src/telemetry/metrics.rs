@@ -1,13 +1,7 @@
 //! All metrics, and the page that shows them.
 
-#![expect(
-    clippy::disallowed_types,
-    reason = "pages wait for each other on blocking threads only"
-)]
-
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -127,8 +121,6 @@ pub struct Metrics {
     connections: IntegerGauge,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
-    /// Held while gauges are read and written down, so that pages do not see each other's half.
-    page_lock: Mutex<()>,
 }
 
 /// Metrics that are read from the state when the page is requested.
@@ -207,7 +199,6 @@ impl Metrics {
             connections: IntegerGauge::default(),
             state_gauges: levels,
             process_gauges: process,
-            page_lock: Mutex::default(),
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -297,12 +288,12 @@ impl Metrics {
     }
 
     /// Writes all metrics as OpenMetrics text, with the current measurements of state and process. May take long,
-    /// because plugin states of queues may have to be computed.
+    /// because plugin states of queues may have to be computed. One caller at a time: two pages would see each other's half
+    /// of the gauges. A server's pages are made by one [`super::SharedPage`].
     ///
     /// # Errors
     /// A metric cannot be written.
     pub fn encode(&self, state: &SharedState, work: &WorkerPool) -> Result<String, fmt::Error> {
-        let _page = self.page_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.state_gauges.read(state, work);
         self.process_gauges.read(self.started.elapsed());
         self.panics.inc_by(panic_count().saturating_sub(self.panics.get()));
