@@ -282,7 +282,7 @@ impl SharedState {
     /// Applies a batch like [`SharedState::apply_batch`], but rejects it if too many batches wait for the writer.
     ///
     /// # Errors
-    /// As [`SharedState::apply_batch`].
+    /// The errors of [`SharedState::apply_batch`].
     pub async fn try_apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
         match self
@@ -315,6 +315,14 @@ impl SharedState {
     /// True as long as the writer runs.
     pub fn is_alive(&self) -> bool {
         !self.commands.is_closed()
+    }
+
+    /// Runs a short function on the writer's thread, soon.
+    ///
+    /// # Errors
+    /// The writer has stopped.
+    pub async fn run_on_writer(&self, work: fn()) -> Result<(), StateError> {
+        self.send(WriterCommand::Run(work)).await
     }
 
     async fn send(&self, command: WriterCommand) -> Result<(), StateError> {

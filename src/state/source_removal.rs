@@ -136,14 +136,6 @@ impl Writer {
 }
 
 impl SharedState {
-    /// Runs a short function on the writer's thread, soon. The allocator gives memory back on the thread that it belongs to.
-    ///
-    /// # Errors
-    /// The writer has stopped.
-    pub async fn run_on_writer(&self, work: fn()) -> Result<(), StateError> {
-        self.send(WriterCommand::Run(work)).await
-    }
-
     /// Forgets a source; the answer comes when its records are gone from the newest snapshot, and what was durable of them
     /// from the store.
     ///

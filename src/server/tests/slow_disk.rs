@@ -1,6 +1,6 @@
 //! A disk that does not answer delays those who wait for the write, and nobody else.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,36 +10,11 @@ use crate::server::WorkerPool;
 use crate::server::limits::EdgeLimits;
 use crate::server::probe::HealthProbe;
 use crate::state::{PolicyOrigin, PolicyReload, SharedState, StateOptions, SystemClock};
-use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
+use crate::store::FailingStore;
 use crate::telemetry::Metrics;
 
 /// Time within which everything that does not wait for the disk has happened, on a busy machine, too.
 const SOON: Duration = Duration::from_secs(20);
-
-/// Store whose writes begin at once and end when the test lets them.
-#[derive(Debug)]
-struct BlockedStore {
-    content: MemoryStore,
-    begun: mpsc::Sender<()>,
-    finish: mpsc::Receiver<()>,
-}
-
-impl Store for BlockedStore {
-    fn durability(&self) -> Durability {
-        Durability::Disk
-    }
-
-    fn load(&mut self) -> Result<StoredState, StoreError> {
-        self.content.load()
-    }
-
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
-        self.begun.send(()).unwrap();
-        // A test that has failed lets every write through.
-        let _ = self.finish.recv();
-        self.content.write(writes)
-    }
-}
 
 fn reload(document: &str) -> PolicyReload {
     PolicyReload {
@@ -67,20 +42,13 @@ fn probe(state: &Arc<SharedState>) -> HealthProbe {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_but_the_caller_waits_for_the_write_of_a_policy() {
-    let (begun, writes) = mpsc::channel();
-    let (let_through, finish) = mpsc::channel();
-    let store = BlockedStore {
-        content: MemoryStore::default(),
-        begun,
-        finish,
-    };
+    let store = FailingStore::default();
     let clock = Arc::new(SystemClock::default());
-    let state = SharedState::start_on(StateOptions::default(), clock, Box::new(store)).unwrap();
+    let state = SharedState::start_on(StateOptions::default(), clock, Box::new(store.clone())).unwrap();
     let document = "actions: allocate\ntiers:\n- plugins:\n  - name: resource-strategy-fit\n";
-    let_through.send(()).unwrap();
     state.reload_policy(reload(document)).await.unwrap();
-    writes.recv().unwrap();
 
+    let flush = store.block_flush();
     let second = tokio::spawn({
         let state = Arc::clone(&state);
         async move {
@@ -89,8 +57,11 @@ async fn nobody_but_the_caller_waits_for_the_write_of_a_policy() {
                 .await
         }
     });
-    let writes = tokio::task::spawn_blocking(move || writes.recv().map(|()| writes));
-    let writes = writes.await.unwrap().unwrap();
+    let flush = tokio::task::spawn_blocking(move || {
+        flush.wait_for_write();
+        flush
+    });
+    let flush = flush.await.unwrap();
     // The probe, all reads and a refused document get by while the disk does not answer.
     let probe = probe(&state);
     let health = tokio::spawn(async move { (probe.is_ready(), probe.metrics.encode(&probe.state, &probe.workers)) });
@@ -112,7 +83,7 @@ async fn nobody_but_the_caller_waits_for_the_write_of_a_policy() {
     let reads = tokio::time::timeout(SOON, reads).await;
     let slow = second.is_finished();
     // Before anything fails: a server that hangs must not hang the test.
-    let_through.send(()).unwrap();
+    drop(flush);
     let (is_ready, page) = health.expect("the probe waits for the disk").unwrap();
     assert!(is_ready && page.unwrap().contains("pumice_policy_rejected"));
     assert_eq!(reads.expect("a read waits for the disk").unwrap(), (1, 1, 1, 1));
@@ -120,5 +91,4 @@ async fn nobody_but_the_caller_waits_for_the_write_of_a_policy() {
     assert_eq!(second.await.unwrap().unwrap().version.in_force.version, 2);
     // The accepted document clears the refusal.
     assert!(state.rejected_documents().is_empty() && state.policy_versions(&"default".into()).unwrap().len() == 2);
-    drop((let_through, writes));
 }
