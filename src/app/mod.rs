@@ -119,7 +119,7 @@ pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
 /// Does the same as [`bind`] over this store, instead of the one that `data_dir` names.
 ///
 /// # Errors
-/// As [`bind`].
+/// The errors of [`bind`].
 pub async fn bind_on(mut config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
     file_limit::fit_connections(&mut config.limits.edge);
     warn_of_open_addresses(&config);

@@ -1,6 +1,6 @@
 //! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! It reads Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
+//! The importer reads Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
 //! (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. [`ClusterImport::notes`] reports
 //! everything that it ignores.
 

@@ -296,7 +296,7 @@ impl SharedState {
     /// This waits for the writer: never call it on an async thread.
     ///
     /// # Errors
-    /// As [`Self::step_session`]; a job is named twice; the session is on a cluster of its own; a limit is exceeded;
+    /// The errors of [`Self::step_session`]; a job is named twice; the session is on a cluster of its own; a limit is exceeded;
     /// or the policy no longer exists. The session stays open.
     pub fn commit_session(
         &self,

@@ -168,7 +168,7 @@ impl SharedState {
     /// Confirms in a session. Blocks: call it where blocking is allowed. A retry gets the recorded outcome.
     ///
     /// # Errors
-    /// As [`Self::step_session`] and [`Self::confirm`]; nothing was applied.
+    /// The errors of [`Self::step_session`] and [`Self::confirm`]; nothing was applied.
     pub fn confirm_session(
         &self,
         session: &str,

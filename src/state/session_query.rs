@@ -63,7 +63,7 @@ impl SharedState {
     /// others. A retry gets the recorded result.
     ///
     /// # Errors
-    /// As [`Self::step_session`]; or the query cannot be evaluated, and nothing was applied.
+    /// The errors of [`Self::step_session`]; or the query cannot be evaluated, and nothing was applied.
     pub fn query_session<T: Any + Send + Sync>(
         &self,
         session: &str,
@@ -82,7 +82,7 @@ impl SharedState {
     /// it changed. A failed call has applied nothing.
     ///
     /// # Errors
-    /// As [`Self::step_session`], or the query's own.
+    /// The errors of [`Self::step_session`], or the query's own.
     pub fn query_cycle<T: Any + Send + Sync, E: From<StateError>>(
         &self,
         session: &str,

@@ -29,7 +29,7 @@ pub(super) trait StoreMedium: Debug + Send {
     /// Learns the identity of the store that was opened.
     ///
     /// # Errors
-    /// It is another store than the medium knows.
+    /// The store is another than the medium knows.
     fn identify(&mut self, id: StoreId) -> Result<(), StoreError>;
 }
 

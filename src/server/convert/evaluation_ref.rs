@@ -162,7 +162,7 @@ pub fn read_session(step: pb::SessionRef, limits: &EdgeLimits) -> Result<Session
 /// Reads a step of a session in the named field; see [`read_session`].
 ///
 /// # Errors
-/// As [`read_session`].
+/// The errors of [`read_session`].
 pub fn read_session_at(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -> Result<SessionRef, CallError> {
     let pb::SessionRef {
         id: session,
@@ -257,7 +257,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 /// Reads a duration.
 ///
 /// # Errors
-/// It is negative.
+/// The duration is negative.
 pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, CallError> {
     let Some(duration) = duration else {
         return Ok(None);

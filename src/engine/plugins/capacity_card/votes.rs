@@ -174,7 +174,7 @@ impl CapacityState {
     /// The vote on a job; what a permitted one needs is kept back, as by [`Self::reserve`].
     ///
     /// # Errors
-    /// As [`Self::vote_job`].
+    /// The errors of [`Self::vote_job`].
     pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         if self.compatibility == Compatibility::Corrected {
             return self.permit_corrected(cluster_state, job);
