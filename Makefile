@@ -20,12 +20,12 @@ demo: rust ## Start a server, load small clusters, show and check each result of
 	@$(CARGO) run --locked --quiet -- demo
 
 test: rust ## Run all tests, with those in the documentation
-	$(CARGO) test --locked
+	$(CARGO) test --locked --workspace
 
 torture: rust ## Storm the admission ledger for long: 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES)
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
-	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::shuttle_tests
+	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests
 
 hostile: rust ## Attack a server in six ways; print times of others and memory meanwhile (HOSTILE=N: percent of the full attacks)
 	@PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks --exact --ignored --nocapture
@@ -45,8 +45,8 @@ words: ## Check the vocabulary: names of types, summaries, coined words
 	@.ci/words.py --figures
 
 lint: rust proto words ## Check format, lints, protocol files and the vocabulary
-	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets --features counts -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 fmt: rust ## Format the code
 	$(CARGO) fmt
@@ -60,7 +60,7 @@ proto-baseline: $(BUF) ## Take today's protocol files as the baseline (before a 
 
 bench: rust ## Measure engine, wire and memory, into target/bench/report.json (QUICK=1: in seconds, roughly)
 	@mkdir -p target/bench
-	@$(CARGO) run --locked --release --no-default-features --features counts,portable --bin counts -- time $(if $(QUICK),5,150) >target/bench/portable.txt
+	@$(CARGO) run --locked --release --package pumice-counts --features portable -- time $(if $(QUICK),5,150) >target/bench/portable.txt
 	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
 
 bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/performance.md and its drawing (MEASURED=1: those of the last report)
@@ -78,11 +78,12 @@ counts: rust ## Count the instructions of the hot paths under valgrind, compare 
 counts-record: rust ## Record these counts in benches/counts.txt
 	@benches/counts.sh record
 
-pure: rust ## Prove that the engine has no I/O: build it without the service
-	$(CARGO) check --locked --lib --no-default-features
+pure: rust ## Prove that the engine has no I/O: build it alone, and compare what it depends on with the list
+	$(CARGO) check --locked --package pumice-engine
+	@.ci/pure
 
 doc: rust ## Build the reference, warnings are errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
 	@$(CARGO) test --locked --quiet --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture

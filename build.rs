@@ -2,12 +2,9 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    #[cfg(feature = "server")]
-    compile()?;
-    Ok(())
+    compile()
 }
 
-#[cfg(feature = "server")]
 fn compile() -> Result<(), Box<dyn std::error::Error>> {
     use protox::prost_reflect::prost::Message;
 

@@ -28,7 +28,7 @@ SUMMARY_SHARE = 0.01
 PHRASES_AT_MOST = 20
 
 # Where a single word is the field's own name for the thing: grammar, numbers.
-FIELD_WORDS = ("src/engine/policy/yaml/", "src/engine/model/quantity/")
+FIELD_WORDS = ("crates/engine/src/policy/yaml/", "crates/engine/src/model/quantity/")
 
 # A summary that begins with one of these does not name its noun.
 NOUNLESS = re.compile(r"^(What|Who|Whom|Whose|It|They|So|As|Its|Their|Those|These|The same)\b")
@@ -239,7 +239,7 @@ class Report:
             raise SystemExit(f"{ALLOWED.name}: no longer needed: {unused}")
         return report
 
-    def one_word(self, part: str = "src/") -> tuple[list[Type], int]:
+    def one_word(self, part: str | tuple[str, ...] = ("src/", "crates/")) -> tuple[list[Type], int]:
         """Types below `part` whose name is one word, and how many types there are."""
         counted = [t for t in self.types if t.path.startswith(part) and not t.path.startswith(FIELD_WORDS)]
         return [t for t in counted if re.fullmatch(r"[A-Z][a-z0-9]*", t.name)], len(counted)

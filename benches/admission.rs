@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::decide::JobAdmitter;
-use pumice::engine::model::{ClusterState, JobRecord, NodeSlot, Reservation, SortedTable};
-use pumice::engine::plugin_state::PlacementEvent;
-use pumice::engine::policy::{CompileOptions, Policy, compile};
+use pumice_engine::decide::JobAdmitter;
+use pumice_engine::model::{ClusterState, JobRecord, NodeSlot, Reservation, SortedTable};
+use pumice_engine::plugin_state::PlacementEvent;
+use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 use fixtures::{POLICY, QUEUES, job, queue};
 

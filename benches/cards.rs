@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use pumice::engine::model::{JobPhase, JobRecord};
+use pumice_engine::model::{JobPhase, JobRecord};
 
 use fixtures::jobs::{cluster, node, policy};
 

@@ -42,7 +42,7 @@ impl DurableBenchState {
             expected_version: None,
             dry_run: false,
             strict: false,
-            compatibility: pumice::engine::policy::Compatibility::Corrected,
+            compatibility: pumice_engine::policy::Compatibility::Corrected,
             origin: PolicyOrigin::BuiltIn,
         };
         runtime.block_on(state.reload_policy(reload)).unwrap();

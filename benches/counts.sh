@@ -18,7 +18,7 @@ command -v valgrind >/dev/null || {
 }
 
 cargo="${CARGO:-cargo}"
-built="$("$cargo" build --locked --quiet --release --no-default-features --features counts,portable --bin counts \
+built="$("$cargo" build --locked --quiet --release --package pumice-counts --features portable \
   --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
 [ -x "$built" ] || { echo "cargo did not say where the program is that it built" >&2; exit 1; }
 rustc="$(rustc --version)"

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::cycle::SchedulingCycle;
-use pumice::engine::decide::{
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::decide::{
     self, FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery, VictimGroup, VictimsQuery,
 };
-use pumice::engine::model::{
+use pumice_engine::model::{
     ClusterState, JobRecord, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable, TaskFields,
     TaskRecord, TaskStatus,
 };
-use pumice::engine::plugin::VictimKind;
+use pumice_engine::plugin::VictimKind;
 
 use fixtures::fair_share::{FLAT, HIERARCHY, QueueShape, WAITING, cluster, event, policy, put_queue};
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use fixtures::gang;
-use pumice::engine::cycle::SchedulingCycle;
-use pumice::engine::decide;
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::decide;
 
 const NODES: u32 = 10_000;
 

@@ -1,6 +1,6 @@
 //! Pumice: a scheduling-policy decision service.
 //!
-//! Arrows point down, and `engine` points at nothing:
+//! Arrows point down, and `engine`, a crate of its own, points at nothing:
 //!
 //! ```text
 //! cli ─► app ─► server ─► state ─► engine
@@ -10,24 +10,14 @@
 //! [`engine::Snapshot`], or a session's private copy of one). `engine::decide` evaluates the query as a pure function
 //! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
-#[cfg(feature = "server")]
 pub mod app;
-#[cfg(feature = "server")]
 pub mod cli;
-#[cfg(feature = "server")]
 pub mod config;
-#[cfg(feature = "server")]
 pub mod derive;
-pub mod engine;
-#[cfg(feature = "server")]
+pub use pumice_engine as engine;
 pub mod import;
-#[cfg(feature = "server")]
 pub mod plot;
-#[cfg(feature = "server")]
 pub mod server;
-#[cfg(feature = "server")]
 pub mod state;
-#[cfg(feature = "server")]
 pub mod store;
-#[cfg(feature = "server")]
 pub mod telemetry;

@@ -48,9 +48,8 @@ fn field(text: &str, name: &str) -> String {
 /// Whether the kernels for AVX2 run here, and those for AVX-512 instead.
 #[cfg(target_arch = "x86_64")]
 fn vectors() -> [bool; 2] {
-    let chosen = cfg!(not(feature = "portable"));
     let avx512 = std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512bw");
-    [chosen && std::is_x86_feature_detected!("avx2"), chosen && avx512]
+    [std::is_x86_feature_detected!("avx2"), avx512]
 }
 
 /// Whether the kernels for AVX2 run here, and those for AVX-512 instead.

@@ -21,7 +21,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
 /// Names of all tests of the project that are run.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         sources(&root().join(folder), &mut files);
     }
     let files = files

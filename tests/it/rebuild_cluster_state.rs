@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pumice::engine::model::{
+use pumice_engine::model::{
     ClusterState, JobRecord, NodeChunk, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
     TaskFields, TaskRecord, TaskStatus as Status,
 };

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use pumice::engine::decide;
-use pumice::engine::model::ClusterState;
-use pumice::engine::policy::{CompileOptions, Policy, compile};
 use pumice::server::pb;
+use pumice_engine::decide;
+use pumice_engine::model::ClusterState;
+use pumice_engine::policy::{CompileOptions, Policy, compile};
 use tonic::Code;
 
 use crate::support::records::{amounts, delta, full_sync, hypothetical_task, node};

@@ -7,12 +7,12 @@ use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
 use super::nodes::policy;
-use pumice::engine::cycle::{SchedulingCycle, SessionChange};
-use pumice::engine::decide::{self, OrderQuery};
-use pumice::engine::model::{ClusterState, JobRecord, Reservation};
-use pumice::engine::plugins::capacity_card::rejection::{INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED};
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, PLUGIN, QuotaAmounts, QuotaVerdict};
-use pumice::engine::policy::{Compatibility, CompileOptions, compile};
+use pumice_engine::cycle::{SchedulingCycle, SessionChange};
+use pumice_engine::decide::{self, OrderQuery};
+use pumice_engine::model::{ClusterState, JobRecord, Reservation};
+use pumice_engine::plugins::capacity_card::rejection::{INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, PLUGIN, QuotaAmounts, QuotaVerdict};
+use pumice_engine::policy::{Compatibility, CompileOptions, compile};
 
 pub(super) const MIXED: CapacityConfig = CapacityConfig {
     hierarchy: false,

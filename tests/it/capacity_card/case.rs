@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::steps;
-use pumice::engine::model::quantity::Quantity;
-use pumice::engine::model::resource_name::amount;
-use pumice::engine::model::{
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::amount;
+use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
     ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts, metrics};
-use pumice::engine::policy::{
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts, metrics};
+use pumice_engine::policy::{
     Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
 };
 
@@ -276,7 +276,7 @@ pub(super) fn counts(counts: &QuotaAmounts) -> Json {
 
 fn discovery(cluster_state: &ClusterState, state: &CapacityState) -> Json {
     let cards = state.cards();
-    let node = |(name, node): (&Arc<str>, &pumice::engine::plugins::capacity_card::NodeCards)| {
+    let node = |(name, node): (&Arc<str>, &pumice_engine::plugins::capacity_card::NodeCards)| {
         let own: BTreeMap<&str, Json> = node
             .cards
             .iter()

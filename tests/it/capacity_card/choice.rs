@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::account::{MIXED, ONE, TREE, cards, codes, job, node, open, queue};
 use super::nodes::policy;
-use pumice::engine::decide::{self, PlaceGroup, PlaceQuery, PlaceResult};
-use pumice::engine::model::ClusterState;
-use pumice::engine::plugins::capacity_card::CapacityConfig;
-use pumice::engine::plugins::capacity_card::rejection::INSUFFICIENT_CARD;
+use pumice_engine::decide::{self, PlaceGroup, PlaceQuery, PlaceResult};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugins::capacity_card::CapacityConfig;
+use pumice_engine::plugins::capacity_card::rejection::INSUFFICIENT_CARD;
 
 /// Places tasks `t0`, `t1`, … of `ns/j` on their job's terms.
 fn place(cluster_state: &ClusterState, arguments: &str, count: usize) -> PlaceResult {

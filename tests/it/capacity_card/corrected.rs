@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
-use pumice::engine::model::{ClusterState, JobRecord, TaskRecord};
-use pumice::engine::plugins::capacity_card::rejection::{
+use pumice_engine::model::{ClusterState, JobRecord, TaskRecord};
+use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
 };
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
-use pumice::engine::policy::Compatibility;
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
+use pumice_engine::policy::Compatibility;
 
 /// Small cluster for requests about cards.
 struct CardFixture {

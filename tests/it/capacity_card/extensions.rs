@@ -6,14 +6,14 @@ use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
 use super::nodes::{cluster, cluster_of_jobs, policy, task_query};
-use pumice::engine::decide::{self, ScoreQuery};
-use pumice::engine::model::ClusterState;
-use pumice::engine::plugin::{VictimKind, VictimQuery};
-use pumice::engine::plugins::capacity_card::rejection::{
+use pumice_engine::decide::{self, ScoreQuery};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugin::{VictimKind, VictimQuery};
+use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
-use pumice::engine::policy::{Compatibility, CompileOptions, compile};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
+use pumice_engine::policy::{Compatibility, CompileOptions, compile};
 
 const HIERARCHY: CapacityConfig = CapacityConfig {
     hierarchy: true,

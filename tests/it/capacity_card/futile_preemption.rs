@@ -4,10 +4,10 @@ use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
 use super::nodes::{cluster_of_jobs, policy};
-use pumice::engine::cycle::SchedulingCycle;
-use pumice::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
-use pumice::engine::model::ClusterState;
-use pumice::engine::plugin::VictimKind;
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugin::VictimKind;
 
 /// Victims for `preemptor` on a node, by capacity-card and the given plugins.
 fn ask(

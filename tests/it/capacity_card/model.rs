@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 
 use super::account::{MIXED, ONE};
 use super::case::cluster_state;
-use pumice::engine::cycle::SchedulingCycle;
-use pumice::engine::decide::{self, PlaceGroup, PlaceQuery};
-use pumice::engine::model::ClusterState;
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
-use pumice::engine::policy::{Compatibility, CompileOptions, Policy, compile};
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::decide::{self, PlaceGroup, PlaceQuery};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::policy::{Compatibility, CompileOptions, Policy, compile};
 
 /// Names that tasks may use; `G` is on no node.
 pub(super) const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
@@ -229,7 +229,7 @@ pub(super) fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> 
         *task.job == *job
             && task.node.is_empty()
             && !task.gated
-            && task.status == pumice::engine::model::TaskStatus::Pending
+            && task.status == pumice_engine::model::TaskStatus::Pending
     };
     let names: Vec<Arc<str>> = cluster_state
         .tasks()
@@ -338,7 +338,7 @@ proptest! {
             let record = cluster_state.jobs().get(&name).unwrap().record.clone();
             let state: &CapacityState = cycle.plugin_states().get("capacity-card").unwrap();
             if state.vote_job(&cluster_state, &record).unwrap().is_permitted() {
-                cycle.apply(&[pumice::engine::cycle::SessionChange::JobEnqueued(name.as_str().into())]).unwrap();
+                cycle.apply(&[pumice_engine::cycle::SessionChange::JobEnqueued(name.as_str().into())]).unwrap();
                 admitted.push(name);
             }
         }

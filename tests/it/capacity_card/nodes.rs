@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
-use pumice::engine::cycle::{SchedulingCycle, SessionChange};
-use pumice::engine::decide::{
+use pumice_engine::cycle::{SchedulingCycle, SessionChange};
+use pumice_engine::decide::{
     self, FilterDetail, FilterVerdict, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, QueryTask, ResourceFit,
 };
-use pumice::engine::model::ClusterState;
-use pumice::engine::plugin::{PrepareContext, Resolution};
-use pumice::engine::policy::{CompileOptions, Policy, compile};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugin::{PrepareContext, Resolution};
+use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 const POLICY: &str = "
 actions: allocate

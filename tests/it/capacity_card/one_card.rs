@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::nodes::{cluster, place, policy, task_query};
-use pumice::engine::decide;
-use pumice::engine::model::{ClusterState, JobRecord, TaskRecord};
+use pumice_engine::decide;
+use pumice_engine::model::{ClusterState, JobRecord, TaskRecord};
 
 fn document(mixed: bool) -> String {
     format!("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n")

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::case::cluster_state;
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
-use pumice::engine::policy::Compatibility;
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::policy::Compatibility;
 
 const CARDS: [&str; 3] = ["A", "B", "C"];
 

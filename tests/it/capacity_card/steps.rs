@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::{counts, texts};
-use pumice::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord, find_text};
-use pumice::engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
-use pumice::engine::plugins::capacity_card::{
+use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord, find_text};
+use pumice_engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
+use pumice_engine::plugins::capacity_card::{
     CapacityState, QuotaAmounts, QuotaVerdict, TaskEvent, annotations, check_card, node_order,
 };
-use pumice::engine::policy::Compatibility;
+use pumice_engine::policy::Compatibility;
 
 /// Short name of a task: names here are `namespace/job/task`, so that they differ; in messages they are
 /// `namespace/task`.

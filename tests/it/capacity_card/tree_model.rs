@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
 use super::model::{Job, NAMES, Wanted, config, job, least, pieces, place, policy, whole};
-use pumice::engine::cycle::SchedulingCycle;
-use pumice::engine::model::{ClusterState, Reservation};
-use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
-use pumice::engine::policy::Compatibility;
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::model::{ClusterState, Reservation};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::policy::Compatibility;
 
 /// Queues of the tree; the first is above the others.
 const QUEUES: [&str; 3] = ["dept", "x", "y"];

@@ -96,13 +96,13 @@ fn documented_words(page: &str) -> BTreeSet<String> {
 #[test]
 fn every_code_is_in_troubleshooting() {
     let mut codes = BTreeSet::new();
-    for folder in ["src/engine", "src/state", "src/server"] {
+    for folder in ["crates/engine/src", "src/state", "src/server"] {
         for path in sources(folder) {
             codes.extend(quoted(&shipped(&path)).filter(|word| is_code(word)).map(str::to_owned));
         }
     }
     assert!(codes.len() > 100, "the codes are looked for where they are: {codes:?}");
-    for folder in ["src/engine/decide", "src/state/ledger"] {
+    for folder in ["crates/engine/src/decide", "src/state/ledger"] {
         for path in sources(folder) {
             codes.extend(
                 quoted(&shipped(&path))
@@ -112,7 +112,7 @@ fn every_code_is_in_troubleshooting() {
         }
     }
     for file in ["capacity_card/rejection.rs", "resource_strategy_fit/proportional.rs"] {
-        let text = shipped(&root().join("src/engine/plugins").join(file));
+        let text = shipped(&root().join("crates/engine/src/plugins").join(file));
         codes.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
     }
     let page = page("docs/troubleshooting.md");
@@ -268,13 +268,13 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
         let rest = page.get(start + 4..).unwrap();
         rest.split("\n## ").next().unwrap().to_owned()
     };
-    let served: BTreeSet<&str> = pumice::engine::plugins::REGISTRY.iter().map(|def| def.name).collect();
+    let served: BTreeSet<&str> = pumice_engine::plugins::REGISTRY.iter().map(|def| def.name).collect();
     assert_eq!(served, ARGUMENTS.iter().map(|(plugin, _)| *plugin).collect());
     for (plugin, sources) in ARGUMENTS {
         let section = section(plugin);
         let mut keys = 0;
         for source in *sources {
-            let text = shipped(&root().join("src/engine/plugins").join(source));
+            let text = shipped(&root().join("crates/engine/src/plugins").join(source));
             for key in quoted(&text).filter(|word| is_key(word)) {
                 assert!(
                     section.contains(key),

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
-use pumice::engine::plugins::capacity_card::CapacityState;
-use pumice::engine::plugins::drf::DrfState;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
+use pumice_engine::plugins::capacity_card::CapacityState;
+use pumice_engine::plugins::drf::DrfState;
 
 use super::case::{PlaceCase, case};
 use super::engine::{cases, policy};

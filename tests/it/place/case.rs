@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
+use pumice_engine::policy::Compatibility;
 
 use crate::support::records::{amounts, node, task, task_on_node};
 

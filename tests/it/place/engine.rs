@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
-use pumice::engine::decide::{
+use pumice::server::pb;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
+use pumice_engine::decide::{
     self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, PluginStateOrigin,
     QueryTask, ResourceFit, ScoreQuery,
 };
-use pumice::engine::model::{ClusterState, JobPhase, JobRecord, NodeSlot, TaskRecord};
-use pumice::engine::policy::{CompileOptions, Policy, compile};
-use pumice::server::pb;
+use pumice_engine::model::{ClusterState, JobPhase, JobRecord, NodeSlot, TaskRecord};
+use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 use super::batched_changes::same;
 use super::case::{PlaceCase, case, document};
@@ -243,7 +243,7 @@ fn check(case: &PlaceCase) {
     let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, &|| false)
         .unwrap()
         .unwrap();
-    let corrected = case.compatibility == pumice::engine::policy::Compatibility::Corrected;
+    let corrected = case.compatibility == pumice_engine::policy::Compatibility::Corrected;
     let plain = |all: Vec<GroupPlacements>| -> Vec<GroupPlacements> {
         // Results do not show the card that the reference counts.
         let card = |card: String| if corrected { card } else { String::new() };

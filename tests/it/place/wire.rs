@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
 use pumice::server::pb::session_change::Change;
+use pumice_engine::policy::Compatibility;
 
 use super::case::{CARD, JOB, PlaceCase, case, document};
 use super::engine::{has, min_count};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pumice::engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
-use pumice::engine::model::quantity::Quantity;
-use pumice::engine::model::resource_name::{ResourceKind, amount};
-use pumice::engine::model::{
+use pumice::server::pb;
+use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::{
     ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, ResourceTable,
     SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use pumice::server::pb;
 
 /// Amounts of a list, without names that schedulers do not count.
 fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> ResourceAmounts {

@@ -1,6 +1,6 @@
 //! Reads the policy documents that the server prints.
 
-use pumice::engine::policy::{
+use pumice_engine::policy::{
     Compatibility, LoadOptions, PluginArguments, PluginSpec, YamlLimits, YamlNode, YamlValue as Yaml, load,
 };
 use serde_json::{Map, Number, Value, json};

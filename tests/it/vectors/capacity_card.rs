@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use pb::session_change::Change;
-use pumice::engine::model::ResourceId;
-use pumice::engine::model::resource_name::format_amount;
 use pumice::server::pb;
+use pumice_engine::model::ResourceId;
+use pumice_engine::model::resource_name::format_amount;
 use serde_json::{Value, json};
 
 use super::cluster::{self, members, resources, text};
@@ -89,7 +89,7 @@ fn job(job: &Value) -> pb::Job {
 
 fn records(case: &Value) -> pb::Cluster {
     let cluster_state = case::cluster_state(&case["cluster"]);
-    let list = |amounts: &pumice::engine::model::ResourceAmounts| pb::ResourceList {
+    let list = |amounts: &pumice_engine::model::ResourceAmounts| pb::ResourceList {
         items: amounts
             .iter()
             .filter(|(id, _)| *id != ResourceId::PODS)

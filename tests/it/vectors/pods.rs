@@ -12,7 +12,7 @@ use pumice::derive::volcano::VolcanoAmounts;
 use pumice::derive::{
     KubernetesRelease, Pod, PodError, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
 };
-use pumice::engine::model::resource_name::{AmountUnit, ResourceKind};
+use pumice_engine::model::resource_name::{AmountUnit, ResourceKind};
 use serde_json::{Map, Value, json};
 
 use super::quantities::{exact, is_rejected};

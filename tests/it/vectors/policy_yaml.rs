@@ -1,6 +1,6 @@
 //! Family policy-yaml: the values that the loader reads from a document.
 
-use pumice::engine::policy::{
+use pumice_engine::policy::{
     Compatibility, LoadOptions, PluginArguments, PluginSpec, PolicyRejectionKind, PolicySpec, Switch, YamlLimits,
     YamlValue, code, load, spec,
 };
@@ -176,6 +176,6 @@ fn typed(json: &Json) -> YamlValue {
     }
 }
 
-fn node(json: &Json) -> pumice::engine::policy::YamlNode {
-    pumice::engine::policy::YamlNode::new(typed(json))
+fn node(json: &Json) -> pumice_engine::policy::YamlNode {
+    pumice_engine::policy::YamlNode::new(typed(json))
 }

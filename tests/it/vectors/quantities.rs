@@ -3,8 +3,8 @@
 //! Upstream's conversions are wrong on overflow and for some negatives. A recorded number is compared where it is the
 //! exact one, computed here by a second, naive reading of the text; elsewhere the conversion must fail.
 
-use pumice::engine::model::quantity::{Quantity, RangeError};
-use pumice::engine::model::resource_name::{AmountUnit, amount, amount_in};
+use pumice_engine::model::quantity::{Quantity, RangeError};
+use pumice_engine::model::resource_name::{AmountUnit, amount, amount_in};
 use serde_json::Value;
 
 use super::{VectorDifferences, VectorHarness, VectorVerdict};

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::cmp::Ordering;
 
-use pumice::engine::decide::reduce_order::{self, TieBreakKey};
 use pumice::server::pb;
+use pumice_engine::decide::reduce_order::{self, TieBreakKey};
 use serde_json::Value;
 
 use super::cluster::{self, key, members, text};

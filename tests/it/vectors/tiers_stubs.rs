@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pumice::engine::decide::reduce::{self, NodeRejectionKind};
 use pumice::server::pb;
+use pumice_engine::decide::reduce::{self, NodeRejectionKind};
 use serde_json::Value;
 
 use super::cluster::{self, members};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pumice::engine::decide::reduce_order;
-use pumice::engine::decide::reduce_victims::{self, VictimRelation};
-use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
+use pumice_engine::decide::reduce_order;
+use pumice_engine::decide::reduce_victims::{self, VictimRelation};
+use pumice_engine::policy::Compatibility;
 use serde_json::Value;
 
 use super::cluster::{key, members, text};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
-use pumice::engine::model::{ClusterState, NodeVector, Problem, RecordKind, ResourceId, ResourceTotals, TaskStatus};
-use pumice::engine::plugins::drf::{self, DrfState};
-use pumice::engine::policy::{self, Compatibility, CompileOptions};
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
+use pumice_engine::model::{ClusterState, NodeVector, Problem, RecordKind, ResourceId, ResourceTotals, TaskStatus};
+use pumice_engine::plugins::drf::{self, DrfState};
+use pumice_engine::policy::{self, Compatibility, CompileOptions};
 use serde_json::Value;
 
 use super::cluster::{self, members};

@@ -1,0 +1,13 @@
+//! Node after one more task, as a change would leave it.
+
+use super::upstream;
+use crate::model::{NodeEntry, TaskRecord};
+use crate::policy::Compatibility;
+
+/// Counts a task on a node as Allocate or Pipeline would (by its status), without the rest of the state.
+pub(crate) fn assume(entry: &mut NodeEntry, task: &TaskRecord, compatibility: Compatibility) {
+    match compatibility {
+        Compatibility::Corrected => entry.usage.add(task),
+        Compatibility::Upstream => upstream::change_entry(entry, task, task.status, true),
+    }
+}

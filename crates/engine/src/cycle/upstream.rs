@@ -1,0 +1,352 @@
+//! Changes with exactly the reference's effect (Volcano ed72c7c81, framework/statement.go and session.go), mistakes
+//! included: a node has task copies and an idle vector of its own, and no change checks the status before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{ChangeOutcome, CycleState, Problem, ProblemKind, RequestEffect, SessionChange, TaskPlacement, problem};
+use crate::model::{
+    ClusterState, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord, TaskRecord,
+    TaskStatus, UpstreamNode,
+};
+
+/// Copies of a task: nodes that have one, and the status of each copy.
+type TaskCopies = Vec<(Arc<str>, TaskStatus)>;
+
+type WideAmounts = BTreeMap<ResourceId, i128>;
+
+/// State that the reference has besides the tasks.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamState {
+    /// The state at the beginning.
+    initial_state: ClusterState,
+    /// Copies of changed tasks.
+    copies: SortedTable<Arc<TaskCopies>>,
+}
+
+impl UpstreamState {
+    pub(super) fn new(initial_state: ClusterState) -> Self {
+        Self {
+            initial_state,
+            copies: SortedTable::default(),
+        }
+    }
+
+    pub(super) fn copies(&self, cluster_state: &ClusterState, task: &str) -> TaskCopies {
+        if let Some(copies) = self.copies.get(task) {
+            return TaskCopies::clone(copies);
+        }
+        let Some(stored) = self.initial_state.tasks().get(task) else {
+            return Vec::new();
+        };
+        let record = &stored.record;
+        let on_node = record.status.is_on_node() && cluster_state.slot_of(&record.node).is_some();
+        if on_node {
+            vec![(Arc::clone(&record.node), record.status)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        state: &mut CycleState,
+        change: &SessionChange,
+        field: &str,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), Problem> {
+        let refused = match change {
+            SessionChange::Allocate(to) => self.place_or_roll_back(state, to, TaskStatus::Allocated, outcome),
+            SessionChange::Pipeline(to) => self.place_or_roll_back(state, to, TaskStatus::Pipelined, outcome),
+            SessionChange::Evict(task) => self
+                .change_status(state, task, TaskStatus::Releasing, outcome)
+                .map(|()| None),
+            SessionChange::Unevict(task) => self
+                .change_status(state, task, TaskStatus::Running, outcome)
+                .map(|()| None),
+            SessionChange::Unallocate(task) | SessionChange::Unpipeline(task) | SessionChange::BindFailed(task) => {
+                self.withdraw(state, task, outcome).map(|()| None)
+            }
+            SessionChange::JobEnqueued(_) | SessionChange::Savepoint(_) | SessionChange::RollbackTo(_) => Ok(None),
+        };
+        match refused {
+            Ok(None) => Ok(()),
+            Ok(Some(rejection)) => {
+                let message = format!("{rejection}; as in the reference, the task lost its place and is Pending");
+                outcome.warnings.push(problem(
+                    ProblemKind::FailedPrecondition,
+                    "PLACE_REJECTED",
+                    field,
+                    message,
+                ));
+                Ok(())
+            }
+            Err(panic) => Err(problem(
+                ProblemKind::FailedPrecondition,
+                "REFERENCE_PANICS",
+                field,
+                panic,
+            )),
+        }
+    }
+
+    /// Allocate and Pipeline as a Statement performs them: a rejected placement is rolled back, and events fire for
+    /// both steps.
+    fn place_or_roll_back(
+        &mut self,
+        state: &mut CycleState,
+        to: &TaskPlacement,
+        status: TaskStatus,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<Option<String>, String> {
+        let before = stored_task(state, &to.task);
+        let refused = self.add_to_node(state, to, status, outcome).err();
+        notify_moved(state, effect_of(status), before.as_deref(), &to.card, outcome)?;
+        if refused.is_some() {
+            self.withdraw(state, &to.task, outcome)?;
+        }
+        Ok(refused)
+    }
+
+    /// Allocate and Pipeline as a Session performs them: a rejected placement stays half done, without an event.
+    pub(super) fn place(
+        &mut self,
+        state: &mut CycleState,
+        to: &TaskPlacement,
+        status: TaskStatus,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), String> {
+        if state.cluster_state.slot_of(&to.node).is_none() {
+            set_task(state, &to.task, status, Some(&to.node));
+            return Err(format!("there is no node `{}`", to.node));
+        }
+        let before = stored_task(state, &to.task);
+        self.add_to_node(state, to, status, outcome)?;
+        notify_moved(state, effect_of(status), before.as_deref(), &to.card, outcome)
+    }
+
+    fn add_to_node(
+        &mut self,
+        state: &mut CycleState,
+        to: &TaskPlacement,
+        status: TaskStatus,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), String> {
+        let copies = self.copies(&state.cluster_state, &to.task);
+        set_task(state, &to.task, status, Some(&to.node));
+        let Some(record) = state
+            .cluster_state
+            .tasks()
+            .get(&to.task)
+            .map(|stored| stored.record.clone())
+        else {
+            return Ok(());
+        };
+        state.touch(&[&to.node], &record.job, outcome);
+        self.copies.insert(Arc::clone(&to.task), Arc::new(copies));
+        self.add_copy(state, &record, &to.node)
+    }
+
+    /// Evict and unevict: the status changes, the node stays.
+    fn change_status(
+        &mut self,
+        state: &mut CycleState,
+        task: &Arc<str>,
+        status: TaskStatus,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), String> {
+        let before = stored_task(state, task);
+        let copies = self.copies(&state.cluster_state, task);
+        self.copies.insert(Arc::clone(task), Arc::new(copies));
+        set_task(state, task, status, None);
+        let Some(record) = state
+            .cluster_state
+            .tasks()
+            .get(task)
+            .map(|stored| stored.record.clone())
+        else {
+            return Ok(());
+        };
+        state.touch(&[&record.node], &record.job, outcome);
+        if state.cluster_state.slot_of(&record.node).is_some() {
+            self.remove_copy(state, &record, &record.node);
+            self.add_copy(state, &record, &record.node)?;
+        }
+        let step = if status == TaskStatus::Running {
+            RequestEffect::Allocate
+        } else {
+            RequestEffect::Deallocate
+        };
+        notify_moved(state, step, before.as_deref(), "", outcome)
+    }
+
+    /// Unallocate and unpipeline.
+    fn withdraw(&mut self, state: &mut CycleState, task: &Arc<str>, outcome: &mut ChangeOutcome) -> Result<(), String> {
+        let before = stored_task(state, task);
+        let copies = self.copies(&state.cluster_state, task);
+        self.copies.insert(Arc::clone(task), Arc::new(copies));
+        set_task(state, task, TaskStatus::Pending, None);
+        let Some(record) = state
+            .cluster_state
+            .tasks()
+            .get(task)
+            .map(|stored| stored.record.clone())
+        else {
+            return Ok(());
+        };
+        state.touch(&[&record.node], &record.job, outcome);
+        self.remove_copy(state, &record, &record.node);
+        notify_moved(state, RequestEffect::Deallocate, before.as_deref(), "", outcome)?;
+        set_task(state, task, TaskStatus::Pending, Some(&Arc::default()));
+        Ok(())
+    }
+
+    fn add_copy(&mut self, state: &mut CycleState, task: &TaskRecord, node: &Arc<str>) -> Result<(), String> {
+        if state.cluster_state.slot_of(node).is_none() {
+            return Err(format!("there is no node `{node}`"));
+        }
+        let mut copies = self.copies(&state.cluster_state, &task.name);
+        if copies.iter().any(|(at, _)| at == node) {
+            return Err(format!("task `{}` is already on node `{node}`", task.name));
+        }
+        change_node(&mut state.cluster_state, node, task, task.status, true);
+        copies.push((Arc::clone(node), task.status));
+        self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
+        Ok(())
+    }
+
+    fn remove_copy(&mut self, state: &mut CycleState, task: &TaskRecord, node: &str) {
+        let mut copies = self.copies(&state.cluster_state, &task.name);
+        let Some(at) = copies.iter().position(|(at, _)| **at == *node) else {
+            return;
+        };
+        let (_, status) = copies.remove(at);
+        change_node(&mut state.cluster_state, node, task, status, false);
+        self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
+    }
+}
+
+fn stored_task(state: &CycleState, task: &str) -> Option<Arc<StoredRecord<TaskRecord>>> {
+    state.cluster_state.tasks().get(task).cloned()
+}
+
+fn effect_of(status: TaskStatus) -> RequestEffect {
+    if status == TaskStatus::Pipelined {
+        RequestEffect::Pipeline
+    } else {
+        RequestEffect::Allocate
+    }
+}
+
+/// Reports a task's change; events fire whatever the task's status was. An error is a panic of the reference.
+fn notify_moved(
+    state: &mut CycleState,
+    step: RequestEffect,
+    before: Option<&StoredRecord<TaskRecord>>,
+    card: &str,
+    outcome: &mut ChangeOutcome,
+) -> Result<(), String> {
+    let Some(before) = before else { return Ok(()) };
+    state
+        .notify_moved(step, &before.record, card, outcome)
+        .map_err(|problem| problem.message)
+}
+
+/// Sets the status, and the node if one is given, of the task alone; its job is updated.
+fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option<&Arc<str>>) {
+    let Some(stored) = state.cluster_state.tasks().get(task) else {
+        return;
+    };
+    let node = Arc::clone(node.unwrap_or(&stored.record.node));
+    let record = TaskRecord {
+        node,
+        status,
+        ..stored.record.clone()
+    };
+    state.cluster_state.set_task(record);
+}
+
+type SumFn = fn(&mut WideAmounts, &ResourceAmounts);
+
+/// Counts a task of this status on the node, or stops counting it.
+fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    cluster_state.change_node(node, |entry| change_entry(entry, task, status, joins));
+}
+
+/// Counts a task of this status in a node's entry, or stops counting it.
+pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
+    let requests = &task.requests;
+    let mut own = entry
+        .upstream
+        .take()
+        .unwrap_or_else(|| Arc::new(initial_vectors(entry)));
+    let vectors = Arc::make_mut(&mut own);
+    match (status, joins) {
+        (TaskStatus::Pipelined, _) => {}
+        (_, true) => vectors.kubernetes_delta.add_task(task),
+        (_, false) => vectors.kubernetes_delta.subtract_task(task),
+    }
+    match status {
+        TaskStatus::Pipelined => forward(&mut vectors.pipelined, requests),
+        TaskStatus::Releasing => {
+            back(&mut vectors.idle, requests);
+            forward(&mut vectors.used, requests);
+            forward(&mut vectors.releasing, requests);
+        }
+        TaskStatus::Pending
+        | TaskStatus::Allocated
+        | TaskStatus::Binding
+        | TaskStatus::Bound
+        | TaskStatus::Running
+        | TaskStatus::Succeeded
+        | TaskStatus::Failed
+        | TaskStatus::Unknown => {
+            back(&mut vectors.idle, requests);
+            forward(&mut vectors.used, requests);
+        }
+    }
+    entry.upstream = Some(own);
+}
+
+/// Vectors of a node at the beginning. Idle has no scalar where allocatable has none.
+fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
+    let all = |vector| -> WideAmounts {
+        entry
+            .resources()
+            .filter_map(|id| entry.exact(id, vector).map(|amount| (id, amount)))
+            .collect()
+    };
+    let (mut idle, used) = (all(NodeVector::Allocatable), all(NodeVector::Used));
+    let scalars = idle.keys().any(|id| is_scalar(*id));
+    for (id, amount) in &used {
+        if scalars || !is_scalar(*id) {
+            *idle.entry(*id).or_default() -= amount;
+        }
+    }
+    UpstreamNode {
+        idle,
+        used,
+        releasing: all(NodeVector::Releasing),
+        pipelined: all(NodeVector::Pipelined),
+        kubernetes_delta: entry.kubernetes_delta(),
+    }
+}
+
+fn is_scalar(id: ResourceId) -> bool {
+    id != ResourceId::CPU && id != ResourceId::MEMORY
+}
+
+fn add(total: &mut WideAmounts, requests: &ResourceAmounts) {
+    for (id, amount) in requests.iter() {
+        *total.entry(id).or_default() += i128::from(amount);
+    }
+}
+
+/// Subtracts requests from a total. Scalars are skipped if the total has none.
+fn subtract(total: &mut WideAmounts, requests: &ResourceAmounts) {
+    let scalars = total.keys().any(|id| is_scalar(*id));
+    for (id, amount) in requests.iter().filter(|(id, _)| scalars || !is_scalar(*id)) {
+        *total.entry(id).or_default() -= i128::from(amount);
+    }
+}

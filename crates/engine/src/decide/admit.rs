@@ -1,0 +1,314 @@
+//! Admit: whether a job may be enqueued, or a task allocated.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::plugin_selection::named_plugins;
+use super::reduce_order::permits;
+use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, QueueState, TaskRecord};
+use crate::plugin::{AdmitOpinion, Measurement, Plugin, Reason, Resolution};
+use crate::plugin_state::PluginStates;
+use crate::policy::{Compatibility, Policy, PolicyHook};
+
+/// Subject of admission.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdmitSubject {
+    /// Job that is to be enqueued.
+    Job(Arc<JobRecord>),
+    /// Task that is to be allocated.
+    Task(Arc<TaskRecord>),
+}
+
+/// Query of Admit.
+#[derive(Clone, Debug)]
+pub struct AdmitQuery {
+    /// Subjects in order; each verdict counts the permits before it. An item that could not be read is its problem.
+    pub items: Vec<Result<AdmitSubject, Problem>>,
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    pub plugins: Vec<Arc<str>>,
+}
+
+/// Verdict on a job or a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdmitVerdict {
+    /// True if the subject is admitted.
+    pub permitted: bool,
+    /// Reasons against it, with measurements, in the order plugin, code, resource.
+    pub reasons: Vec<(Reason, Vec<Measurement>)>,
+    /// Vote of each named plugin: 1, 0 or −1.
+    pub votes: Vec<(Arc<str>, i64)>,
+    /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
+    pub cards: Vec<(Arc<str>, u64)>,
+    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
+    pub headroom: Option<u64>,
+    /// Amounts promised to a permitted job, by name.
+    pub reserve: NamedAmounts,
+}
+
+/// Name in place of a plugin in reasons about the queue.
+const QUEUE_STATE: &str = "queue-state";
+/// Code: the queue's newest record was rejected.
+const QUEUE_INVALID: &str = "QueueInvalid";
+/// Code of a queue that is closed, closing or in Volcano's state Unknown.
+const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+
+/// Judges jobs and tasks. The needs of permitted jobs are reserved in `derived`; a caller that only checks discards it.
+///
+/// In the policy's tiers a vote against a job rejects it, a tier with a vote for it permits it without asking later
+/// tiers, and without any vote it is permitted. A task must pass every plugin. With `plugins` the verdict lists the
+/// vote of each named plugin, and all of them count.
+///
+/// # Errors
+/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
+pub fn admit(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &mut PluginStates,
+    query: &AdmitQuery,
+) -> Result<Vec<Result<AdmitVerdict, Problem>>, Problem> {
+    let asked = AdmitPlugins::of(policy, &query.plugins)?;
+    for plugin in asked.distinct_plugins() {
+        plugin.release_tentative(derived)?;
+    }
+    let judge = |item: &Result<AdmitSubject, Problem>| match item {
+        Err(problem) => Err(problem.clone()),
+        Ok(AdmitSubject::Job(job)) => asked.judge_job(cluster_state, derived, job, true),
+        Ok(AdmitSubject::Task(task)) => asked.judge_task(cluster_state, derived, task),
+    };
+    Ok(query.items.iter().map(judge).collect())
+}
+
+/// Judge of jobs for a ledger that stores the permits itself.
+#[derive(Debug)]
+pub struct JobAdmitter<'p>(AdmitPlugins<'p>);
+
+impl<'p> JobAdmitter<'p> {
+    /// Judge by the policy's tiers, or by these plugins of it, each by itself.
+    ///
+    /// # Errors
+    /// `plugins` names a plugin that the policy does not have or that is not served here.
+    pub fn new(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
+        AdmitPlugins::of(policy, plugins).map(Self)
+    }
+
+    /// Judges one job and reserves nothing: the verdict names the amounts to promise.
+    ///
+    /// # Errors
+    /// The job cannot be judged.
+    pub fn judge(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        job: &JobRecord,
+    ) -> Result<AdmitVerdict, Problem> {
+        self.0.judge_job(cluster_state, derived, job, false)
+    }
+}
+
+/// Judges one task by the policy's tiers.
+///
+/// # Errors
+/// The task cannot be judged.
+pub fn admit_task(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &PluginStates,
+    task: &TaskRecord,
+) -> Result<AdmitVerdict, Problem> {
+    AdmitPlugins::Tiers(policy).judge_task(cluster_state, derived, task)
+}
+
+/// Named plugin, and its hook if it has one.
+type AdmitPlugin<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
+
+#[derive(Debug)]
+enum AdmitPlugins<'p> {
+    Tiers(&'p Policy),
+    Named(&'p Policy, Vec<AdmitPlugin<'p>>),
+}
+
+impl<'p> AdmitPlugins<'p> {
+    fn of(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
+        if plugins.is_empty() {
+            return Ok(Self::Tiers(policy));
+        }
+        let each = named_plugins(policy, plugins)?.into_iter();
+        let each = each.map(|plugin| (&plugin.name, plugin.admit.as_ref()));
+        Ok(Self::Named(policy, each.collect()))
+    }
+
+    fn compatibility(&self) -> Compatibility {
+        match self {
+            Self::Tiers(policy) | Self::Named(policy, _) => policy.compatibility(),
+        }
+    }
+
+    /// All plugins, each once.
+    fn distinct_plugins(&self) -> Vec<&'p Arc<dyn Plugin>> {
+        match self {
+            Self::Named(_, each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
+            Self::Tiers(policy) => {
+                let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
+                let mut all: Vec<&PolicyHook> = Vec::new();
+                for hook in hooks {
+                    if all.iter().all(|known| known.name != hook.name) {
+                        all.push(hook);
+                    }
+                }
+                all.into_iter().map(|hook| &hook.plugin).collect()
+            }
+        }
+    }
+
+    fn judge_job(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        job: &JobRecord,
+        keep: bool,
+    ) -> Result<AdmitVerdict, Problem> {
+        let mut admission = AdmitVerdict::default();
+        reject_unavailable_queue(cluster_state, &job.queue, self.compatibility(), &mut admission)?;
+        let closed = !admission.reasons.is_empty();
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
+            let opinion = plugin.admit_job(derived, cluster_state, job, keep && !closed)?;
+            Ok::<i64, Problem>(merge_opinion(opinion, admission))
+        };
+        let permitted = match self {
+            Self::Tiers(policy) => {
+                let mut permitted = true;
+                for tier in policy.enqueuers() {
+                    let mut votes: SmallVec<[i64; 4]> = SmallVec::new();
+                    for hook in tier {
+                        votes.push(ask(&hook.plugin, &mut admission)?);
+                    }
+                    permitted = permits([votes.iter().copied()]);
+                    if !permitted || votes.contains(&1) {
+                        break;
+                    }
+                }
+                permitted
+            }
+            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
+        };
+        Ok(finish_verdict(admission, permitted && !closed))
+    }
+
+    fn judge_task(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &PluginStates,
+        task: &TaskRecord,
+    ) -> Result<AdmitVerdict, Problem> {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
+            let message = format!("task `{}` has no job that is there: `{}`", task.name, task.job);
+            return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "job", message));
+        };
+        let queue = &job.record.queue;
+        let mut admission = AdmitVerdict::default();
+        reject_unavailable_queue(cluster_state, queue, self.compatibility(), &mut admission)?;
+        let closed = !admission.reasons.is_empty();
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
+            let opinion = plugin.admit_task(derived, cluster_state, queue, task)?;
+            Ok::<i64, Problem>(merge_opinion(opinion, admission))
+        };
+        let permitted = match self {
+            Self::Tiers(policy) => {
+                let mut permitted = true;
+                for hook in policy.allocators().iter().flatten() {
+                    permitted &= ask(&hook.plugin, &mut admission)? >= 0;
+                }
+                permitted
+            }
+            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
+        };
+        Ok(finish_verdict(admission, permitted && !closed))
+    }
+}
+
+type AdmitCallback<'a> = dyn FnMut(&Arc<dyn Plugin>, &mut AdmitVerdict) -> Result<i64, Problem> + 'a;
+
+fn vote_named(
+    each: &[AdmitPlugin<'_>],
+    admission: &mut AdmitVerdict,
+    ask: &mut AdmitCallback<'_>,
+) -> Result<bool, Problem> {
+    let mut permitted = true;
+    for (name, plugin) in each {
+        let vote = plugin.map_or(Ok(0), |plugin| ask(plugin, admission))?;
+        permitted &= vote >= 0;
+        admission.votes.push((Arc::clone(name), vote));
+    }
+    Ok(permitted)
+}
+
+/// Merges an opinion into the verdict and returns its vote.
+fn merge_opinion(opinion: Option<AdmitOpinion>, admission: &mut AdmitVerdict) -> i64 {
+    let Some(opinion) = opinion else { return 0 };
+    let vote = if opinion.reasons.is_empty() { 1 } else { -1 };
+    admission.reasons.extend(opinion.reasons);
+    admission.cards.extend(opinion.cards);
+    if !opinion.reserve.is_empty() {
+        admission.reserve = opinion.reserve;
+    }
+    admission.headroom = match (admission.headroom, opinion.headroom) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    vote
+}
+
+fn finish_verdict(mut admission: AdmitVerdict, permitted: bool) -> AdmitVerdict {
+    admission.permitted = permitted;
+    admission
+        .reasons
+        .sort_by(|(a, _), (b, _)| (&a.plugin, a.code, &a.resource).cmp(&(&b.plugin, b.code, &b.resource)));
+    // A plugin that judges the state of the queue says it of the queues above, too: its reasons are enough.
+    let of_plugin = |(reason, _): &(Reason, _)| reason.code == QUEUE_NOT_OPEN && *reason.plugin != *QUEUE_STATE;
+    if admission.reasons.iter().any(of_plugin) {
+        let of_state = |reason: &Reason| reason.code == QUEUE_NOT_OPEN && *reason.plugin == *QUEUE_STATE;
+        admission.reasons.retain(|(reason, _)| !of_state(reason));
+    }
+    if !permitted {
+        admission.cards.clear();
+        admission.headroom = admission.headroom.map(|_| 0);
+    }
+    admission
+}
+
+/// Rejects what is asked of a queue whose newest record was refused, and under `corrected` of a queue that is not open:
+/// such a queue takes nothing new, and what it runs goes on.
+fn reject_unavailable_queue(
+    cluster_state: &ClusterState,
+    queue: &str,
+    compatibility: Compatibility,
+    admission: &mut AdmitVerdict,
+) -> Result<(), Problem> {
+    let Some(stored) = cluster_state.queues().get(queue) else {
+        let message = format!("there is no queue `{queue}`");
+        return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
+    };
+    let mut reject = |code, message| {
+        let reason = Reason {
+            plugin: Arc::from(QUEUE_STATE),
+            code,
+            message,
+            resolution: Resolution::Unresolvable,
+            resource: Arc::default(),
+        };
+        admission.reasons.push((reason, Vec::new()));
+    };
+    if let Some(problem) = stored.invalid().and_then(|problems| problems.first()) {
+        let (field, message) = (&problem.field, &problem.message);
+        reject(
+            QUEUE_INVALID,
+            format!("the newest record of queue <{queue}> was refused: {field}: {message}"),
+        );
+    }
+    let open = matches!(stored.record.state, QueueState::Open | QueueState::Unspecified);
+    if !open && compatibility == Compatibility::Corrected {
+        reject(QUEUE_NOT_OPEN, format!("Queue <{queue}> is not open"));
+    }
+    Ok(())
+}

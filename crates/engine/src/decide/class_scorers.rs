@@ -1,0 +1,310 @@
+//! Scorers of one task class: columns of scores, sums over plugins, and the ranges that scores must not leave.
+
+use std::sync::Arc;
+
+use super::candidates::ChunkSlice;
+use super::plugin_selection::{PluginScorer, PluginSelection};
+use super::query::{ScorePart, ScoreQuery, ScoreSheet};
+use crate::kernel::kernel;
+use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, Problem, ProblemKind, TaskClass};
+use crate::plugin::{ChunkScores, MAX_PARTS, PrepareContext};
+
+/// Columns for intermediate results, each beginning at a cache line.
+#[repr(C, align(64))]
+pub(super) struct ScoreScratch {
+    columns: [ChunkScores; MAX_PARTS],
+    plugin_sum: ChunkScores,
+    pub(super) totals: ChunkScores,
+}
+
+impl ScoreScratch {
+    /// Sum over plugins at a place.
+    pub(super) fn total(&self, offset: usize) -> f64 {
+        self.totals.get(offset).copied().unwrap_or(0.0)
+    }
+
+    pub(super) fn new() -> Self {
+        Self {
+            columns: [[0.0; CHUNK_SIZE]; MAX_PARTS],
+            plugin_sum: [0.0; CHUNK_SIZE],
+            totals: [0.0; CHUNK_SIZE],
+        }
+    }
+}
+
+/// Nodes whose score left the range of a scorer: scorer number, node name, score.
+#[derive(Debug, Default)]
+pub(super) struct OutOfRangeScores<'v>(Vec<(usize, &'v str, f64)>);
+
+/// Scorers of a query for one class, and the columns to show.
+pub(super) struct ClassScorers<'a> {
+    scorers: Vec<PluginScorer<'a>>,
+    /// Columns of the result: number of the scorer, and of its part; `None`: the whole plugin.
+    pub(super) shown_columns: Vec<(usize, Option<usize>)>,
+}
+
+impl<'a> ClassScorers<'a> {
+    /// Scorers of a query for a class.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn new<'p: 'a>(
+        asked: &PluginSelection<'p>,
+        facts: PrepareContext<'a>,
+        class: &'a TaskClass,
+        query: &ScoreQuery,
+    ) -> Result<Self, Problem> {
+        let scores = asked.scorers(facts, class)?;
+        let mut shown = Vec::new();
+        for (number, score) in scores.iter().enumerate() {
+            let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
+            if query.with_parts && parts != [""] {
+                shown.extend((0..parts.len()).map(|part| (number, Some(part))));
+            }
+            // A plugin's sum is shown if the plugin was named, or after its parts if it has none.
+            if asked.is_named() || (query.with_parts && (parts.is_empty() || parts == [""])) {
+                shown.push((number, None));
+            }
+        }
+        Ok(Self {
+            scorers: scores,
+            shown_columns: shown,
+        })
+    }
+
+    /// Scorers of the policy's tiers, for totals only.
+    pub(super) fn totals_only<'p: 'a>(
+        asked: &PluginSelection<'p>,
+        facts: PrepareContext<'a>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
+        Ok(Self {
+            scorers: asked.scorers(facts, class)?,
+            shown_columns: Vec::new(),
+        })
+    }
+
+    /// True if a score may leave its range, which must then be checked for every node.
+    pub(super) fn have_ranges(&self) -> bool {
+        let mut scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
+        scorers.any(|scorer| scorer.range().is_some())
+    }
+
+    pub(super) fn warnings(&self) -> Vec<Problem> {
+        let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
+        scorers.flat_map(|scorer| scorer.warnings()).collect()
+    }
+
+    /// Records the queried nodes on which a plugin's score leaves its range.
+    pub(super) fn record_out_of_range<'v>(
+        &self,
+        cluster_state: &'v ClusterState,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
+        outside: &mut OutOfRangeScores<'v>,
+    ) {
+        for (number, score) in self.scorers.iter().enumerate() {
+            let Some((scorer, (low, high))) = score.scorer.as_ref().and_then(|scorer| Some((scorer, scorer.range()?)))
+            else {
+                continue;
+            };
+            let columns = scratch.columns.get_mut(..scorer.parts().len()).unwrap_or_default();
+            scorer.score(part.chunk, columns);
+            let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
+            let beyond = part.candidates.iter().map(|offset| (offset, sum(offset)));
+            let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
+            outside.0.extend(beyond.filter_map(|(offset, score)| {
+                let node = cluster_state.node(part.slot(offset))?;
+                Some((number, &*node.record.name, score))
+            }));
+        }
+    }
+
+    /// Rejects the class if a score left its range, as kube-scheduler rejects the pod; the first such node is named.
+    pub(super) fn reject_out_of_range(&self, outside: OutOfRangeScores<'_>) -> Result<(), Problem> {
+        let Some(first) = outside.0.iter().map(|(number, ..)| *number).min() else {
+            return Ok(());
+        };
+        let nodes = outside.0.into_iter().filter(|(number, ..)| *number == first);
+        let nodes = nodes.map(|(_, name, score)| (name, score)).collect();
+        let score = self.scorers.get(first);
+        let range = score.and_then(|score| score.scorer.as_ref()?.range());
+        match (score, range) {
+            (Some(score), Some(range)) => Err(out_of_range(score.plugin, range, nodes)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Scores one chunk: the sum over plugins. `show` receives each plugin's parts and sum.
+    pub(super) fn score_slice(
+        &self,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
+        mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
+    ) {
+        let ScoreScratch {
+            columns,
+            plugin_sum: whole,
+            totals,
+        } = scratch;
+        if self.scorers.is_empty() {
+            totals.fill(0.0);
+        }
+        for (number, score) in self.scorers.iter().enumerate() {
+            let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
+            let columns = columns.get_mut(..count).unwrap_or_default();
+            if let Some(scorer) = &score.scorer {
+                scorer.score(part.chunk, columns);
+            }
+            if number == 0 {
+                sum_parts::<true>(columns, score.weight, whole, totals);
+            } else {
+                sum_parts::<false>(columns, score.weight, whole, totals);
+            }
+            show(number, columns, whole);
+        }
+    }
+
+    /// Appends the nodes of one chunk with their scores.
+    pub(super) fn append_slice(&self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch, sheet: &mut ScoreSheet) {
+        let columns = &mut sheet.parts;
+        self.score_slice(part, scratch, |number, parts, whole| {
+            let shown = columns.iter_mut().zip(&self.shown_columns);
+            for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
+                let scores = own.map_or(Some(whole), |own| parts.get(own));
+                append_scores(&mut column.scores, scores.unwrap_or(whole), &part.candidates);
+            }
+        });
+        append_scores(&mut sheet.totals, &scratch.totals, &part.candidates);
+        part.push_slots(&part.candidates, &mut sheet.nodes);
+    }
+
+    pub(super) fn empty_sheet(&self, count: usize) -> ScoreSheet {
+        let column = |&(number, own): &(usize, Option<usize>)| {
+            let score = self.scorers.get(number)?;
+            let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
+            Some(ScorePart {
+                plugin: Arc::clone(score.plugin),
+                part: own.and_then(|own| parts.get(own).copied()).unwrap_or_default(),
+                scores: Vec::with_capacity(count),
+            })
+        };
+        ScoreSheet {
+            nodes: Vec::with_capacity(count),
+            totals: Vec::with_capacity(count),
+            parts: self.shown_columns.iter().filter_map(column).collect(),
+            filter: None,
+        }
+    }
+}
+
+kernel! {
+    /// Sums a plugin's parts, from 0, and adds the sum times the plugin's weight to the totals; the first plugin begins
+    /// them. A multiplication by 1 changes no bit.
+    fn sum_parts / sum_parts_portable<const FIRST: bool>(
+        parts: &[ChunkScores],
+        weight: f64,
+        whole: &mut ChunkScores,
+        totals: &mut ChunkScores,
+    ) {
+        let before = |total: f64| if FIRST { 0.0 } else { total };
+        let places = whole.iter_mut().zip(totals.iter_mut());
+        match parts {
+            [one] => {
+                for ((whole, total), one) in places.zip(one) {
+                    *whole = 0.0 + one;
+                    *total = before(*total) + *whole * weight;
+                }
+            }
+            [one, two] => {
+                for ((whole, total), (one, two)) in places.zip(one.iter().zip(two)) {
+                    *whole = 0.0 + one + two;
+                    *total = before(*total) + *whole * weight;
+                }
+            }
+            _ => {
+                whole.fill(0.0);
+                for part in parts {
+                    whole.iter_mut().zip(part).for_each(|(whole, part)| *whole += part);
+                }
+                let places = whole.iter().zip(totals);
+                places.for_each(|(whole, total)| *total = before(*total) + *whole * weight);
+            }
+        }
+    }
+}
+
+/// Appends the scores of the nodes in the set.
+fn append_scores(rows: &mut Vec<f64>, scores: &ChunkScores, among: &NodeMask) {
+    if *among == NodeMask::ALL {
+        rows.extend_from_slice(scores);
+    } else {
+        rows.extend(among.iter().filter_map(|offset| scores.get(offset).copied()));
+    }
+}
+
+/// Largest number of nodes that a message names.
+const MAX_NAMED_NODES: usize = 10;
+
+fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f64)>) -> Problem {
+    outside.sort_unstable_by(|a, b| a.0.cmp(b.0));
+    let named: Vec<String> = outside
+        .iter()
+        .take(MAX_NAMED_NODES)
+        .map(|(node, score)| format!("{score} on `{node}`"))
+        .collect();
+    let more = match outside.len().saturating_sub(MAX_NAMED_NODES) {
+        0 => String::new(),
+        more => format!(" and more on {more} other nodes"),
+    };
+    let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
+    Problem::new(ProblemKind::FailedPrecondition, "SCORE_OUT_OF_RANGE", "", message)
+}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn column() -> impl Strategy<Value = Vec<f64>> {
+        let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
+        prop::collection::vec(score, CHUNK_SIZE)
+    }
+
+    fn array(column: &[f64]) -> ChunkScores {
+        std::array::from_fn(|offset| column[offset])
+    }
+
+    /// Kernel that adds a plugin's score to the totals.
+    type SumKernel = fn(&[ChunkScores], f64, &mut ChunkScores, &mut ChunkScores);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_sums_the_same(
+            parts in prop::collection::vec(column(), 0..=MAX_PARTS),
+            before in column(),
+            weight in -5..9_i32,
+        ) {
+            let (parts, before, weight): (Vec<ChunkScores>, _, _) =
+                (parts.iter().map(|part| array(part)).collect(), array(&before), f64::from(weight));
+            let kernels: [(bool, [SumKernel; 3]); 2] = [
+                (true, [sum_parts::<true>, sum_parts_portable::<false, true>, sum_parts_portable::<true, true>]),
+                (false, [sum_parts::<false>, sum_parts_portable::<false, false>, sum_parts_portable::<true, false>]),
+            ];
+            for (first, kernels) in kernels {
+                for sum in kernels {
+                    let (mut whole, mut totals) = ([7.0; CHUNK_SIZE], before);
+                    sum(&parts, weight, &mut whole, &mut totals);
+                    for offset in 0..CHUNK_SIZE {
+                        let own = parts.iter().fold(0.0, |own, part| own + part[offset]);
+                        let total = if first { 0.0 } else { before[offset] } + own * weight;
+                        prop_assert_eq!(whole[offset].to_bits(), own.to_bits());
+                        prop_assert_eq!(totals[offset].to_bits(), total.to_bits());
+                    }
+                }
+            }
+        }
+    }
+}

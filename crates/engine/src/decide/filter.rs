@@ -1,0 +1,162 @@
+//! Filter: the nodes on which a task may run.
+
+use std::sync::Arc;
+
+use super::candidates::{ChunkSlice, NodeCandidates};
+use super::class_scorers::ScoreScratch;
+use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::plugin_selection::PluginSelection;
+use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
+use super::reduce;
+use super::rejections::RejectionTally;
+use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
+use crate::plugin::PrepareContext;
+use crate::plugin_state::PluginStates;
+use crate::policy::Policy;
+
+/// Judges the tasks of a query, each class once.
+///
+/// Without `plugins` the stages are the node's state, the check of its resources, and the plugins' predicates in the
+/// order of the tiers. A node is rejected by the first stage that rejects it. With `plugins` the stages are the check
+/// of resources and these plugins, and each stage judges every node. The switches in the tiers do not matter then,
+/// since the caller has tiers of its own, and for a name with several entries the last one with the hook is asked. A
+/// plugin without the hook passes every node.
+///
+/// # Errors
+/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
+pub fn filter(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    query: &NodeQuery,
+) -> Result<TaskResults<FilterVerdict>, Problem> {
+    let derived = plugin_states_for(cluster_state, policy, &query.plugins);
+    let facts = PrepareContext {
+        state: cluster_state,
+        plugin_states: &derived,
+    };
+    Ok(filter_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
+}
+
+/// Plugin states that a query of Filter or Score needs. A caller with many queries stores them instead.
+pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> PluginStates {
+    if policy.reads_plugin_state(plugins) {
+        policy.compute_plugin_states(cluster_state)
+    } else {
+        PluginStates::default()
+    }
+}
+
+/// Filters like [`filter()`], with given plugin states; `None` if the execution is cancelled.
+///
+/// # Errors
+/// The errors of [`filter()`].
+pub fn filter_with(
+    facts: PrepareContext<'_>,
+    policy: &Policy,
+    query: &NodeQuery,
+    parallelism: Parallelism<'_>,
+) -> Result<Option<TaskResults<FilterVerdict>>, Problem> {
+    let asked = PluginSelection::of(policy, query)?;
+    let candidates = NodeCandidates::of(facts.state, query.candidates.as_deref());
+    let accounts = AccountLookup::of(facts.state, policy, &query.plugins);
+    Ok(classes::evaluate_classes(query, accounts, parallelism, |classes| {
+        let filter_passes = classes.iter().map(|class| {
+            let filter_pass = FilterPass::new(facts, &asked, query, &candidates, class);
+            filter_pass.map(|filter_pass| filter_pass.with_fit_slots(candidates.len()))
+        });
+        classes::visit_chunks(filter_passes.collect(), &candidates.slices, parallelism.is_cancelled)
+    }))
+}
+
+/// Filters of one class, with their rejections so far.
+pub(super) struct FilterPass<'a> {
+    context: PrepareContext<'a>,
+    query: &'a NodeQuery,
+    absent: &'a [NodeSlot],
+    tally: RejectionTally<'a>,
+    is_named: bool,
+    fit_count: u32,
+    /// Slots of passing nodes, if the caller wants them.
+    fit: Option<Vec<NodeSlot>>,
+}
+
+impl<'a> FilterPass<'a> {
+    /// Pass that has judged no node yet.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn new<'p: 'a>(
+        facts: PrepareContext<'a>,
+        asked: &PluginSelection<'p>,
+        query: &'a NodeQuery,
+        candidates: &'a NodeCandidates<'_>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
+        Ok(Self {
+            context: facts,
+            query,
+            absent: &candidates.absent,
+            tally: RejectionTally::new(asked.filterers(facts, query, class)?, query),
+            is_named: asked.is_named(),
+            fit_count: 0,
+            fit: None,
+        })
+    }
+
+    /// Pass that also collects the slots of passing nodes, at most this many.
+    pub(super) fn with_fit_slots(self, nodes: usize) -> Self {
+        Self {
+            fit: Some(Vec::with_capacity(nodes)),
+            ..self
+        }
+    }
+
+    /// Judges nodes of one chunk and returns those that pass.
+    pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+        let stages = self.tally.stages();
+        let tally = &mut self.tally;
+        let left = if self.is_named {
+            stages.fold(part.candidates, |left, stage| {
+                left.and_not(&tally.run_stage(stage, part, &part.candidates))
+            })
+        } else {
+            reduce::conjunction(stages, &part.candidates, |stage, left| {
+                tally.run_stage(stage, part, left)
+            })
+        };
+        self.fit_count += left.count();
+        if let Some(fit) = &mut self.fit {
+            part.push_slots(&left, fit);
+        }
+        left
+    }
+
+    /// Judges the nodes of all these chunks.
+    pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
+        for part in parts {
+            self.filter_slice(part);
+        }
+        self.verdict()
+    }
+
+    /// Verdict on the judged nodes.
+    pub(super) fn verdict(self) -> FilterVerdict {
+        FilterVerdict {
+            fit: self.fit.unwrap_or_default(),
+            fit_count: self.fit_count,
+            rejections: self.tally.rejections(self.context.state, self.absent, self.query),
+        }
+    }
+}
+
+impl ChunkVisitor for FilterPass<'_> {
+    type Output = FilterVerdict;
+
+    fn visit(&mut self, part: &ChunkSlice<'_>, _: &mut ScoreScratch) {
+        self.filter_slice(part);
+    }
+
+    fn finish(self) -> ClassResult<FilterVerdict> {
+        Ok((self.verdict(), Vec::new()))
+    }
+}

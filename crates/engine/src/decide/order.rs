@@ -1,0 +1,282 @@
+//! Order: the order in which queues and jobs are served.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::plugin_selection::named_plugins;
+use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
+use crate::model::{ClusterState, Problem, ProblemKind};
+use crate::plugin::{OrderKey, Plugin};
+use crate::plugin_state::PluginStates;
+use crate::plugins::drf::{self, DrfState, ShareTreeNode};
+use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
+
+/// Query of Order.
+#[derive(Clone, Debug, Default)]
+pub struct OrderQuery {
+    /// Names of queues to order; empty: all queues; `None`: no queues.
+    pub queues: Option<Vec<Arc<str>>>,
+    /// Names of jobs to order; empty: all jobs; `None`: no jobs.
+    pub jobs: Option<Vec<Arc<str>>>,
+    /// Plugins whose keys are returned, without an order; empty: the tiers of the policy.
+    pub plugins: Vec<Arc<str>>,
+    /// True: the result has the tree of queues.
+    pub with_tree: bool,
+}
+
+/// Keys by plugin.
+pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
+
+/// Rank of a queue or job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderRank {
+    /// Name of the queue or job.
+    pub name: Arc<str>,
+    /// Keys by plugin, in tier order; or the problem that it has no rank.
+    pub keys: Result<PluginKeys, Problem>,
+}
+
+/// Result of Order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OrderResult {
+    /// Queues in serving order, those with a problem last by name; with `plugins` all by name.
+    pub queues: Vec<OrderRank>,
+    /// Jobs in serving order, likewise.
+    pub jobs: Vec<OrderRank>,
+    /// Tree of queues, depth first, children by name; filled with `with_tree`.
+    pub tree: Vec<ShareTreeNode>,
+}
+
+/// Record to order: name, and its creation time or the problem that it is unknown.
+type OrderSubject = (Arc<str>, Result<Option<i64>, Problem>);
+
+/// Hook that returns a plugin's keys.
+type OrderKeysHook = fn(&dyn Plugin, &PluginStates, &[Arc<str>]) -> Option<Vec<OrderKey>>;
+
+/// Orders queues and jobs by the policy's plugins, or returns their keys.
+///
+/// The first plugin in tier order whose keys differ decides, then creation time, then name. Under `corrected` a key
+/// comes before its own extensions, which makes the order total. Under `upstream` the plugin holds the two equal. Where
+/// that, or a share that is not a number, leaves no total order, the order is a repeated selection of the first.
+///
+/// # Errors
+/// `plugins` names a plugin that the policy does not have or that is not served here.
+pub fn order(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &PluginStates,
+    query: &OrderQuery,
+) -> Result<OrderResult, Problem> {
+    let each: Vec<PolicyHook> = named_plugins(policy, &query.plugins)?
+        .into_iter()
+        .filter_map(order_hook)
+        .collect();
+    let is_each = !query.plugins.is_empty();
+    let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
+    let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
+        let ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        arrange_ranks(ranks, is_each, policy.compatibility())
+    };
+    let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
+        let ask: OrderKeysHook = |plugin, derived, names| plugin.queue_keys(derived, names);
+        let mut ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        if !is_each && policy.compatibility() == Compatibility::Upstream {
+            refuse_breaking(&mut ranks, &hooks, derived);
+        }
+        arrange_ranks(ranks, is_each, policy.compatibility())
+    };
+    let queues = query.queues.as_ref().map(|names| {
+        let known = |name: &str| cluster_state.queues().get(name).map(|queue| queue.record.creation_time);
+        subjects(
+            names,
+            cluster_state.queues().iter().map(|(name, _)| name),
+            known,
+            "queue",
+            "UNKNOWN_QUEUE",
+        )
+    });
+    let jobs = query.jobs.as_ref().map(|names| {
+        let known = |name: &str| cluster_state.jobs().get(name).map(|job| job.record.creation_time);
+        subjects(
+            names,
+            cluster_state.jobs().iter().map(|(name, _)| name),
+            known,
+            "job",
+            "UNKNOWN_JOB",
+        )
+    });
+    let tree = derived
+        .get::<DrfState>(drf::NAME)
+        .filter(|_| query.with_tree)
+        .map(DrfState::tree_nodes);
+    Ok(OrderResult {
+        queues: arrange_queues(queues, hooks(policy.queue_orders())),
+        jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, derived, names| {
+            plugin.job_keys(derived, names)
+        }),
+        tree: tree.unwrap_or_default(),
+    })
+}
+
+fn order_hook(registered: &RegisteredPlugin) -> Option<PolicyHook> {
+    Some(PolicyHook {
+        name: Arc::clone(&registered.name),
+        plugin: Arc::clone(registered.order.as_ref()?),
+        weight: registered.weight,
+    })
+}
+
+fn subjects<'a>(
+    names: &[Arc<str>],
+    all: impl Iterator<Item = &'a Arc<str>>,
+    known: impl Fn(&str) -> Option<Option<i64>>,
+    what: &str,
+    unknown: &'static str,
+) -> Vec<OrderSubject> {
+    let mut names: Vec<Arc<str>> = if names.is_empty() {
+        all.cloned().collect()
+    } else {
+        names.to_vec()
+    };
+    names.sort();
+    names.dedup();
+    let subject = |name: Arc<str>| {
+        let created = known(&name).ok_or_else(|| {
+            Problem::new(
+                ProblemKind::NotFound,
+                unknown,
+                "",
+                format!("there is no {what} `{name}`"),
+            )
+        });
+        (name, created)
+    };
+    names.into_iter().map(subject).collect()
+}
+
+/// Record with its keys, or its problem; by name.
+struct OrderEntry {
+    rank: OrderRank,
+    creation_time: Option<i64>,
+}
+
+fn order_entries(
+    subjects: Vec<OrderSubject>,
+    hooks: &[PolicyHook],
+    derived: &PluginStates,
+    ask: OrderKeysHook,
+) -> Vec<OrderEntry> {
+    let known: Vec<Arc<str>> = subjects
+        .iter()
+        .filter(|(_, known)| known.is_ok())
+        .map(|(name, _)| Arc::clone(name))
+        .collect();
+    let results = hooks
+        .iter()
+        .filter_map(|hook| Some((&hook.name, ask(&*hook.plugin, derived, &known)?.into_iter())));
+    let mut results: Vec<_> = results.collect();
+    let keyed = |(name, known): OrderSubject| {
+        let (keys, creation_time) = match known {
+            Err(problem) => (Err(problem), None),
+            Ok(created) => {
+                // Every column advances by one, whatever the others return.
+                let own: Vec<_> = results
+                    .iter_mut()
+                    .map(|(plugin, column)| (Arc::clone(plugin), column.next()))
+                    .collect();
+                let own = own
+                    .into_iter()
+                    .filter_map(|(plugin, key)| Some(key?.map(|key| (plugin, key))));
+                (own.collect::<Result<Vec<_>, _>>(), created)
+            }
+        };
+        OrderEntry {
+            rank: OrderRank { name, keys },
+            creation_time,
+        }
+    };
+    subjects.into_iter().map(keyed).collect()
+}
+
+/// Takes records out of the order that the reference cannot compare with another one, where no earlier plugin decides.
+fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], derived: &PluginStates) {
+    let breaks = |own: &OrderEntry| {
+        hooks.iter().find_map(|hook| {
+            let earlier = |keyed: &OrderEntry| {
+                let keys = keyed.rank.keys.as_ref().ok()?;
+                let before = keys.iter().take_while(|(name, _)| *name != hook.name);
+                Some(before.map(|(_, key)| key.clone()).collect::<Vec<Vec<f64>>>())
+            };
+            let reached = |other: &&OrderEntry| {
+                let (Some(own), Some(other)) = (earlier(own), earlier(other)) else {
+                    return false;
+                };
+                own.iter()
+                    .zip(&other)
+                    .all(|(own, other)| compare_keys(own, other).is_eq())
+            };
+            let mut others = ranks.iter().filter(|other| other.rank.name != own.rank.name);
+            others.find_map(|other| {
+                let problem = hook.plugin.breaks_order(derived, &own.rank.name, &other.rank.name)?;
+                reached(&other).then_some(problem)
+            })
+        })
+    };
+    let broken: Vec<Option<Problem>> = ranks.iter().map(breaks).collect();
+    for (keyed, problem) in ranks.iter_mut().zip(broken) {
+        if let Some(problem) = problem {
+            keyed.rank.keys = Err(problem);
+        }
+    }
+}
+
+fn arrange_ranks(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibility) -> Vec<OrderRank> {
+    if by_name {
+        return ranks.into_iter().map(|keyed| keyed.rank).collect();
+    }
+    let (mut placed, without): (Vec<OrderEntry>, Vec<OrderEntry>) =
+        ranks.into_iter().partition(|keyed| keyed.rank.keys.is_ok());
+    let placed = if compatibility == Compatibility::Upstream && !is_totally_ordered(&placed) {
+        selection_sort(placed, |left, right| {
+            compare(left, right, compare_keys) == Ordering::Less
+        })
+    } else {
+        placed.sort_by(|left, right| compare(left, right, compare_keys_totally));
+        placed
+    };
+    placed.into_iter().chain(without).map(|keyed| keyed.rank).collect()
+}
+
+/// True if the reference's comparison is a total order on these: keys of one plugin have equal lengths, and all values
+/// are numbers.
+fn is_totally_ordered(ranks: &[OrderEntry]) -> bool {
+    let shape = |keyed: &OrderEntry| {
+        keyed
+            .rank
+            .keys
+            .as_ref()
+            .ok()
+            .map(|keys| keys.iter().map(|(_, key)| key.len()).collect())
+    };
+    let first: Option<Vec<usize>> = ranks.first().and_then(shape);
+    let mut values = ranks
+        .iter()
+        .flat_map(|keyed| keyed.rank.keys.iter().flatten())
+        .flat_map(|(_, key)| key);
+    ranks.iter().all(|keyed| shape(keyed) == first) && values.all(|value| !value.is_nan())
+}
+
+fn compare(left: &OrderEntry, right: &OrderEntry, keys: fn(&[f64], &[f64]) -> Ordering) -> Ordering {
+    let both = left.rank.keys.iter().flatten().zip(right.rank.keys.iter().flatten());
+    let differing = both
+        .map(|((_, left), (_, right))| keys(left, right))
+        .find(|order| order.is_ne());
+    differing.unwrap_or_else(|| tie_break_key(left).compare_by_age(&tie_break_key(right)))
+}
+
+fn tie_break_key(keyed: &OrderEntry) -> TieBreakKey<'_> {
+    TieBreakKey {
+        creation_time: keyed.creation_time,
+        name: &keyed.rank.name,
+    }
+}

@@ -1,0 +1,218 @@
+//! Admission of the tasks of a group, one after the other.
+
+use std::sync::Arc;
+
+use super::PlaceGroup;
+use crate::decide::admit::{self, AdmitVerdict};
+use crate::model::{ClusterState, NodeSlot, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
+use crate::policy::Policy;
+
+/// Verdict on the next task before any node is judged.
+pub(super) enum NextTask {
+    /// The task may be allocated.
+    Admitted,
+    /// The task may be allocated, but on other cards than before: plugins that read accounts judge the nodes again.
+    CardsChanged,
+    /// The task may not be allocated.
+    Rejected(AdmitVerdict),
+}
+
+/// Admission of the tasks of one group, one after the other.
+pub(super) struct GroupAdmitter<'q> {
+    policy: &'q Policy,
+    group: &'q PlaceGroup,
+    /// Number of the group.
+    group_number: usize,
+    /// True if every task is judged and reported to plugins, because the verdict may change.
+    admits_each: bool,
+    /// True if filters read accounts of plugins that take no part in admission: each placement may change their
+    /// verdicts.
+    refilters_each: bool,
+    /// Number of placed tasks.
+    pub(super) placed_count: usize,
+    /// Cards that the next task may use.
+    cards: Vec<Arc<str>>,
+    /// Number of next tasks that are permitted like the last judged one; they are reported to plugins together.
+    preadmitted_count: u64,
+    /// Number of placed tasks that are not reported to plugins yet, and their status.
+    unreported: (u64, TaskStatus),
+}
+
+fn reads_unadmitted_accounts(policy: &Policy) -> bool {
+    let mut readers = policy.filters().iter().chain(policy.scorers());
+    let asked = |name: &str| policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+    readers.any(|hook| hook.plugin.hooks().accounts && !asked(&hook.name))
+}
+
+impl<'q> GroupAdmitter<'q> {
+    pub(super) fn new(policy: &'q Policy, group_number: usize, group: &'q PlaceGroup) -> Self {
+        Self {
+            policy,
+            group,
+            group_number,
+            admits_each: policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
+            refilters_each: reads_unadmitted_accounts(policy),
+            placed_count: 0,
+            cards: Vec::new(),
+            preadmitted_count: 0,
+            unreported: (0, TaskStatus::Allocated),
+        }
+    }
+
+    /// Next task: the stored one, or a hypothetical one like the others.
+    fn next_task(&self, cluster_state: &ClusterState) -> Arc<TaskRecord> {
+        let named = self.group.names.get(self.placed_count);
+        if let Some(stored) = named.and_then(|name| cluster_state.tasks().get(name)) {
+            return Arc::new(stored.record.clone());
+        }
+        if !self.admits_each {
+            return Arc::clone(&self.group.task);
+        }
+        Arc::new(hypothetical_task(
+            self.group_number,
+            self.placed_count,
+            &self.group.task,
+        ))
+    }
+
+    /// Judges the next task.
+    pub(super) fn admit_next(
+        &mut self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+    ) -> Result<NextTask, Problem> {
+        if self.preadmitted_count > 0
+            || (!self.admits_each && (self.placed_count > 0 || self.group.task.job.is_empty()))
+        {
+            return Ok(NextTask::Admitted);
+        }
+        self.report_placed(cluster_state, derived)?;
+        let task = self.next_task(cluster_state);
+        if cluster_state.jobs().get(&task.job).is_none() {
+            return Err(self.unknown_job(&task.job));
+        }
+        let admission = admit::admit_task(cluster_state, self.policy, derived, &task).map_err(|mut problem| {
+            if problem.field == "queue" {
+                problem.field = self.job_field();
+            }
+            problem
+        })?;
+        if !admission.permitted {
+            return Ok(NextTask::Rejected(admission));
+        }
+        let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
+        if self.admits_each && cards.is_empty() && !self.refilters_each {
+            self.preadmitted_count = self.repeat_count(cluster_state, derived, &task);
+        }
+        if cards == self.cards && !(self.refilters_each && self.placed_count > 0) {
+            return Ok(NextTask::Admitted);
+        }
+        self.cards = cards;
+        Ok(NextTask::CardsChanged)
+    }
+
+    /// Field of the group that names the tasks' job.
+    fn job_field(&self) -> String {
+        let named = !self.group.names.is_empty();
+        (if named { "names" } else { "task.job" }).to_owned()
+    }
+
+    fn unknown_job(&self, job: &str) -> Problem {
+        let message = if job.is_empty() {
+            "the tasks name no job, and this policy admits tasks by their jobs: name one".to_owned()
+        } else {
+            format!("there is no job `{job}`: name a stored job, or send the job itself")
+        };
+        Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
+    }
+
+    /// True if nodes must be judged again after each task.
+    pub(super) fn refilters_each(&self) -> bool {
+        self.refilters_each
+    }
+
+    /// Number of tasks like this one that are permitted in a row and can be reported together; 0: each must be judged.
+    fn repeat_count(&self, cluster_state: &ClusterState, derived: &PluginStates, task: &TaskRecord) -> u64 {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
+            return 0;
+        };
+        let queue = &job.record.queue;
+        let plugins = self.policy.allocators().iter().flatten();
+        let least = plugins
+            .map(|hook| hook.plugin.repeatable_admissions(derived, cluster_state, queue, task))
+            .min();
+        least.filter(|least| *least > 1).unwrap_or(0)
+    }
+
+    /// Reports the unreported tasks to the plugins.
+    pub(super) fn report_placed(
+        &mut self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+    ) -> Result<(), Problem> {
+        let (times, status) = std::mem::take(&mut self.unreported);
+        if times > 0 {
+            let before = &self.group.task;
+            let after = TaskRecord {
+                status,
+                ..TaskRecord::clone(before)
+            };
+            derived.apply_repeated(cluster_state, &placement_event(before, &after, ""), times)?;
+        }
+        Ok(())
+    }
+
+    /// Places the next task on a node and returns the card that it uses there, if a plugin assigns one.
+    pub(super) fn place_next(
+        &mut self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        slot: NodeSlot,
+        status: TaskStatus,
+    ) -> Result<Option<Arc<str>>, Problem> {
+        let mut card = None;
+        if self.preadmitted_count > 0 {
+            if self.unreported.1 != status {
+                self.report_placed(cluster_state, derived)?;
+            }
+            self.unreported = (self.unreported.0 + 1, status);
+            self.preadmitted_count -= 1;
+        } else if self.admits_each {
+            let node = cluster_state.node(slot).map(|entry| Arc::clone(&entry.record.name));
+            let node = node.unwrap_or_default();
+            let before = self.next_task(cluster_state);
+            let mut plugins = self.policy.allocators().iter().flatten();
+            card = plugins.find_map(|hook| hook.plugin.card_on_node(derived, &before, &node, &self.cards));
+            let after = TaskRecord {
+                node,
+                status,
+                ..TaskRecord::clone(&before)
+            };
+            derived.apply(
+                cluster_state,
+                &placement_event(&before, &after, card.as_deref().unwrap_or_default()),
+            )?;
+        }
+        self.placed_count += 1;
+        Ok(card)
+    }
+}
+
+/// Hypothetical task of a group, which is not stored.
+pub(super) fn hypothetical_task(group: usize, place: usize, task: &TaskRecord) -> TaskRecord {
+    TaskRecord {
+        // No pod can have this name, so no other task has it.
+        name: Arc::from(format!("#{group}.{place}")),
+        ..TaskRecord::clone(task)
+    }
+}
+
+fn placement_event<'a>(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> PlacementEvent<'a> {
+    let moved = TaskTransition { before, after, card };
+    if after.status == TaskStatus::Pipelined {
+        PlacementEvent::Pipeline(moved)
+    } else {
+        PlacementEvent::Allocate(moved)
+    }
+}

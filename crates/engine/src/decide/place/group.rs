@@ -1,0 +1,245 @@
+//! Placement of one group: on idle amounts first, then on amounts that are being released.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::admission::{GroupAdmitter, NextTask};
+use super::pass::{ArrivingTask, PlacePass, PlacePassEnd};
+use super::picker::NodeTaskCounts;
+use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
+use crate::decide::admit::AdmitVerdict;
+use crate::decide::builtin_filters::node_state_reason;
+use crate::decide::candidates::NodeCandidates;
+use crate::decide::classes::{AccountLookup, class_of};
+use crate::decide::filter::FilterPass;
+use crate::decide::plugin_selection::PluginSelection;
+use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
+use crate::plugin::{Measurement, PrepareContext, Reason};
+use crate::plugin_state::PluginStates;
+use crate::policy::Policy;
+
+/// State after the groups before.
+pub(super) struct GroupPlacer<'q> {
+    pub(super) state: ClusterState,
+    pub(super) plugin_states: PluginStates,
+    pub(super) policy: &'q Policy,
+    pub(super) query: &'q PlaceQuery,
+    pub(super) is_cancelled: &'q dyn Fn() -> bool,
+    /// State before the first group.
+    pub(super) initial_state: ClusterState,
+    /// Nodes that took tasks, pass by pass.
+    pub(super) pass_log: Vec<(Rc<ArrivingTask>, NodeTaskCounts)>,
+    /// Number of passes that the cluster state shows; nothing reads the later ones any more.
+    pub(super) applied_passes: usize,
+    /// Nodes whose entries in the cluster state are up to date, because columns do not show all of them.
+    pub(super) current_entries: BTreeSet<NodeSlot>,
+}
+
+impl<'q> GroupPlacer<'q> {
+    /// Places as many tasks of a group as possible; `None`: cancelled.
+    pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
+        let accounts = AccountLookup::of(&self.state, self.policy, &[]);
+        let class = class_of(&group.task, &self.query.resources, accounts);
+        let mut gate = GroupAdmitter::new(self.policy, number, group);
+        let mut placed = PlacedGroup {
+            warnings: group.warnings.clone(),
+            ..PlacedGroup::default()
+        };
+        // Which card is chosen may hang on what the groups before have left.
+        self.apply_passes();
+        let slots = self.candidate_slots();
+        let mut status = TaskStatus::Allocated;
+        let joins = |status| Rc::new(ArrivingTask::new(&group.task, status, self.policy.compatibility()));
+        let mut arrival = joins(status);
+        while gate.placed_count < group.count {
+            if (self.is_cancelled)() {
+                return Ok(None);
+            }
+            if let NextTask::Rejected(admission) = gate.admit_next(&self.state, &mut self.plugin_states)? {
+                placed.blockers = admission_blockers(admission);
+                break;
+            }
+            match self.run_pass(&class, &mut gate, &arrival, slots.as_deref(), group.count, &mut placed)? {
+                PlacePassEnd::Cancelled => return Ok(None),
+                PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {}
+                PlacePassEnd::NoNodeLeft if status == TaskStatus::Allocated && !self.query.idle_only => {
+                    status = TaskStatus::Pipelined;
+                    arrival = joins(status);
+                }
+                PlacePassEnd::NoNodeLeft => {
+                    gate.report_placed(&self.state, &mut self.plugin_states)?;
+                    placed.blockers = self.blockers(&class, slots.as_deref())?;
+                    break;
+                }
+            }
+        }
+        gate.report_placed(&self.state, &mut self.plugin_states)?;
+        if !placed.cards.is_empty() {
+            placed.cards.resize(placed.placed_count(), Arc::default());
+        }
+        Ok(Some(placed))
+    }
+
+    /// Updates the cluster state: its columns, and the entries of nodes that columns do not show completely.
+    fn apply_passes(&mut self) {
+        for at in self.applied_passes..self.pass_log.len() {
+            let Some((joins, taken)) = self.pass_log.get(at) else {
+                break;
+            };
+            for (slot, times) in taken {
+                let has_entry = joins.needs_entries() || self.current_entries.contains(slot);
+                if !has_entry && joins.add_to_columns(&mut self.state, *slot, *times) {
+                    continue;
+                }
+                let entry = if has_entry {
+                    self.state.node(*slot).map(|entry| joins.entry_after(entry, *times))
+                } else {
+                    self.current_entries.insert(*slot);
+                    self.entry_at_pass(*slot, at)
+                };
+                if let Some(entry) = entry {
+                    self.state.set_node(*slot, Arc::new(entry));
+                }
+            }
+        }
+        self.applied_passes = self.pass_log.len();
+    }
+
+    /// Node after all tasks that it took up to a pass.
+    fn entry_at_pass(&self, slot: NodeSlot, last: usize) -> Option<NodeEntry> {
+        let mut entry = NodeEntry::clone(self.initial_state.node(slot)?);
+        for (joins, taken) in self.pass_log.iter().take(last + 1) {
+            for (_, times) in taken.iter().filter(|(own, _)| *own == slot) {
+                entry = joins.entry_after(&entry, *times);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Places tasks of a group in one gradient, until no node is left or nodes must be judged again.
+    fn run_pass(
+        &mut self,
+        class: &TaskClass,
+        gate: &mut GroupAdmitter<'_>,
+        joins: &Rc<ArrivingTask>,
+        slots: Option<&[NodeSlot]>,
+        count: usize,
+        placed: &mut PlacedGroup,
+    ) -> Result<PlacePassEnd, Problem> {
+        self.apply_passes();
+        gate.report_placed(&self.state, &mut self.plugin_states)?;
+        let query = self.filter_query();
+        // The pass reads this copy, while later events change the original.
+        let derived = self.plugin_states.clone();
+        let facts = PrepareContext {
+            state: &self.state,
+            plugin_states: &derived,
+        };
+        let run = PlacePass::new(facts, self.policy, class, &query, joins)?;
+        let candidates = NodeCandidates::of(&self.state, slots);
+        if run.rescores_all() || gate.refilters_each() {
+            let pairs = (count as u64).saturating_mul(candidates.len() as u64);
+            if pairs > self.query.max_pairs {
+                return Err(query_too_large(count, candidates.len(), self.query.max_pairs));
+            }
+        }
+        let (derived, cluster_state) = (&mut self.plugin_states, &self.state);
+        let mut put = |slot: NodeSlot, gate: &mut GroupAdmitter<'_>| -> Result<bool, Problem> {
+            let card = gate.place_next(cluster_state, derived, slot, joins.status())?;
+            placed.push(slot, joins.status(), card);
+            if gate.placed_count == count {
+                return Ok(false);
+            }
+            Ok(matches!(gate.admit_next(cluster_state, derived)?, NextTask::Admitted))
+        };
+        let (ended, taken) = run.place_tasks(&candidates, count, gate, self.is_cancelled, &mut put)?;
+        drop(run);
+        self.pass_log.push((Rc::clone(joins), taken));
+        Ok(ended)
+    }
+
+    fn candidate_slots(&self) -> Option<Vec<NodeSlot>> {
+        let query = self.query;
+        if query.exclusions.is_empty() {
+            return query.candidates.clone();
+        }
+        let excluded: BTreeSet<NodeSlot> = query.exclusions.iter().copied().collect();
+        let left = |slots: &mut dyn Iterator<Item = NodeSlot>| slots.filter(|slot| !excluded.contains(slot)).collect();
+        Some(match &query.candidates {
+            Some(slots) => left(&mut slots.iter().copied()),
+            None => left(&mut self.state.nodes().map(|(slot, _)| slot)),
+        })
+    }
+
+    fn filter_query(&self) -> NodeQuery {
+        NodeQuery {
+            tasks: Vec::new(),
+            resources: Arc::clone(&self.query.resources),
+            candidates: None,
+            plugins: Vec::new(),
+            resource_fit: ResourceFit::FutureIdle,
+            samples: self.query.samples,
+            detail: FilterDetail::Samples,
+        }
+    }
+
+    /// Reasons for which every node rejects the next task.
+    fn blockers(&mut self, class: &TaskClass, slots: Option<&[NodeSlot]>) -> Result<Vec<PlaceBlocker>, Problem> {
+        self.apply_passes();
+        let mut query = self.filter_query();
+        let asked = PluginSelection::of(self.policy, &query)?;
+        let mut candidates = NodeCandidates::of(&self.state, slots);
+        let mut rejections = Vec::new();
+        let facts = PrepareContext {
+            state: &self.state,
+            plugin_states: &self.plugin_states,
+        };
+        if self.query.idle_only {
+            query.resource_fit = ResourceFit::Idle;
+            let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+            let verdict = filter_pass
+                .with_fit_slots(candidates.len())
+                .filter_all(&candidates.slices);
+            // Idle amounts there may be promised already.
+            candidates = NodeCandidates::at_slots(&self.state, verdict.fit);
+            rejections = verdict.rejections;
+            query.resource_fit = ResourceFit::FutureIdle;
+        }
+        let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+        let verdict = filter_pass.filter_all(&candidates.slices);
+        rejections.extend(verdict.rejections);
+        if rejections.is_empty() {
+            let reason = node_state_reason("NoCandidates", "there is no node to choose from");
+            return Ok(vec![PlaceBlocker::without_nodes(reason, Vec::new())]);
+        }
+        let blocker = |rejection| PlaceBlocker {
+            rejection,
+            measurements: Vec::new(),
+        };
+        Ok(rejections.into_iter().map(blocker).collect())
+    }
+}
+
+impl PlacedGroup {
+    /// Records the placement of the next task.
+    fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>) {
+        if let Some(card) = card.filter(|card| !card.is_empty()) {
+            // Most tasks use no card.
+            self.cards.resize(self.placed_count(), Arc::default());
+            self.cards.push(card);
+        }
+        if status == TaskStatus::Pipelined {
+            self.pipelined.push(slot);
+        } else {
+            self.allocated.push(slot);
+        }
+    }
+}
+
+fn admission_blockers(admission: AdmitVerdict) -> Vec<PlaceBlocker> {
+    let blocker =
+        |(reason, measurements): (Reason, Vec<Measurement>)| PlaceBlocker::without_nodes(reason, measurements);
+    admission.reasons.into_iter().map(blocker).collect()
+}

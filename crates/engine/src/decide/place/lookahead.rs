@@ -1,0 +1,90 @@
+//! Lookahead: nodes after more tasks, so that kernels of plugins judge many such states at once.
+
+use super::pass::PlacePass;
+use crate::decide::class_scorers::ScoreScratch;
+use crate::model::{CHUNK_SIZE, ClusterState, HypotheticalNodes, NodeChunk, NodeMask, NodeSlot};
+
+/// Nodes that are judged together.
+pub(super) struct LookaheadBatch<'r> {
+    storage: LookaheadStorage<'r>,
+    /// Contender of each place.
+    contenders: Vec<u32>,
+    scratch: Box<ScoreScratch>,
+}
+
+enum LookaheadStorage<'r> {
+    /// Columns to which each task adds the same amounts.
+    Columns(Box<HypotheticalNodes<'r>>),
+    /// Entries of nodes that have vectors of their own, as under `compatibility: upstream`.
+    Entries {
+        state: &'r ClusterState,
+        chunk: Box<NodeChunk>,
+    },
+}
+
+impl<'r> LookaheadBatch<'r> {
+    pub(super) fn new(run: &'r PlacePass<'_>) -> Self {
+        let storage = match run.uniform_arrival() {
+            Some(arrival) => LookaheadStorage::Columns(Box::new(HypotheticalNodes::new(run.state(), arrival))),
+            None => LookaheadStorage::Entries {
+                state: run.state(),
+                chunk: Box::default(),
+            },
+        };
+        Self {
+            storage,
+            contenders: Vec::with_capacity(CHUNK_SIZE),
+            scratch: Box::new(ScoreScratch::new()),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.contenders.clear();
+        if let LookaheadStorage::Columns(hypothetical) = &mut self.storage {
+            hypothetical.clear();
+        }
+    }
+
+    /// Number of free places.
+    pub(super) fn remaining(&self) -> usize {
+        CHUNK_SIZE - self.contenders.len()
+    }
+
+    /// Adds the states of a node after one more task, two more, and so on, up to `depth` or to the free places. `taken`
+    /// is the number of tasks that it took.
+    pub(super) fn add(&mut self, run: &PlacePass<'_>, number: u32, slot: NodeSlot, taken: u32, depth: u32) {
+        let depth = depth.min(u32::try_from(self.remaining()).unwrap_or(0));
+        match &mut self.storage {
+            LookaheadStorage::Columns(hypothetical) => {
+                (1..=depth).for_each(|more| hypothetical.add(slot, taken + more));
+            }
+            LookaheadStorage::Entries {
+                state: cluster_state,
+                chunk,
+            } => {
+                let Some(mut entry) = cluster_state.node(slot).map(|entry| run.entry_after(entry, taken)) else {
+                    return;
+                };
+                for at in self.contenders.len()..self.contenders.len() + depth as usize {
+                    entry = run.entry_after(&entry, 1);
+                    chunk.set_entry(at, Some(entry.clone().into()));
+                }
+            }
+        }
+        self.contenders.extend((0..depth).map(|_| number));
+    }
+
+    /// Scores all added states, in their order.
+    pub(super) fn score_all(&mut self, run: &PlacePass<'_>, mut say: impl FnMut(u32, Option<u64>)) {
+        let (chunk, among) = match &mut self.storage {
+            LookaheadStorage::Columns(hypothetical) => hypothetical.chunk(),
+            LookaheadStorage::Entries { chunk, .. } => (&**chunk, NodeMask::first_n(self.contenders.len())),
+        };
+        let places = &self.contenders;
+        run.score_chunk(chunk, &among, &mut self.scratch, |place, score| {
+            if let Some(number) = places.get(place) {
+                say(*number, score);
+            }
+        });
+    }
+}

@@ -1,0 +1,372 @@
+//! Place: a whole job in one call, with the result of filter, score and assume task by task.
+//!
+//! A task goes where Volcano's allocate action would put it: on the best of the nodes that pass every filter and have
+//! enough idle. If there is none, it is pipelined on the best node that will have enough once releasing tasks are gone.
+//! The best node has the highest score, and among equals the first name. After each task only changed nodes are judged
+//! again.
+
+mod admission;
+mod group;
+mod lookahead;
+mod pass;
+mod picker;
+mod ranking;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::query::RejectionGroup;
+use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
+use crate::model::{
+    ClusterState, JobRecord, NodeSlot, Problem, ProblemKind, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
+    UnevaluatedFields,
+};
+use crate::plugin::{Measurement, Reason, Resolution};
+use crate::plugin_state::PluginStates;
+use crate::policy::Policy;
+
+/// Query of Place.
+#[derive(Clone, Debug)]
+pub struct PlaceQuery {
+    /// Hypothetical job of the tasks, for a preview; `None`: the stored one.
+    pub job: Option<Arc<JobRecord>>,
+    /// Groups to place, in order. A group that could not be read is its problem.
+    pub groups: Vec<Result<PlaceGroup, Problem>>,
+    /// Names of the tasks' resources: the cluster state's table, or one that extends it.
+    pub resources: Arc<ResourceTable>,
+    /// Least number of tasks to place; with fewer none is placed. `None`: the job's minimum less the tasks that hold
+    /// resources already, and all tasks if it has no minimum.
+    pub min_available: Option<usize>,
+    /// Nodes to use, each once; `None`: all.
+    pub candidates: Option<Vec<NodeSlot>>,
+    /// Nodes not to use.
+    pub exclusions: Vec<NodeSlot>,
+    /// True: no task is pipelined on releasing amounts.
+    pub idle_only: bool,
+    /// Number of sampled nodes per blocker.
+    pub samples: usize,
+    /// Limit of task-node pairs that may be judged one by one, where the policy requires it.
+    pub max_pairs: u64,
+}
+
+/// Group of equal tasks.
+#[derive(Clone, Debug)]
+pub struct PlaceGroup {
+    /// Task with its job.
+    pub task: Arc<TaskRecord>,
+    /// Number of tasks.
+    pub count: usize,
+    /// Names of the stored tasks, in order; empty for a preview of tasks that are not stored.
+    pub names: Vec<Arc<str>>,
+    /// Warnings about the group's input.
+    pub warnings: Vec<Problem>,
+    /// Fields of the tasks that no record carries, with the number of tasks; tasks without such fields are left out.
+    pub unevaluated: Vec<(UnevaluatedFields, usize)>,
+}
+
+/// Result of Place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlaceResult {
+    /// True if enough tasks are placed, and every group could be read.
+    pub placed: bool,
+    /// Placements, one item per group.
+    pub groups: Vec<Result<PlacedGroup, Problem>>,
+    /// Number of tasks placed.
+    pub placed_count: usize,
+    /// Number of tasks that must be placed.
+    pub min_count: usize,
+    /// Blockers of the next task, for the first group that is not completely placed.
+    pub blockers: Vec<PlaceBlocker>,
+}
+
+/// Placement of a group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacedGroup {
+    /// Nodes of the first tasks, on idle amounts.
+    pub allocated: Vec<NodeSlot>,
+    /// Nodes of the tasks after those, on releasing amounts.
+    pub pipelined: Vec<NodeSlot>,
+    /// Card of each task; empty if no plugin assigns any.
+    pub cards: Vec<Arc<str>>,
+    /// Blockers of the next task; empty: all tasks are placed.
+    pub blockers: Vec<PlaceBlocker>,
+    /// Warnings about the group.
+    pub warnings: Vec<Problem>,
+}
+
+impl PlacedGroup {
+    /// Number of tasks placed.
+    pub fn placed_count(&self) -> usize {
+        self.allocated.len() + self.pipelined.len()
+    }
+}
+
+/// Reason that origin a task from being placed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaceBlocker {
+    /// Reason with the nodes rejected for it; without nodes if the task was rejected before any node was judged.
+    pub rejection: RejectionGroup,
+    /// Measurements of a reason that is not about nodes.
+    pub measurements: Vec<Measurement>,
+}
+
+/// Name in place of a plugin in reasons about the gang as a whole.
+pub const GANG: &str = "gang";
+
+/// Places the groups on a state without changing it.
+///
+/// # Errors
+/// A problem that belongs to no group; nothing was judged.
+pub fn place(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &PluginStates,
+    query: &PlaceQuery,
+) -> Result<PlaceResult, Problem> {
+    Ok(place_cancellable(
+        cluster_state,
+        policy,
+        PluginStateOrigin::Modified(derived),
+        query,
+        &|| false,
+    )?
+    .unwrap_or_default())
+}
+
+/// Origin of the plugin states of a query.
+#[derive(Clone, Copy, Debug)]
+pub enum PluginStateOrigin<'a> {
+    /// States computed from the cluster state: a hypothetical job is added by advancing them.
+    Computed(&'a PluginStates),
+    /// States that changes of a cycle have modified: with a hypothetical job they are computed again.
+    Modified(&'a PluginStates),
+}
+
+/// Places like [`place()`]; `None` once `stop` returns true, which is called at regular numbers of tasks.
+///
+/// # Errors
+/// The errors of [`place()`].
+pub fn place_cancellable(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    origin: PluginStateOrigin<'_>,
+    query: &PlaceQuery,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<PlaceResult>, Problem> {
+    let (cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
+    let needed = min_count(&cluster_state, query);
+    let mut desk = group::GroupPlacer {
+        initial_state: cluster_state.clone(),
+        state: cluster_state,
+        plugin_states: derived,
+        policy,
+        query,
+        is_cancelled: stop,
+        pass_log: Vec::new(),
+        applied_passes: 0,
+        current_entries: BTreeSet::new(),
+    };
+    let mut placing = PlaceResult {
+        min_count: needed,
+        ..PlaceResult::default()
+    };
+    for (number, group) in query.groups.iter().enumerate() {
+        let placed = match group {
+            Err(problem) => Err(problem.clone()),
+            Ok(group) => match desk.place_group(number, group) {
+                Ok(Some(placed)) => Ok(placed),
+                Ok(None) => return Ok(None),
+                Err(problem) => Err(problem),
+            },
+        };
+        if let Ok(group) = &placed {
+            placing.placed_count += group.placed_count();
+            if placing.blockers.is_empty() {
+                placing.blockers.clone_from(&group.blockers);
+            }
+        }
+        placing.groups.push(placed);
+    }
+    placing.placed = placing.placed_count >= needed && placing.groups.iter().all(Result::is_ok);
+    if !placing.placed && placing.blockers.is_empty() {
+        placing.blockers.extend(too_few_tasks(&placing, query));
+    }
+    Ok(Some(placing))
+}
+
+/// State with the hypothetical job, and the plugin states that the policy reads.
+fn hypothetical_state(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    origin: PluginStateOrigin<'_>,
+    query: &PlaceQuery,
+) -> (ClusterState, PluginStates) {
+    let is_asked = |name: &str| {
+        let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+        allocates || policy.reads_plugin_state(&[Arc::from(name)])
+    };
+    let mut with_job = cluster_state.clone();
+    with_job.set_resources(Arc::clone(&query.resources));
+    if let Some(job) = &query.job {
+        with_job.put_job(JobRecord::clone(job), &Arc::from(""));
+    }
+    let waiting = add_pending_tasks(&mut with_job, policy, query);
+    if query.job.is_none() && !waiting {
+        let (PluginStateOrigin::Computed(derived) | PluginStateOrigin::Modified(derived)) = origin;
+        let mut derived = derived.clone();
+        derived.retain(is_asked);
+        return (with_job, derived);
+    }
+    let before = match origin {
+        // New resource names may be names of cards.
+        PluginStateOrigin::Computed(derived) if query.resources.len() == cluster_state.resources().len() => {
+            Some((cluster_state, derived))
+        }
+        PluginStateOrigin::Computed(_) | PluginStateOrigin::Modified(_) => None,
+    };
+    let derived = policy.compute_selected_plugin_states(is_asked, &with_job, before);
+    (with_job, derived)
+}
+
+/// Adds hypothetical tasks as pending ones to the cluster state, if a plugin chooses one card by the number of the
+/// job's waiting tasks and none of the job's tasks is stored. True: tasks were added.
+fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
+    let reads_job = |task: &TaskRecord| {
+        let mut allocators = policy.allocators().iter().flatten();
+        policy.reads_job(task) || allocators.any(|hook| hook.plugin.reads_job(task))
+    };
+    let groups = query.groups.iter().enumerate();
+    let groups = groups.filter_map(|(number, group)| Some((number, group.as_ref().ok()?)));
+    let hypothetical: Vec<(usize, &PlaceGroup)> = groups.filter(|(_, group)| group.names.is_empty()).collect();
+    let Some((_, first)) = hypothetical.iter().find(|(_, group)| reads_job(&group.task)) else {
+        return false;
+    };
+    let waits = |record: &TaskRecord| record.job == first.task.job && record.status == TaskStatus::Pending;
+    if cluster_state.tasks().iter().any(|(_, task)| waits(&task.record)) {
+        return false;
+    }
+    for (number, group) in hypothetical {
+        for place in 0..group.count {
+            cluster_state.put_task(admission::hypothetical_task(number, place, &group.task), &Arc::from(""));
+        }
+    }
+    true
+}
+
+/// Places the groups in a cycle: if enough tasks are placed, the placements become the cycle's next changes.
+///
+/// # Errors
+/// The errors of [`place()`], or the changes cannot be applied; the cycle is unchanged.
+pub fn place_in_cycle(
+    cycle: &mut SchedulingCycle,
+    policy: &Policy,
+    query: &PlaceQuery,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<(PlaceResult, ChangeOutcome)>, Problem> {
+    let Some(placing) = place_cancellable(
+        cycle.cluster_state(),
+        policy,
+        PluginStateOrigin::Modified(cycle.plugin_states()),
+        query,
+        stop,
+    )?
+    else {
+        return Ok(None);
+    };
+    if !placing.placed {
+        return Ok(Some((placing, ChangeOutcome::default())));
+    }
+    let mut next = cycle.clone();
+    let outcome = next.place_all(&pending_puts(query, &placing))?;
+    if let Some(warning) = outcome.warnings.first() {
+        // Under `upstream` a node may still have a copy of a task that was taken off it.
+        return Err(warning.clone());
+    }
+    *cycle = next;
+    Ok(Some((placing, outcome)))
+}
+
+fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<PendingPut<'a>> {
+    let mut puts = Vec::with_capacity(placing.placed_count);
+    let groups = query.groups.iter().zip(&placing.groups);
+    for (asked, placed) in groups.filter_map(|(asked, placed)| Some((asked.as_ref().ok()?, placed.as_ref().ok()?))) {
+        let allocated = placed.allocated.iter().map(|slot| (slot, false));
+        let nodes = allocated.chain(placed.pipelined.iter().map(|slot| (slot, true)));
+        let mut cards = placed.cards.iter();
+        puts.extend(
+            asked
+                .names
+                .iter()
+                .zip(nodes)
+                .map(|(task, (slot, pipelined))| PendingPut {
+                    task,
+                    to: PutTarget::Slot(*slot),
+                    pipelined,
+                    card: cards.next(),
+                }),
+        );
+    }
+    puts
+}
+
+/// Number of tasks that must be placed.
+fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
+    if let Some(given) = query.min_available {
+        return given;
+    }
+    let groups = || query.groups.iter().filter_map(|group| group.as_ref().ok());
+    let job = groups().find_map(|group| cluster_state.jobs().get(&group.task.job));
+    match job.map(|job| (&job.record, usize::try_from(job.record.min_member).unwrap_or(0))) {
+        Some((job, members)) if members > 0 => {
+            let holding = cluster_state
+                .job_allocated(&job.name)
+                .map_or(0, ResourceTotals::records);
+            members.saturating_sub(holding as usize)
+        }
+        _ => groups().map(|group| group.count).sum(),
+    }
+}
+
+/// Blocker for a query whose tasks are all placed and still too few.
+fn too_few_tasks(placing: &PlaceResult, query: &PlaceQuery) -> Option<PlaceBlocker> {
+    if placing.groups.iter().any(Result::is_err) {
+        return None;
+    }
+    let asked: usize = query.groups.iter().flatten().map(|group| group.count).sum();
+    let reason = Reason {
+        plugin: Arc::from(GANG),
+        code: "TooFewTasks",
+        message: format!(
+            "at least {} more tasks are needed, and {asked} were to be placed",
+            placing.min_count
+        ),
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    Some(PlaceBlocker::without_nodes(reason, Vec::new()))
+}
+
+impl PlaceBlocker {
+    /// Blocker that is not about nodes.
+    fn without_nodes(reason: Reason, measurements: Vec<Measurement>) -> Self {
+        let rejection = RejectionGroup {
+            reason,
+            nodes: Vec::new(),
+            count: 0,
+            samples: Vec::new(),
+        };
+        Self {
+            rejection,
+            measurements,
+        }
+    }
+}
+
+/// Problem of a group that this policy cannot place without judging more pairs than the limit.
+fn query_too_large(count: usize, nodes: usize, limit: u64) -> Problem {
+    let message = format!(
+        "{count} tasks on {nodes} nodes: under this policy every node must be looked at after each task, and limit `pairs` \
+         is {limit}"
+    );
+    Problem::new(ProblemKind::Exhausted, "QUERY_TOO_LARGE", "count", message)
+}

@@ -1,0 +1,235 @@
+//! Pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
+
+use super::admission::GroupAdmitter;
+use super::picker::{NodePicker, NodeTaskCounts};
+use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
+use crate::cycle::assume;
+use crate::decide::builtin_filters::ResourceFitFilter;
+use crate::decide::candidates::{ChunkSlice, NodeCandidates};
+use crate::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
+use crate::decide::plugin_selection::PluginSelection;
+use crate::decide::query::{NodeQuery, ResourceFit};
+use crate::decide::reduce;
+use crate::model::{
+    ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus, UniformArrival,
+};
+use crate::plugin::{ChunkRejections, NodeFilter, PrepareContext};
+use crate::policy::{Compatibility, Policy};
+
+/// End of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlacePassEnd {
+    /// Every task of the group is placed.
+    AllPlaced,
+    /// No node has enough in this gradient.
+    NoNodeLeft,
+    /// Admission rejects the next task, or the nodes must be judged again.
+    Rejudge,
+    /// The execution was cancelled.
+    Cancelled,
+}
+
+/// Number of tasks between two checks for cancellation.
+const CANCEL_CHECK_INTERVAL: usize = 256;
+
+/// Task in the state in which it will be on its node.
+#[derive(Debug)]
+pub(super) struct ArrivingTask {
+    task: TaskRecord,
+    compatibility: Compatibility,
+    /// Amounts that it adds to columns; `None`: nodes have vectors of their own.
+    uniform_arrival: Option<UniformArrival>,
+}
+
+impl ArrivingTask {
+    pub(super) fn new(task: &TaskRecord, status: TaskStatus, compatibility: Compatibility) -> Self {
+        let task = TaskRecord { status, ..task.clone() };
+        let uniform_arrival = (compatibility == Compatibility::Corrected).then(|| UniformArrival::of(&task));
+        Self {
+            task,
+            compatibility,
+            uniform_arrival,
+        }
+    }
+
+    /// Status of the task on the node.
+    pub(super) fn status(&self) -> TaskStatus {
+        self.task.status
+    }
+
+    /// Node after `times` more of the tasks.
+    pub(super) fn entry_after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
+        let mut after = entry.clone();
+        (0..times).for_each(|_| assume(&mut after, &self.task, self.compatibility));
+        after
+    }
+
+    /// True if nodes that take such tasks have vectors of their own.
+    pub(super) fn needs_entries(&self) -> bool {
+        self.uniform_arrival.is_none()
+    }
+
+    /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
+    pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
+        let arrival = self.uniform_arrival.as_ref();
+        arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
+    }
+}
+
+/// Prepared filters, scorers and state of a pass.
+pub(super) struct PlacePass<'a> {
+    state: &'a ClusterState,
+    filterers: Vec<Box<dyn NodeFilter + 'a>>,
+    scorers: ClassScorers<'a>,
+    arriving_task: &'a ArrivingTask,
+}
+
+impl<'a> PlacePass<'a> {
+    pub(super) fn new(
+        facts: PrepareContext<'a>,
+        policy: &'a Policy,
+        class: &'a TaskClass,
+        query: &NodeQuery,
+        joins: &'a ArrivingTask,
+    ) -> Result<Self, Problem> {
+        let asked = PluginSelection::of(policy, query)?;
+        let mut filterers = asked.filterers(facts, query, class)?;
+        if joins.task.status == TaskStatus::Allocated
+            && let Some(room) = ResourceFitFilter::of(class, ResourceFit::Idle)
+        {
+            filterers.push(Box::new(room));
+        }
+        Ok(Self {
+            state: facts.state,
+            filterers,
+            scorers: ClassScorers::totals_only(&asked, facts, class)?,
+            arriving_task: joins,
+        })
+    }
+
+    pub(super) fn state(&self) -> &'a ClusterState {
+        self.state
+    }
+
+    /// Amounts that a task adds to columns; `None`: nodes have vectors of their own.
+    pub(super) fn uniform_arrival(&self) -> Option<&'a UniformArrival> {
+        self.arriving_task.uniform_arrival.as_ref()
+    }
+
+    /// Node after `times` more of the tasks.
+    pub(super) fn entry_after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
+        self.arriving_task.entry_after(entry, times)
+    }
+
+    /// True if the scores of all nodes must be computed again after each task.
+    pub(super) fn rescores_all(&self) -> bool {
+        self.scorers.have_ranges()
+    }
+
+    /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
+    pub(super) fn place_tasks(
+        &self,
+        candidates: &NodeCandidates<'_>,
+        count: usize,
+        gate: &mut GroupAdmitter<'_>,
+        stop: &dyn Fn() -> bool,
+        put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
+    ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
+        let want = count.saturating_sub(gate.placed_count);
+        let want = if self.rescores_all() { want.min(1) } else { want };
+        let Some(keys) = self.rank_keys(candidates, stop)? else {
+            return Ok((PlacePassEnd::Cancelled, Vec::new()));
+        };
+        let mut field = NodePicker::new(self, NodeRanking::best(keys, want));
+        let mut steps = 0;
+        let ended = loop {
+            if steps == want {
+                break if gate.placed_count == count {
+                    PlacePassEnd::AllPlaced
+                } else {
+                    PlacePassEnd::Rejudge
+                };
+            }
+            if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
+                break PlacePassEnd::Cancelled;
+            }
+            let Some(slot) = field.pick(want - steps - 1) else {
+                break PlacePassEnd::NoNodeLeft;
+            };
+            steps += 1;
+            if !put(slot, gate)? {
+                break if gate.placed_count == count {
+                    PlacePassEnd::AllPlaced
+                } else {
+                    PlacePassEnd::Rejudge
+                };
+            }
+        };
+        Ok((ended, field.task_counts()))
+    }
+
+    /// Rank keys of all nodes that pass; `None`: cancelled.
+    fn rank_keys(
+        &self,
+        candidates: &NodeCandidates<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<NodeRankKey>>, Problem> {
+        let mut keys = Vec::with_capacity(candidates.len());
+        let mut scratch = ScoreScratch::new();
+        let mut outside = OutOfRangeScores::default();
+        let ranks = self.state.ranks();
+        for (number, part) in candidates.slices.iter().enumerate() {
+            if number % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
+                return Ok(None);
+            }
+            let among = self.passing_nodes(part.chunk, &part.candidates);
+            if among.is_empty() {
+                continue;
+            }
+            let part = ChunkSlice {
+                candidates: among,
+                ..*part
+            };
+            self.scorers
+                .record_out_of_range(self.state, &part, &mut scratch, &mut outside);
+            self.scorers.score_slice(&part, &mut scratch, |_, _, _| {});
+            keys.extend(among.iter().map(|offset| {
+                let slot = part.slot(offset);
+                let rank = ranks.get(slot as usize).copied().unwrap_or(u32::MAX);
+                rank_key(rank_score(scratch.total(offset)), rank, slot)
+            }));
+        }
+        self.scorers.reject_out_of_range(outside)?;
+        Ok(Some(keys))
+    }
+
+    /// Nodes of a chunk that pass every filter.
+    fn passing_nodes(&self, chunk: &NodeChunk, among: &NodeMask) -> NodeMask {
+        let mut verdicts = ChunkRejections::without_reasons();
+        reduce::conjunction(&self.filterers, among, |filterer, left| {
+            filterer.filter(chunk, left, &mut verdicts).and(left)
+        })
+    }
+
+    /// Scores of the nodes of a hypothetical chunk; `None`: rejected.
+    pub(super) fn score_chunk(
+        &self,
+        chunk: &NodeChunk,
+        among: &NodeMask,
+        scratch: &mut ScoreScratch,
+        mut say: impl FnMut(usize, Option<u64>),
+    ) {
+        let passed = self.passing_nodes(chunk, among);
+        let part = ChunkSlice {
+            first_slot: 0,
+            chunk,
+            candidates: passed,
+        };
+        if !passed.is_empty() {
+            self.scorers.score_slice(&part, scratch, |_, _, _| {});
+        }
+        for offset in among.iter() {
+            say(offset, passed.get(offset).then(|| rank_score(scratch.total(offset))));
+        }
+    }
+}

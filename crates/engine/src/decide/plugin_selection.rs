@@ -1,0 +1,142 @@
+//! Selection of the filters and scorers that a query asks.
+
+use std::sync::Arc;
+
+use super::builtin_filters::{NodeStateFilter, ResourceFitFilter};
+use super::query::NodeQuery;
+use crate::model::{Problem, ProblemKind, TaskClass};
+use crate::plugin::{NodeFilter, NodeScorer, Plugin, PrepareContext};
+use crate::policy::{Policy, RegisteredPlugin};
+
+/// Plugins that a query asks.
+pub(super) enum PluginSelection<'p> {
+    /// Tiers of the policy.
+    Tiers(&'p Policy),
+    /// Named plugins, each by itself.
+    Named(Vec<&'p RegisteredPlugin>),
+}
+
+/// Scorer of a plugin; `None`: 0 on every node.
+pub(super) struct PluginScorer<'a> {
+    pub(super) plugin: &'a Arc<str>,
+    /// Factor of the scores in totals.
+    pub(super) weight: f64,
+    pub(super) scorer: Option<Box<dyn NodeScorer + 'a>>,
+}
+
+impl<'p> PluginSelection<'p> {
+    /// Selection of a query.
+    ///
+    /// # Errors
+    /// The query names a plugin that the policy does not have, or that is not served.
+    pub(super) fn of(policy: &'p Policy, query: &NodeQuery) -> Result<Self, Problem> {
+        if query.plugins.is_empty() {
+            return Ok(Self::Tiers(policy));
+        }
+        named_plugins(policy, &query.plugins).map(Self::Named)
+    }
+
+    /// True if each filter judges every node, whatever the others say.
+    pub(super) fn is_named(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+
+    /// Filters of a class, in order: the node's state (unless plugins are named), the node's resources, plugins.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn filterers<'a>(
+        &self,
+        facts: PrepareContext<'a>,
+        query: &NodeQuery,
+        class: &'a TaskClass,
+    ) -> Result<Vec<Box<dyn NodeFilter + 'a>>, Problem>
+    where
+        'p: 'a,
+    {
+        let mut filterers: Vec<Box<dyn NodeFilter + 'a>> = Vec::new();
+        if !self.is_named() {
+            filterers.push(Box::new(NodeStateFilter));
+        }
+        if let Some(room) = ResourceFitFilter::of(class, query.resource_fit) {
+            filterers.push(Box::new(room));
+        }
+        let mut add = |plugin: &'p Arc<dyn Plugin>| {
+            filterers.extend(plugin.prepare_filter(class, facts)?);
+            Ok(())
+        };
+        match self {
+            Self::Tiers(policy) => policy.filters().iter().try_for_each(|hook| add(&hook.plugin))?,
+            Self::Named(each) => each
+                .iter()
+                .filter_map(|named| named.filter.as_ref())
+                .try_for_each(add)?,
+        }
+        Ok(filterers)
+    }
+
+    /// Scorers of a class, in order.
+    ///
+    /// # Errors
+    /// The errors of [`Self::filterers`].
+    pub(super) fn scorers<'a>(
+        &self,
+        facts: PrepareContext<'a>,
+        class: &'a TaskClass,
+    ) -> Result<Vec<PluginScorer<'a>>, Problem>
+    where
+        'p: 'a,
+    {
+        let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>, weight: i32| {
+            let scorer = plugin
+                .map(|plugin| plugin.prepare_scorer(class, facts))
+                .transpose()?
+                .flatten();
+            Ok(PluginScorer {
+                plugin: name,
+                weight: f64::from(weight),
+                scorer,
+            })
+        };
+        match self {
+            Self::Tiers(policy) => {
+                let hooks = policy.scorers().iter();
+                hooks
+                    .map(|hook| score(&hook.name, Some(&hook.plugin), hook.weight))
+                    .collect()
+            }
+            Self::Named(each) => each
+                .iter()
+                .map(|named| score(&named.name, named.score.as_ref(), named.weight))
+                .collect(),
+        }
+    }
+}
+
+/// Plugins of these names.
+///
+/// # Errors
+/// The policy does not have one of them, or it is not served.
+pub(super) fn named_plugins<'p>(policy: &'p Policy, names: &[Arc<str>]) -> Result<Vec<&'p RegisteredPlugin>, Problem> {
+    let numbered = names.iter().enumerate();
+    numbered
+        .map(|(number, name)| named_plugin(policy, number, name))
+        .collect()
+}
+
+fn named_plugin<'p>(policy: &'p Policy, number: usize, name: &str) -> Result<&'p RegisteredPlugin, Problem> {
+    let problem = |kind, reason, message| Problem::new(kind, reason, format!("plugins[{number}]"), message);
+    match policy.registered(name) {
+        Some(registered) if registered.is_served => Ok(registered),
+        Some(_) => Err(problem(
+            ProblemKind::Unserved,
+            "PLUGIN_NOT_SERVED",
+            format!("the policy has plugin `{name}`, but this service does not serve it"),
+        )),
+        None => Err(problem(
+            ProblemKind::NotFound,
+            "PLUGIN_NOT_FOUND",
+            format!("the policy has no plugin `{name}`"),
+        )),
+    }
+}

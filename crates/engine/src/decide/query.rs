@@ -1,0 +1,157 @@
+//! Queries and results of Filter and Score, in slots and columns.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::{NodeSlot, Problem, ResourceTable, TaskRecord};
+use crate::plugin::{Measurement, Reason};
+
+/// Check of the node's resources, apart from plugins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResourceFit {
+    /// No check.
+    None,
+    /// Check against allocatable − used.
+    Idle,
+    /// Check against allocatable − used + releasing − pipelined.
+    #[default]
+    FutureIdle,
+}
+
+/// Detail of a filter's verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilterDetail {
+    /// Counts only.
+    Counts,
+    /// Counts, and samples with measurements.
+    Samples,
+    /// Counts, samples, and the nodes themselves.
+    #[default]
+    Nodes,
+}
+
+/// Query that Filter and Score share.
+#[derive(Clone, Debug)]
+pub struct NodeQuery {
+    /// Tasks, one result each. An item that could not be read is its problem.
+    pub tasks: Vec<Result<QueryTask, Problem>>,
+    /// Names of the tasks' resources: the cluster state's table, or one that extends it.
+    pub resources: Arc<ResourceTable>,
+    /// Nodes to judge, in the caller's order, each once; `None`: all.
+    pub candidates: Option<Vec<NodeSlot>>,
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    pub plugins: Vec<Arc<str>>,
+    /// Check of the node's resources.
+    pub resource_fit: ResourceFit,
+    /// Number of sampled nodes per rejection.
+    pub samples: usize,
+    /// Detail of the filter's verdict.
+    pub detail: FilterDetail,
+}
+
+/// Task of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryTask {
+    /// Task record, which equal tasks share if the caller knows that they are equal.
+    pub task: Arc<TaskRecord>,
+    /// Warnings about the task's input.
+    pub warnings: Vec<Problem>,
+}
+
+/// Execution of a query. The result does not depend on it.
+#[derive(Clone, Copy)]
+pub struct Parallelism<'a> {
+    /// Number of threads that may judge classes in parallel; 0 counts as 1.
+    pub threads: usize,
+    /// True if nobody wants the result any more; called before each chunk of nodes.
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Parallelism<'_> {
+    /// One thread without cancellation.
+    pub const SEQUENTIAL: Self = Self {
+        threads: 1,
+        is_cancelled: &|| false,
+    };
+}
+
+impl fmt::Debug for Parallelism<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effort")
+            .field("hands", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Query of Score.
+#[derive(Clone, Debug)]
+pub struct ScoreQuery {
+    /// Tasks, candidates and the other fields shared with Filter.
+    pub node_query: NodeQuery,
+    /// True: only nodes that pass Filter are scored, and the result has Filter's verdict.
+    pub with_filter: bool,
+    /// Number of best nodes to return, best first, ties by name; `None`: all nodes.
+    pub limit: Option<usize>,
+    /// True: the result has the parts of each score.
+    pub with_parts: bool,
+}
+
+/// Results of tasks; tasks of one class share theirs.
+pub type TaskResults<T> = Vec<Result<TaskResult<T>, Problem>>;
+
+/// Result of one task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskResult<T> {
+    /// Result of the task's class.
+    pub result: Arc<T>,
+    /// Warnings about the task.
+    pub warnings: Vec<Problem>,
+}
+
+/// Filter verdict on one task class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilterVerdict {
+    /// Nodes that passed, by slot; in a score result only with [`FilterDetail::Nodes`].
+    pub fit: Vec<NodeSlot>,
+    /// Number of nodes that passed.
+    pub fit_count: u32,
+    /// Rejected nodes, one group per distinct reason, sorted by plugin, code, resource, message.
+    pub rejections: Vec<RejectionGroup>,
+}
+
+/// Group of nodes that were rejected for one reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RejectionGroup {
+    /// Reason, without measurements.
+    pub reason: Reason,
+    /// Nodes of the group, by slot; only with [`FilterDetail::Nodes`].
+    pub nodes: Vec<NodeSlot>,
+    /// Number of nodes in the group.
+    pub count: u32,
+    /// Sampled nodes with their measurements, the first by name.
+    pub samples: Vec<(NodeSlot, Vec<Measurement>)>,
+}
+
+/// Scores of one task class. Entry `i` of every list belongs to node `i`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScoreSheet {
+    /// Scored nodes: best first with a limit, else in the order of the candidates, or by slot.
+    pub nodes: Vec<NodeSlot>,
+    /// Sums over plugins.
+    pub totals: Vec<f64>,
+    /// Score of each plugin; filled if the query asks for parts or names plugins.
+    pub parts: Vec<ScorePart>,
+    /// Filter's verdict; filled if the query asks for it.
+    pub filter: Option<FilterVerdict>,
+}
+
+/// Share of one plugin in the scores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScorePart {
+    /// Name of the plugin.
+    pub plugin: Arc<str>,
+    /// Name of the plugin's part; empty: the whole plugin.
+    pub part: &'static str,
+    /// Scores, one per node.
+    pub scores: Vec<f64>,
+}

@@ -1,0 +1,185 @@
+//! Reductions of several plugins' victims to one list, and the order of evictions: Volcano's tiers, over results given
+//! as data.
+
+use crate::policy::Compatibility;
+
+/// Victims of several plugins: `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
+/// order of the first. An empty vote ends the tier, and the next tier is asked. `None`: there are no victims.
+///
+/// After an empty intersection the reference takes the next vote of the tier as it is, and so loses a veto; under
+/// `corrected` an empty intersection ends the tier like an empty vote. Equal entries of two lists multiply.
+pub fn victims<T, V>(tiers: impl IntoIterator<Item = V>, compatibility: Compatibility) -> Option<Vec<T>>
+where
+    T: Clone + PartialEq,
+    V: IntoIterator<Item = Option<Vec<T>>>,
+{
+    tiers.into_iter().find_map(|tier| tier_victims(tier, compatibility))
+}
+
+fn tier_victims<T: Clone + PartialEq>(
+    votes: impl IntoIterator<Item = Option<Vec<T>>>,
+    compatibility: Compatibility,
+) -> Option<Vec<T>> {
+    let mut victims: Option<Vec<T>> = None;
+    for vote in votes.into_iter().flatten() {
+        if vote.is_empty() {
+            return None;
+        }
+        let Some(before) = victims else {
+            victims = Some(vote);
+            continue;
+        };
+        let both = before
+            .into_iter()
+            .flat_map(|victim| {
+                let times = vote.iter().filter(|other| **other == victim).count();
+                std::iter::repeat_n(victim, times)
+            })
+            .collect::<Vec<_>>();
+        if both.is_empty() && compatibility == Compatibility::Corrected {
+            return None;
+        }
+        victims = (!both.is_empty()).then_some(both);
+    }
+    victims
+}
+
+/// Victims that plugins name of their own accord: the union over a tier; the first tier with any decides.
+pub fn victim_tasks<T, V>(tiers: impl IntoIterator<Item = V>) -> Vec<T>
+where
+    T: Clone + PartialEq,
+    V: IntoIterator<Item = Vec<T>>,
+{
+    for tier in tiers {
+        let mut union: Vec<T> = Vec::new();
+        for task in tier.into_iter().flatten() {
+            if !union.contains(&task) {
+                union.push(task);
+            }
+        }
+        if !union.is_empty() {
+            return union;
+        }
+    }
+    Vec::new()
+}
+
+/// Relation of two victims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimRelation {
+    /// Victims of one job.
+    SameJob,
+    /// Victims of two jobs of one queue.
+    SameQueue,
+    /// Victims of two queues.
+    OtherQueue,
+    /// The left victim's job does not exist.
+    LeftJobMissing,
+    /// The right victim's job does not exist.
+    RightJobMissing,
+}
+
+/// True if the left victim is evicted before the right one. Within one job: if it is not first in the order of tasks.
+/// Between two queues: by the order of victim queues alone. Between two jobs of one queue: if its job comes later, and
+/// between equal jobs as within one job. A victim whose job does not exist comes first.
+pub fn evicted_first(
+    relation: VictimRelation,
+    task_less: impl FnOnce() -> bool,
+    job_compare: impl FnOnce() -> i64,
+    victim_queue_less: impl FnOnce() -> bool,
+) -> bool {
+    match relation {
+        VictimRelation::SameJob => !task_less(),
+        VictimRelation::OtherQueue => victim_queue_less(),
+        VictimRelation::SameQueue => match job_compare() {
+            0 => !task_less(),
+            value => value > 0,
+        },
+        VictimRelation::LeftJobMissing => true,
+        VictimRelation::RightJobMissing => false,
+    }
+}
+
+/// Order in which a binary heap (Go's container/heap) returns records that were pushed in this order. Between records
+/// of which neither is less it depends on the heap's swaps, so these are reproduced.
+pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let before = |heap: &[T], left: usize, right: usize| match (heap.get(left), heap.get(right)) {
+        (Some(left), Some(right)) => less(left, right),
+        _ => false,
+    };
+    let mut heap: Vec<T> = Vec::with_capacity(records.len());
+    for record in records {
+        heap.push(record);
+        let mut at = heap.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !before(&heap, at, parent) {
+                break;
+            }
+            heap.swap(at, parent);
+            at = parent;
+        }
+    }
+    let mut ordered = Vec::with_capacity(heap.len());
+    while !heap.is_empty() {
+        let last = heap.len() - 1;
+        heap.swap(0, last);
+        let mut at = 0;
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            if left >= last {
+                break;
+            }
+            let child = if right < last && before(&heap, right, left) {
+                right
+            } else {
+                left
+            };
+            if !before(&heap, child, at) {
+                break;
+            }
+            heap.swap(at, child);
+            at = child;
+        }
+        ordered.extend(heap.pop());
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Compatibility::{Corrected, Upstream};
+
+    #[test]
+    fn a_lost_veto_is_lost_under_upstream_only() {
+        let tier = || [vec![Some(vec![1, 2]), Some(vec![3]), Some(vec![3, 4])]];
+        assert_eq!(victims(tier(), Upstream), Some(vec![3, 4]));
+        assert_eq!(victims(tier(), Corrected), None::<Vec<i32>>);
+    }
+
+    #[test]
+    fn an_empty_vote_ends_the_tier_and_the_next_is_asked() {
+        for compatibility in [Upstream, Corrected] {
+            let tiers = [
+                vec![Some(vec![1]), Some(vec![]), Some(vec![1])],
+                vec![None, Some(vec![2])],
+            ];
+            assert_eq!(victims(tiers, compatibility), Some(vec![2]));
+            assert_eq!(victims([vec![None::<Vec<i32>>]], compatibility), None);
+        }
+    }
+
+    #[test]
+    fn duplicates_multiply() {
+        assert_eq!(
+            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Upstream),
+            Some(vec![1; 4])
+        );
+    }
+
+    #[test]
+    fn a_heap_sorts_what_is_ordered() {
+        assert_eq!(heap_order(vec![3, 1, 2, 5, 4], |a, b| a < b), [1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Score: the scores of nodes for a task.
+
+use std::sync::Arc;
+
+use super::candidates::{ChunkSlice, NodeCandidates};
+use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
+use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::filter::{FilterPass, plugin_states_for};
+use super::plugin_selection::PluginSelection;
+use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet, TaskResults};
+use super::top::{RankedNode, TopNodes};
+use crate::kernel::kernel;
+use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
+use crate::plugin::{ChunkScores, PrepareContext};
+use crate::policy::Policy;
+
+/// Scores nodes for the tasks of a query, each class once.
+///
+/// Without `plugins` the score is the sum over the switched-on plugins of the tiers, in order. With `plugins` it is the
+/// sum over these, each asked as in [`filter`](super::filter()); a plugin without the hook scores 0.
+///
+/// # Errors
+/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was scored.
+pub fn score(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    query: &ScoreQuery,
+) -> Result<TaskResults<ScoreSheet>, Problem> {
+    let derived = plugin_states_for(cluster_state, policy, &query.node_query.plugins);
+    let facts = PrepareContext {
+        state: cluster_state,
+        plugin_states: &derived,
+    };
+    Ok(score_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
+}
+
+/// Scores like [`score()`], with given plugin states; `None` if the execution is cancelled.
+///
+/// # Errors
+/// The errors of [`score()`].
+pub fn score_with(
+    facts: PrepareContext<'_>,
+    policy: &Policy,
+    query: &ScoreQuery,
+    parallelism: Parallelism<'_>,
+) -> Result<Option<TaskResults<ScoreSheet>>, Problem> {
+    let asked = PluginSelection::of(policy, &query.node_query)?;
+    let candidates = NodeCandidates::of(facts.state, query.node_query.candidates.as_deref());
+    let accounts = AccountLookup::of(facts.state, policy, &query.node_query.plugins);
+    Ok(classes::evaluate_classes(
+        &query.node_query,
+        accounts,
+        parallelism,
+        |classes| {
+            let walks = classes
+                .iter()
+                .map(|class| ScorePass::new(facts, &asked, query, &candidates, class));
+            classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
+        },
+    ))
+}
+
+/// Scoring of one class, which visits the nodes.
+struct ScorePass<'a> {
+    state: &'a ClusterState,
+    candidates: &'a NodeCandidates<'a>,
+    filter_pass: Option<FilterPass<'a>>,
+    scorers: ClassScorers<'a>,
+    out_of_range: OutOfRangeScores<'a>,
+    collector: ScoreCollector,
+}
+
+/// Collector of scored nodes.
+enum ScoreCollector {
+    All(ScoreSheet),
+    Best(TopNodes),
+}
+
+impl<'a> ScorePass<'a> {
+    fn new<'p: 'a>(
+        facts: PrepareContext<'a>,
+        asked: &PluginSelection<'p>,
+        query: &'a ScoreQuery,
+        candidates: &'a NodeCandidates<'a>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
+        let scorers = ClassScorers::new(asked, facts, class, query)?;
+        let filter_pass = if query.with_filter {
+            let filter_pass = FilterPass::new(facts, asked, &query.node_query, candidates, class)?;
+            let with_fit = query.node_query.detail >= FilterDetail::Nodes;
+            Some(if with_fit {
+                filter_pass.with_fit_slots(candidates.len())
+            } else {
+                filter_pass
+            })
+        } else {
+            None
+        };
+        let found = match query.limit {
+            Some(limit) => ScoreCollector::Best(TopNodes::new(limit)),
+            None => ScoreCollector::All(scorers.empty_sheet(candidates.len())),
+        };
+        Ok(Self {
+            state: facts.state,
+            candidates,
+            filter_pass,
+            scorers,
+            out_of_range: OutOfRangeScores::default(),
+            collector: found,
+        })
+    }
+}
+
+impl ChunkVisitor for ScorePass<'_> {
+    type Output = ScoreSheet;
+
+    fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch) {
+        let among = self
+            .filter_pass
+            .as_mut()
+            .map_or(part.candidates, |filter_pass| filter_pass.filter_slice(part));
+        if among.is_empty() {
+            return;
+        }
+        let part = ChunkSlice {
+            candidates: among,
+            ..*part
+        };
+        self.scorers
+            .record_out_of_range(self.state, &part, scratch, &mut self.out_of_range);
+        match &mut self.collector {
+            ScoreCollector::All(sheet) => self.scorers.append_slice(&part, scratch, sheet),
+            ScoreCollector::Best(top) => {
+                self.scorers.score_slice(&part, scratch, |_, _, _| {});
+                offer_nodes(self.state, &part, &scratch.totals, top);
+            }
+        }
+    }
+
+    fn finish(self) -> ClassResult<ScoreSheet> {
+        self.scorers.reject_out_of_range(self.out_of_range)?;
+        let mut sheet = match self.collector {
+            ScoreCollector::Best(top) => best_sheet(self.state, top, &self.scorers),
+            ScoreCollector::All(sheet) => match self.candidates.caller_order(&sheet.nodes) {
+                Some(indexes) => reorder(&sheet, &indexes),
+                None => sheet,
+            },
+        };
+        sheet.filter = self.filter_pass.map(FilterPass::verdict);
+        Ok((sheet, self.scorers.warnings()))
+    }
+}
+
+/// Offers the nodes of one chunk that may be among the best.
+fn offer_nodes(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, top: &mut TopNodes) {
+    for offset in contenders(totals, top.threshold()).and(&part.candidates).iter() {
+        let slot = part.slot(offset);
+        top.offer(RankedNode {
+            total: totals.get(offset).copied().unwrap_or(0.0),
+            rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+            slot,
+        });
+    }
+}
+
+/// Sheet of the best nodes, best first.
+fn best_sheet(cluster_state: &ClusterState, top: TopNodes, scorers: &ClassScorers<'_>) -> ScoreSheet {
+    let best = top.finish();
+    if scorers.shown_columns.is_empty() {
+        return ScoreSheet {
+            nodes: best.iter().map(|node| node.slot).collect(),
+            totals: best.iter().map(|node| node.total).collect(),
+            ..ScoreSheet::default()
+        };
+    }
+    // Parts are computed for the best nodes only.
+    let mut by_slot: Vec<(NodeSlot, usize)> = best.iter().map(|node| node.slot).zip(0..).collect();
+    by_slot.sort_unstable();
+    let winners = NodeCandidates::at_slots(cluster_state, by_slot.iter().map(|&(slot, _)| slot));
+    let mut indexes: Vec<(usize, usize)> = by_slot.iter().map(|&(_, place)| place).zip(0..).collect();
+    indexes.sort_unstable();
+    let indexes: Vec<usize> = indexes.into_iter().map(|(_, index)| index).collect();
+    let (mut sheet, mut scratch) = (scorers.empty_sheet(best.len()), ScoreScratch::new());
+    for part in &winners.slices {
+        scorers.append_slice(part, &mut scratch, &mut sheet);
+    }
+    reorder(&sheet, &indexes)
+}
+
+kernel! {
+    /// Places whose total may be among the best: it reaches the threshold, or is not a number.
+    fn contenders / contenders_portable(totals: &ChunkScores, threshold: f64) -> NodeMask {
+        NodeMask::gather(|offset| {
+            let total = totals.get(offset).copied().unwrap_or(0.0);
+            (total >= threshold) | total.is_nan()
+        })
+    }
+}
+
+/// Same sheet in another order: row `i` is the old row `indexes[i]`.
+fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
+    fn pick<T: Copy>(rows: &[T], indexes: &[usize]) -> Vec<T> {
+        indexes.iter().filter_map(|&index| rows.get(index).copied()).collect()
+    }
+    ScoreSheet {
+        nodes: pick(&sheet.nodes, indexes),
+        totals: pick(&sheet.totals, indexes),
+        parts: sheet
+            .parts
+            .iter()
+            .map(|part| ScorePart {
+                plugin: Arc::clone(&part.plugin),
+                part: part.part,
+                scores: pick(&part.scores, indexes),
+            })
+            .collect(),
+        filter: None,
+    }
+}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::CHUNK_SIZE;
+
+    fn column() -> impl Strategy<Value = Vec<f64>> {
+        let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
+        prop::collection::vec(score, CHUNK_SIZE)
+    }
+
+    fn array(column: &[f64]) -> ChunkScores {
+        std::array::from_fn(|offset| column[offset])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_finds_the_same_contenders(
+            column in column(),
+            odd in prop::collection::vec((0..CHUNK_SIZE, prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-f64::INFINITY)]), 9),
+            threshold in prop_oneof![(0_u32..9).prop_map(f64::from), Just(f64::NEG_INFINITY)],
+        ) {
+            let mut totals = array(&column);
+            for (offset, total) in odd {
+                totals[offset] = total;
+            }
+            let chosen = contenders(&totals, threshold);
+            prop_assert_eq!(chosen, contenders_portable::<false>(&totals, threshold));
+            for (offset, total) in totals.iter().enumerate() {
+                prop_assert_eq!(chosen.get(offset), *total >= threshold || total.is_nan());
+            }
+        }
+    }
+}

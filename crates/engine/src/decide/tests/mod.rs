@@ -1,0 +1,14 @@
+//! Tests of Filter and Score.
+
+mod class_batches;
+mod compatibility;
+mod design_examples;
+mod diagnostics;
+mod fixtures;
+mod koordinator;
+mod naive;
+mod queries;
+mod tiers;
+mod vectors;
+mod victims;
+mod victims_and_filter;

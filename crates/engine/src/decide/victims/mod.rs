@@ -1,0 +1,315 @@
+//! `SelectVictims`: the tasks that give way to a preemptor.
+
+mod irreducible;
+mod node_verdict;
+mod shortfall;
+
+use std::sync::Arc;
+
+use shortfall::PreemptorShortfall;
+
+use super::plugin_selection::named_plugins;
+use super::reduce_victims;
+use crate::cycle::{SchedulingCycle, SessionChange};
+use crate::model::{Problem, ProblemKind, TaskRecord, Uid};
+use crate::plugin::{Plugin, VictimKind, VictimQuery};
+use crate::plugin_state::PluginStates;
+use crate::policy::{Compatibility, Policy};
+
+/// Query of `SelectVictims`.
+#[derive(Clone, Debug)]
+pub struct VictimsQuery {
+    /// Kind of eviction.
+    pub kind: VictimKind,
+    /// Groups, one result each. A group that could not be read is its problem.
+    pub groups: Vec<Result<VictimGroup, Problem>>,
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    pub plugins: Vec<Arc<str>>,
+    /// True: select only a set from which no victim can be left out.
+    pub irreducible: bool,
+}
+
+/// Preemptor with its node and candidates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VictimGroup {
+    /// Task that needs the resources.
+    pub preemptor: TaskRecord,
+    /// Name of the node; empty: any node, and `fits_after` is not computed.
+    pub node: Arc<str>,
+    /// Tasks that may be evicted, in order; a task may appear twice.
+    pub candidates: Vec<TaskRecord>,
+    /// Changes that count as done, for this group only.
+    pub assumptions: Vec<SessionChange>,
+}
+
+/// Verdict on one group. Numbers are positions among the candidates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VictimVerdict {
+    /// Victims; empty with `plugins`.
+    pub victims: Vec<usize>,
+    /// Choice of each plugin that was asked.
+    pub votes: Vec<VictimVote>,
+    /// Number of victims, from the first, after whose eviction the preemptor fits: Filter passes the node, Admit
+    /// permits the task, and no plugin reports a shortfall. `None`: it never fits, or the group names no node.
+    pub fits_after: Option<usize>,
+    /// Assumptions that did not fit.
+    pub warnings: Vec<Problem>,
+}
+
+/// Choice of one plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VictimVote {
+    /// Name of the plugin.
+    pub plugin: Arc<str>,
+    /// Candidates that the plugin permits to evict; `None`: it abstains.
+    pub victims: Option<Vec<usize>>,
+}
+
+/// Selects victims for each group, in the state of the cycle and under the group's assumptions.
+///
+/// # Errors
+/// `plugins` names a plugin that the policy does not have or that is not served here.
+pub fn victims(
+    cycle: &SchedulingCycle,
+    policy: &Policy,
+    query: &VictimsQuery,
+) -> Result<Vec<Result<VictimVerdict, Problem>>, Problem> {
+    let each = named_plugins(policy, &query.plugins)?;
+    let each: Vec<VictimPlugin<'_>> = each
+        .into_iter()
+        .map(|registered| (&registered.name, registered.victims.as_ref()))
+        .collect();
+    let result = |group: &Result<VictimGroup, Problem>| {
+        let group = group.as_ref().map_err(Clone::clone)?;
+        let asked = VictimSelection {
+            kind: query.kind,
+            policy,
+            group,
+        };
+        if query.plugins.is_empty() {
+            asked.by_tiers(cycle, query.irreducible)
+        } else {
+            asked.by_plugins(cycle, &each)
+        }
+    };
+    Ok(query.groups.iter().map(result).collect())
+}
+
+/// Candidate at its position; candidates of one task are equal.
+#[derive(Clone, Debug)]
+struct VictimCandidate<'a> {
+    position: usize,
+    task: &'a TaskRecord,
+}
+
+impl<'a> VictimCandidate<'a> {
+    /// Identity of the candidate: the incarnation of its task, or its position if the task has no name.
+    fn identity(&self) -> (&'a str, &'a Uid, usize) {
+        let task = self.task;
+        let position = if task.name.is_empty() { self.position } else { 0 };
+        (&task.name, &task.uid, position)
+    }
+}
+
+impl PartialEq for VictimCandidate<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+/// Named plugin, and its hook if it has one.
+type VictimPlugin<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
+
+struct VictimSelection<'a> {
+    kind: VictimKind,
+    policy: &'a Policy,
+    group: &'a VictimGroup,
+}
+
+impl VictimSelection<'_> {
+    fn by_plugins(&self, cycle: &SchedulingCycle, plugins: &[VictimPlugin<'_>]) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.with_assumptions(cycle)?;
+        let candidates = self.candidates();
+        let vote = |(name, plugin): &VictimPlugin<'_>| {
+            let chosen = match plugin {
+                Some(plugin) => {
+                    self.select_by_plugin(&***plugin, cycle.plugin_states(), &self.group.preemptor, &candidates)?
+                }
+                None => None,
+            };
+            Ok(vote(name, chosen.as_deref()))
+        };
+        Ok(VictimVerdict {
+            votes: plugins.iter().map(vote).collect::<Result<_, _>>()?,
+            warnings,
+            ..VictimVerdict::default()
+        })
+    }
+
+    fn by_tiers(&self, cycle: &SchedulingCycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
+        let (cycle, mut warnings) = self.with_assumptions(cycle)?;
+        if irreducible && self.group.node.is_empty() {
+            let message = "`irreducible` needs a node on which the preemptor must fit: set `node`";
+            return Err(Problem::new(ProblemKind::Invalid, "NODE_MISSING", "node", message));
+        }
+        let mut votes = Vec::new();
+        let mut chosen = self.select_by_tiers(
+            cycle.plugin_states(),
+            &self.group.preemptor,
+            &self.candidates(),
+            &mut votes,
+        )?;
+        let shortfall = self.shortfall(&cycle)?;
+        // Without the tasks that other plugins spared, the victims may not cover the plugins' shortfalls.
+        if shortfall
+            .as_ref()
+            .is_some_and(|shortfall| shortfall.leaves_shortfall(&chosen))
+        {
+            chosen.clear();
+        }
+        let fits_after = match shortfall {
+            Some(shortfall) => {
+                let choice = (&mut chosen, &mut warnings);
+                self.fit_choice(&cycle, shortfall, irreducible, choice)?
+            }
+            None => None,
+        };
+        Ok(VictimVerdict {
+            victims: chosen.iter().map(|victim| victim.position).collect(),
+            votes,
+            fits_after,
+            warnings,
+        })
+    }
+
+    /// Reduces the chosen victims to an irreducible set if that is asked for, and counts after how many of them the
+    /// preemptor fits. A preemptor that a plugin cannot read fits nowhere, and the plugin's problem becomes a warning.
+    fn fit_choice(
+        &self,
+        cycle: &SchedulingCycle,
+        shortfall: PreemptorShortfall<'_>,
+        irreducible: bool,
+        (chosen, warnings): (&mut Vec<VictimCandidate<'_>>, &mut Vec<Problem>),
+    ) -> Result<Option<usize>, Problem> {
+        let unresolvable = self.is_unresolvable(cycle).unwrap_or_else(|problem| {
+            warnings.push(problem.within("preemptor"));
+            true
+        });
+        if unresolvable {
+            if irreducible {
+                chosen.clear();
+            }
+            return Ok(None);
+        }
+        if irreducible {
+            *chosen = self.irreducible(cycle, std::mem::take(chosen))?;
+            if !self.passes_after(cycle, chosen, chosen.len())? {
+                chosen.clear();
+            }
+        }
+        self.fits_after(cycle, shortfall, chosen)
+    }
+
+    /// State after the assumptions.
+    fn with_assumptions(&self, cycle: &SchedulingCycle) -> Result<(SchedulingCycle, Vec<Problem>), Problem> {
+        let mut cycle = cycle.clone();
+        let applied = cycle.apply(&self.group.assumptions);
+        let outcome = applied.map_err(|problem| {
+            let field = problem.field.replacen("changes[", "assumptions[", 1);
+            Problem { field, ..problem }
+        })?;
+        let relative = |problem: Problem| Problem {
+            field: problem.field.replacen("changes[", "assumptions[", 1),
+            ..problem
+        };
+        Ok((cycle, outcome.warnings.into_iter().map(relative).collect()))
+    }
+
+    /// Candidates that plugins judge. Under `corrected` a releasing task, or one that holds nothing, is no candidate.
+    fn candidates(&self) -> Vec<VictimCandidate<'_>> {
+        let all = self.group.candidates.iter().enumerate();
+        let all = all.map(|(position, task)| VictimCandidate { position, task });
+        all.filter(|candidate| {
+            self.policy.compatibility() == Compatibility::Upstream || candidate.task.status.is_allocated()
+        })
+        .collect()
+    }
+
+    /// Choice of the tiers; `votes` receives the choice of each plugin that was asked.
+    fn select_by_tiers<'c>(
+        &self,
+        derived: &PluginStates,
+        preemptor: &TaskRecord,
+        candidates: &[VictimCandidate<'c>],
+        votes: &mut Vec<VictimVote>,
+    ) -> Result<Vec<VictimCandidate<'c>>, Problem> {
+        let mut failed = None;
+        let tiers = self.policy.victims(self.kind);
+        let votes = std::cell::RefCell::new(votes);
+        let failure = std::cell::RefCell::new(&mut failed);
+        let tiers = tiers.iter().map(|tier| {
+            tier.iter().map(
+                |hook| match self.select_by_plugin(&*hook.plugin, derived, preemptor, candidates) {
+                    Ok(chosen) => {
+                        votes.borrow_mut().push(vote(&hook.name, chosen.as_deref()));
+                        chosen
+                    }
+                    Err(problem) => {
+                        failure.borrow_mut().get_or_insert(problem);
+                        None
+                    }
+                },
+            )
+        });
+        let chosen = reduce_victims::victims(tiers, self.policy.compatibility());
+        match failed {
+            Some(problem) => Err(problem),
+            None => Ok(chosen.unwrap_or_default()),
+        }
+    }
+
+    fn select_by_plugin<'c>(
+        &self,
+        plugin: &dyn Plugin,
+        derived: &PluginStates,
+        preemptor: &TaskRecord,
+        candidates: &[VictimCandidate<'c>],
+    ) -> Result<Option<Vec<VictimCandidate<'c>>>, Problem> {
+        let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
+        let goes = plugin.victims(&VictimQuery {
+            kind: self.kind,
+            plugin_states: derived,
+            preemptor,
+            candidates: &tasks,
+        })?;
+        Ok(goes.map(|goes| {
+            let chosen = candidates.iter().zip(goes).filter(|(_, goes)| *goes);
+            chosen.map(|(candidate, _)| candidate.clone()).collect()
+        }))
+    }
+
+    /// Shortfall of the preemptor on the node; `None`: the group names no node.
+    fn shortfall(&self, cycle: &SchedulingCycle) -> Result<Option<PreemptorShortfall<'_>>, Problem> {
+        let mut lacks = Vec::new();
+        if !self.group.node.is_empty() {
+            let tasks: Vec<&TaskRecord> = self.group.candidates.iter().collect();
+            let query = VictimQuery {
+                kind: self.kind,
+                plugin_states: cycle.plugin_states(),
+                preemptor: &self.group.preemptor,
+                candidates: &tasks,
+            };
+            for hook in self.policy.victims(self.kind).iter().flatten() {
+                lacks.extend(hook.plugin.shortfalls(&query, &self.group.node)?);
+            }
+        }
+        PreemptorShortfall::of(self.group, cycle.cluster_state(), lacks)
+    }
+}
+
+fn vote(plugin: &Arc<str>, chosen: Option<&[VictimCandidate<'_>]>) -> VictimVote {
+    VictimVote {
+        plugin: Arc::clone(plugin),
+        victims: chosen.map(|chosen| chosen.iter().map(|candidate| candidate.position).collect()),
+    }
+}

@@ -1,0 +1,411 @@
+//! Amounts of resources: dense ids in place of names, one integer per record and resource, exact totals over records.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// Dense number of a resource. An id keeps its meaning in every later table of one [`ResourceTable`] lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(pub(crate) u16);
+
+impl ResourceId {
+    /// Processor time, in milli-cores.
+    pub const CPU: Self = Self(0);
+    /// Memory, in bytes.
+    pub const MEMORY: Self = Self(1);
+    /// Pods, as a plain count.
+    pub const PODS: Self = Self(2);
+
+    /// The id as an index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The id of a place in the table.
+    pub fn from_index(index: u16) -> Self {
+        Self(index)
+    }
+
+    /// True if Kubernetes counts the resource in the engine's unit, which holds for cpu, memory and pods. Kubernetes
+    /// counts every other resource in whole units.
+    pub fn has_kubernetes_unit(self) -> bool {
+        self <= Self::PODS
+    }
+}
+
+/// Error: one resource name more than the table may hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resource `{name}` would exceed the limit of {limit} resource names")]
+pub struct TooManyResourcesError {
+    /// Name that did not fit.
+    pub name: String,
+    /// The limit in force.
+    pub limit: usize,
+}
+
+/// Number of thousandths in a whole unit.
+pub(crate) const THOUSAND: i64 = 1_000;
+
+/// Table of resource names and their ids. Names are added and never removed.
+#[derive(Clone, Debug)]
+pub struct ResourceTable {
+    names: Vec<Arc<str>>,
+    ids: BTreeMap<Arc<str>, ResourceId>,
+}
+
+impl Default for ResourceTable {
+    fn default() -> Self {
+        let names: Vec<Arc<str>> = ["cpu", "memory", "pods"].map(Arc::from).to_vec();
+        let ids = names.iter().cloned().zip((0..).map(ResourceId)).collect();
+        Self { names, ids }
+    }
+}
+
+impl ResourceTable {
+    /// Id of a name; `None`: the table does not know it.
+    pub fn get(&self, name: &str) -> Option<ResourceId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Id of a name, which the table learns if it is new. The table holds at most `limit` names, and never more than
+    /// 32,768.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn intern(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
+        if let Some(id) = self.get(name) {
+            return Ok(id);
+        }
+        let next = u16::try_from(self.names.len())
+            .ok()
+            .filter(|&next| self.names.len() < limit && next & WHOLE_UNITS_BIT == 0);
+        let Some(next) = next else {
+            return Err(TooManyResourcesError {
+                name: name.to_owned(),
+                limit,
+            });
+        };
+        let (name, id): (Arc<str>, _) = (Arc::from(name), ResourceId(next));
+        self.names.push(Arc::clone(&name));
+        self.ids.insert(name, id);
+        Ok(id)
+    }
+
+    /// Name of an id; empty for an id of another table.
+    pub fn name(&self, id: ResourceId) -> &str {
+        self.names.get(id.index()).map_or("", |name| name)
+    }
+
+    /// Shared name of an id; `None` for an id of another table.
+    pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
+        self.names.get(id.index())
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Always false: every table knows cpu, memory and pods.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// Bit that marks the id of a whole-units entry: the amount of a resource whose thousandths do not fit in 64 bits.
+/// Marked entries sort after all others.
+const WHOLE_UNITS_BIT: u16 = 1 << 15;
+
+/// Amounts of one record, by resource. Present and zero differ from absent.
+///
+/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. If the thousandths
+/// do not fit in 64 bits, that entry holds the largest amount, and a second entry holds the whole units.
+///
+/// Clones share the list until one of them is changed. An absent list and an empty list mean the same.
+#[derive(Clone, Default, Eq)]
+pub struct ResourceAmounts(Option<Arc<AmountList>>);
+
+/// Sorted by id.
+type AmountList = SmallVec<[(ResourceId, i64); 4]>;
+
+impl PartialEq for ResourceAmounts {
+    fn eq(&self, other: &Self) -> bool {
+        let shared = |(one, other): (&Arc<AmountList>, &Arc<AmountList>)| Arc::ptr_eq(one, other);
+        self.0.as_ref().zip(other.0.as_ref()).is_some_and(shared) || self.list() == other.list()
+    }
+}
+
+impl Hash for ResourceAmounts {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.list().hash(state);
+    }
+}
+
+impl PartialOrd for ResourceAmounts {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ResourceAmounts {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.list().cmp(other.list())
+    }
+}
+
+impl fmt::Debug for ResourceAmounts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Amounts").field(&self.list()).finish()
+    }
+}
+
+impl ResourceAmounts {
+    /// The amount of a resource, if it is present.
+    pub fn get(&self, id: ResourceId) -> Option<i64> {
+        let list = self.list();
+        let found = list.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        list.get(found).map(|&(_, amount)| amount)
+    }
+
+    fn list(&self) -> &[(ResourceId, i64)] {
+        self.0.as_ref().map_or(&[], |list| list)
+    }
+
+    /// Sets the amount of a resource.
+    pub fn set(&mut self, id: ResourceId, amount: i64) {
+        self.put(id, amount);
+        let beside = ResourceId(id.0 | WHOLE_UNITS_BIT);
+        if self
+            .list()
+            .last()
+            .is_some_and(|&(last, _)| last.0 & WHOLE_UNITS_BIT != 0)
+        {
+            Arc::make_mut(self.0.get_or_insert_default()).retain(|(id, _)| *id != beside);
+        }
+    }
+
+    /// Sets the amount of a resource that counts in thousandths, given in whole units.
+    pub fn set_whole_units(&mut self, id: ResourceId, whole: i64) {
+        self.set(id, whole.saturating_mul(THOUSAND));
+        if whole.checked_mul(THOUSAND).is_none() {
+            self.put(ResourceId(id.0 | WHOLE_UNITS_BIT), whole);
+        }
+    }
+
+    /// Amount of a present resource in Kubernetes' unit: thousandths of cpu, and whole units, rounded up, of everything
+    /// else.
+    pub fn whole_units(&self, id: ResourceId) -> Option<i64> {
+        let amount = self.get(id)?;
+        if id.has_kubernetes_unit() {
+            return Some(amount);
+        }
+        let up = i64::from(amount.rem_euclid(THOUSAND) > 0);
+        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
+        Some(beside.unwrap_or_else(|| amount.div_euclid(THOUSAND) + up))
+    }
+
+    /// Amount of a present resource in the engine's unit, exact even where the thousandths do not fit in 64 bits.
+    pub fn exact(&self, id: ResourceId) -> Option<i128> {
+        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
+        beside.map_or_else(
+            || self.get(id).map(i128::from),
+            |whole| Some(i128::from(whole) * i128::from(THOUSAND)),
+        )
+    }
+
+    fn put(&mut self, id: ResourceId, amount: i64) {
+        let list = Arc::make_mut(self.0.get_or_insert_default());
+        match list.binary_search_by_key(&id, |&(id, _)| id) {
+            Ok(found) => {
+                if let Some(entry) = list.get_mut(found) {
+                    entry.1 = amount;
+                }
+            }
+            Err(place) => list.insert(place, (id, amount)),
+        }
+    }
+
+    /// Copy of the amounts in memory of its own, without spare capacity.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        Self(self.0.as_ref().map(|list| Arc::new(AmountList::from_slice(list))))
+    }
+
+    /// All amounts, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
+        self.list()
+            .iter()
+            .copied()
+            .take_while(|(id, _)| id.0 & WHOLE_UNITS_BIT == 0)
+    }
+
+    /// True if nothing is present.
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+}
+
+impl FromIterator<(ResourceId, i64)> for ResourceAmounts {
+    fn from_iter<I: IntoIterator<Item = (ResourceId, i64)>>(entries: I) -> Self {
+        let mut amounts = Self::default();
+        for (id, amount) in entries {
+            amounts.set(id, amount);
+        }
+        amounts
+    }
+}
+
+/// Exact sum of one resource over records, and the number of records that have the resource; in 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ResourceTotal {
+    low: u64,
+    high: i64,
+    records: u32,
+    id: ResourceId,
+}
+
+impl ResourceTotal {
+    fn none(id: ResourceId) -> Self {
+        Self {
+            low: 0,
+            high: 0,
+            records: 0,
+            id,
+        }
+    }
+
+    fn sum(self) -> i128 {
+        i128::from(self.high) << 64 | i128::from(self.low)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the two halves of the sum"
+    )]
+    fn add(&mut self, amount: i128) {
+        let sum = self.sum() + amount;
+        (self.low, self.high) = (sum as u64, (sum >> 64) as i64);
+    }
+}
+
+/// Exact totals by resource. Additions and subtractions in any order give the same totals as adding only the records
+/// that are left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceTotals(Vec<ResourceTotal>);
+
+impl ResourceTotals {
+    fn find(&self, id: ResourceId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |total| total.id)
+    }
+
+    /// Adds a record's amounts.
+    pub fn add(&mut self, amounts: &ResourceAmounts) {
+        for (id, amount) in amounts.iter() {
+            let at = self.find(id).unwrap_or_else(|place| {
+                self.0.insert(place, ResourceTotal::none(id));
+                place
+            });
+            if let Some(total) = self.0.get_mut(at) {
+                total.add(i128::from(amount));
+                total.records = total.records.saturating_add(1);
+            }
+        }
+    }
+
+    /// Subtracts amounts that were added before.
+    pub fn subtract(&mut self, amounts: &ResourceAmounts) {
+        let mut over = false;
+        for (id, amount) in amounts.iter() {
+            let found = self.find(id);
+            debug_assert!(found.is_ok(), "took away what was never added");
+            if let Some(total) = found.ok().and_then(|found| self.0.get_mut(found)) {
+                total.add(-i128::from(amount));
+                total.records = total.records.saturating_sub(1);
+                over |= total.records == 0;
+            }
+        }
+        if over {
+            self.0.retain(|total| total.records > 0);
+        }
+    }
+
+    /// Total of a resource; `None`: no record has it.
+    pub fn get(&self, id: ResourceId) -> Option<i128> {
+        self.0.get(self.find(id).ok()?).map(|total| total.sum())
+    }
+
+    /// Number of records; every record has pods.
+    pub fn records(&self) -> u32 {
+        self.0.iter().map(|total| total.records).max().unwrap_or(0)
+    }
+
+    /// All totals, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
+        self.0.iter().map(|total| (total.id, total.sum()))
+    }
+
+    /// True if no record has any resource.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_forget_a_resource_with_its_last_record() {
+        let gpu = ResourceId(7);
+        let (mut totals, zero) = (ResourceTotals::default(), ResourceAmounts::from_iter([(gpu, 0)]));
+        totals.add(&zero);
+        totals.add(&ResourceAmounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        assert_eq!(totals.get(gpu), Some(1));
+        totals.subtract(&ResourceAmounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        assert_eq!(totals.get(gpu), Some(0), "present and zero");
+        assert_eq!(totals.get(ResourceId::CPU), None);
+        totals.subtract(&zero);
+        assert_eq!(totals, ResourceTotals::default());
+    }
+
+    #[test]
+    fn whole_units_are_rounded_up_and_may_exceed_what_thousandths_hold() {
+        let disk = ResourceId(7);
+        let mut amounts = ResourceAmounts::from_iter([(ResourceId::CPU, 1_500), (disk, 1_001)]);
+        assert_eq!(
+            (amounts.whole_units(ResourceId::CPU), amounts.whole_units(disk)),
+            (Some(1_500), Some(2))
+        );
+        assert_eq!(amounts.whole_units(ResourceId::MEMORY), None);
+        let exa = 1_000_000_000_000_000_000;
+        amounts.set_whole_units(disk, exa);
+        assert_eq!(
+            (amounts.get(disk), amounts.whole_units(disk)),
+            (Some(i64::MAX), Some(exa))
+        );
+        assert_eq!(amounts.exact(disk), Some(1_000 * i128::from(exa)));
+        assert_eq!(amounts.iter().count(), 2, "one entry each");
+        amounts.set_whole_units(disk, 3);
+        assert_eq!(
+            amounts,
+            ResourceAmounts::from_iter([(ResourceId::CPU, 1_500), (disk, 3_000)])
+        );
+    }
+
+    #[test]
+    fn the_table_names_the_limit() {
+        let mut table = ResourceTable::default();
+        assert_eq!(table.intern("memory", 3), Ok(ResourceId::MEMORY));
+        assert!(table.intern("nvidia.com/gpu", 3).is_err());
+        let gpu = table.intern("nvidia.com/gpu", 4).unwrap();
+        assert_eq!(
+            (table.name(gpu), table.get("nvidia.com/gpu")),
+            ("nvidia.com/gpu", Some(gpu))
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Tasks of a cluster state: each counts on its node and in the holdings of its job.
+
+use std::sync::Arc;
+
+use super::{ClusterState, slot_position};
+use crate::model::{NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord};
+
+impl ClusterState {
+    /// Puts a task, replacing the one of its name, and updates its node and its job.
+    pub fn put_task(&mut self, mut record: TaskRecord, source: &Arc<str>) {
+        self.assumed.remove(&record.name);
+        self.share_names(&mut record);
+        self.count_task(&record, true);
+        let stored = self.store_record(record, source);
+        if let Some(old) = self.tasks.insert(Arc::clone(&stored.record.name), stored) {
+            self.count_task(&old.record, false);
+        }
+    }
+
+    /// Puts a task, replacing the one of its name, and updates its job but no node. For cycles under `compatibility:
+    /// upstream`, whose nodes have task copies of their own.
+    pub(crate) fn set_task(&mut self, record: TaskRecord) {
+        let Some(old) = self.tasks.get(&record.name).cloned() else {
+            return;
+        };
+        if record.status.is_allocated() {
+            self.count_in_job(&record.job, &record.requests, true);
+        }
+        if old.record.status.is_allocated() {
+            self.count_in_job(&old.record.job, &old.record.requests, false);
+        }
+        let stored = StoredRecord {
+            record,
+            ..StoredRecord::clone(&old)
+        };
+        if let Some(place) = self.tasks.get_mut(&stored.record.name) {
+            *place = Arc::new(stored);
+        }
+    }
+
+    /// Removes a task, and updates its node and its job.
+    pub fn remove_task(&mut self, name: &str) -> bool {
+        let Some(old) = self.tasks.remove(name) else {
+            return false;
+        };
+        self.assumed.remove(name);
+        self.count_task(&old.record, false);
+        true
+    }
+
+    /// Adds a task's requests to the holdings of its job, or subtracts them.
+    pub(crate) fn count_in_job(&mut self, job: &Arc<str>, requests: &ResourceAmounts, add: bool) {
+        // Tasks without requests leave no trace in the totals.
+        if job.is_empty() || requests.is_empty() {
+            return;
+        }
+        if let Some(totals) = self.allocated.get_mut(job) {
+            let own = Arc::make_mut(totals);
+            if add {
+                own.add(requests);
+            } else {
+                own.subtract(requests);
+            }
+            if own.is_empty() {
+                self.allocated.remove(job);
+            }
+            return;
+        }
+        debug_assert!(add, "took away what was never added");
+        let mut totals = ResourceTotals::default();
+        totals.add(requests);
+        if !totals.is_empty() {
+            self.allocated.insert(Arc::clone(job), Arc::new(totals));
+        }
+    }
+
+    /// Shares a task's names with earlier records of the task, its job and its node.
+    fn share_names(&self, task: &mut TaskRecord) {
+        fn take(own: &mut Arc<str>, known: Option<&Arc<str>>) {
+            if let Some(known) = known.filter(|known| *known == own) {
+                *own = Arc::clone(known);
+            }
+        }
+        if let Some(old) = self.tasks.get(&task.name) {
+            let old = &old.record;
+            task.name = Arc::clone(&old.name);
+            take(&mut task.job, Some(&old.job));
+            take(&mut task.node, Some(&old.node));
+            if task.uid == old.uid {
+                task.uid = old.uid.clone();
+            }
+            if task.shape == old.shape {
+                task.shape = Arc::clone(&old.shape);
+            }
+            if task.job == old.job && task.node == old.node {
+                return;
+            }
+        }
+        if !task.job.is_empty() {
+            let known = self.allocated.get_key(&task.job);
+            let known = known.or_else(|| self.jobs.get_key(&task.job));
+            take(&mut task.job, known);
+        }
+        if !task.node.is_empty() {
+            let known = self.node_by_name(&task.node).map(|entry| &entry.record.name);
+            take(&mut task.node, known);
+        }
+    }
+
+    /// Counts a task on its node and in its job, or stops counting it.
+    fn count_task(&mut self, task: &TaskRecord, add: bool) {
+        if task.status.is_allocated() {
+            self.count_in_job(&task.job, &task.requests, add);
+        }
+        if task.node.is_empty() || !task.status.is_on_node() {
+            return;
+        }
+        let change = |usage: &mut NodeUsage| {
+            if add {
+                usage.add(task);
+            } else {
+                usage.subtract(task);
+            }
+        };
+        if let Some(slot) = self.slot_of(&task.node) {
+            let (chunk, offset) = slot_position(slot);
+            let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
+            let Some(chunk) = chunk else { return };
+            if let Some(mut entry) = chunk.take_entry(offset) {
+                change(&mut Arc::make_mut(&mut entry).usage);
+                chunk.change_usage(offset, entry, &task.requests);
+            }
+            return;
+        }
+        let mut usage = self.orphan_usage.remove(&task.node).unwrap_or_default();
+        change(Arc::make_mut(&mut usage));
+        if !usage.is_empty() {
+            self.orphan_usage.insert(Arc::clone(&task.node), usage);
+        }
+    }
+}

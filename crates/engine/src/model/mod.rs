@@ -1,0 +1,57 @@
+//! Data model of scheduling: amounts, records, and the columnar cluster state that decisions read.
+
+mod amount_delta;
+mod amounts;
+mod assumed;
+mod bytes;
+mod chunk;
+mod chunks;
+mod class;
+mod cluster_state;
+mod column;
+mod hypothetical;
+mod integer_column;
+mod mask;
+mod node;
+mod placed_tasks;
+mod problem;
+pub mod quantity;
+mod records;
+pub mod reservation;
+pub mod resource_name;
+mod state_diff;
+mod stored;
+mod table;
+mod uid;
+mod unevaluated;
+mod uniform_arrival;
+
+#[cfg(test)]
+mod tests;
+
+pub use amount_delta::AmountDelta;
+pub use amounts::{ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError};
+pub use chunk::{CHUNK_SIZE, NodeChunk};
+pub use chunks::NodeChunks;
+pub use class::{ChargedAccount, MIN_AMOUNT, RequestedAmount, TaskClass};
+pub use cluster_state::{ClusterState, NodeSlot};
+pub(crate) use column::ChunkResource;
+pub use column::{ChunkColumn, NodeVector};
+pub(crate) use hypothetical::HypotheticalNodes;
+pub use integer_column::{IntegerColumn, WholeVector};
+pub use mask::NodeMask;
+pub use node::{NodeEntry, NodeUsage, UpstreamNode};
+pub(crate) use placed_tasks::PlacedTask;
+pub use problem::{Problem, ProblemKind};
+pub use records::{
+    JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus, TextMap,
+    find_text,
+};
+pub use reservation::{NamedAmounts, Reservation};
+pub use state_diff::{NodeChange, RecordChange, StateDiff};
+pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
+pub use table::TableCursor;
+pub use table::{EntryDifference, SortedTable, TableHandle};
+pub use uid::{CreationTime, Uid};
+pub use unevaluated::UnevaluatedFields;
+pub(crate) use uniform_arrival::UniformArrival;

@@ -1,0 +1,112 @@
+//! Stored records: the owner of a record, the problems of a rejected newer one, and the slots of nodes.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::cluster_state::NodeSlot;
+use super::problem::Problem;
+use super::table::SortedTable;
+
+/// Index of node names and slots. It only grows within one generation of the node table, and all cluster states of the
+/// generation share it. A cluster state trusts a slot only if its own entry there has the name.
+pub trait NodeIndex: Debug + Send + Sync {
+    /// Slot of a name, if it ever had one.
+    fn slot(&self, name: &str) -> Option<NodeSlot>;
+
+    /// Name of a slot, even while its node is absent.
+    fn name(&self, slot: NodeSlot) -> Option<Arc<str>>;
+}
+
+/// Index of a cluster that is sent as a whole: sorted names with their slots.
+impl NodeIndex for SortedTable<NodeSlot> {
+    fn slot(&self, name: &str) -> Option<NodeSlot> {
+        self.get(name).copied()
+    }
+
+    /// Nodes of such a cluster are never removed, so cluster states themselves know the names.
+    fn name(&self, _: NodeSlot) -> Option<Arc<str>> {
+        None
+    }
+}
+
+/// Problems of a record.
+pub type RecordProblems = Arc<Vec<Problem>>;
+
+/// Owner of a record in one word: the name of its source, and the record's problems if it has any. All valid records of
+/// a source share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordOwner(Arc<OwnerState>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct OwnerState {
+    source: Arc<str>,
+    invalid: Option<RecordProblems>,
+}
+
+impl RecordOwner {
+    /// Owner of valid records.
+    pub(super) fn new(source: &Arc<str>) -> Self {
+        Self::with_state(source, None)
+    }
+
+    /// Owner of a record whose newer version was rejected for these problems.
+    pub(super) fn with_problems(&self, problems: RecordProblems) -> Self {
+        Self::with_state(self, Some(problems))
+    }
+
+    fn with_state(source: &Arc<str>, invalid: Option<RecordProblems>) -> Self {
+        Self(Arc::new(OwnerState {
+            source: Arc::clone(source),
+            invalid,
+        }))
+    }
+}
+
+impl Deref for RecordOwner {
+    type Target = Arc<str>;
+
+    fn deref(&self) -> &Arc<str> {
+        &self.0.source
+    }
+}
+
+/// A record with its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRecord<R> {
+    /// Record itself.
+    pub record: R,
+    /// Owner of the record.
+    pub source: RecordOwner,
+}
+
+impl<R> StoredRecord<R> {
+    /// Problems of a newer record that was rejected; `record` is the last valid one.
+    pub fn invalid(&self) -> Option<&RecordProblems> {
+        self.source.0.invalid.as_ref()
+    }
+}
+
+/// Kinds of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// A node.
+    Node,
+    /// A queue.
+    Queue,
+    /// A job.
+    Job,
+    /// A task.
+    Task,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TaskRecord;
+
+    #[test]
+    fn a_stored_task_and_the_counts_beside_it_take_fourteen_words() {
+        assert_eq!(size_of::<StoredRecord<TaskRecord>>() + 2 * size_of::<usize>(), 14 * 8);
+    }
+}

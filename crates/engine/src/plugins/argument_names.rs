@@ -1,0 +1,50 @@
+//! Resource names in arguments: comma lists, and names that no resource can have.
+
+use crate::model::resource_name::ResourceKind;
+use crate::policy::{DiagnosticReport, DocumentLocation, Severity, code};
+
+/// Resources without a domain in their names, for suggestions.
+pub(super) const NATIVE_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// Items of a comma list, trimmed; empty ones are left out.
+pub(super) fn comma_list(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Warns of names that are listed twice, of `*`, which has no meaning in lists, and of names that no resource has.
+pub(super) fn check_name_list(names: &[String], at: &DocumentLocation, report: &mut DiagnosticReport) {
+    for (position, name) in names.iter().enumerate() {
+        let before = names.get(..position).unwrap_or_default();
+        if before.contains(name) {
+            report.warning(code::ARGUMENT_IGNORED, at, format!("`{name}` is listed twice"));
+        } else if name.contains('*') {
+            let message = format!("`{name}` matches nothing: wildcards are for `resources` of the node score only");
+            report.warning(code::ARGUMENT_IGNORED, at, message);
+        } else {
+            check_volcano_name(name, at, report);
+        }
+    }
+}
+
+/// Warns of a name that no counted resource has.
+pub(super) fn check_volcano_name(name: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
+    if !ResourceKind::of(name).counted_by_volcano() {
+        let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
+        let message = format!("no resource that counts can be named `{name}`; it has no effect{hint}");
+        report.warning(code::ARGUMENT_IGNORED, at, message);
+    }
+}
+
+/// Warns of weights so large that the reference's 64-bit arithmetic, which is reproduced, wraps around.
+pub(super) fn check_weight_overflow(
+    plugin_weight: i64,
+    weights: impl IntoIterator<Item = i64>,
+    at: &DocumentLocation,
+    report: &mut DiagnosticReport,
+) {
+    let sum = weights.into_iter().try_fold(0, i64::checked_add);
+    if plugin_weight.checked_mul(100).is_none() || sum.is_none() {
+        let message = "the weights are so large that scores wrap around at 64 bits";
+        report.warning(code::ARGUMENT_IGNORED, at, message);
+    }
+}

@@ -1,0 +1,182 @@
+//! `binpack`: prefers nodes that become full (Volcano ed72c7c81, pkg/scheduler/plugins/binpack).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::allocation::{AllocationStrategy, StrategyMean};
+use super::argument_names::{check_name_list, check_weight_overflow, comma_list};
+use super::effective_values::value_map;
+use crate::model::{NodeChunk, TaskClass};
+use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    name: "binpack",
+    families: &["score"],
+    task_annotations: &[],
+    job_annotations: &[],
+    queue_annotations: &[],
+    node_labels: &[],
+    compile,
+};
+
+const WEIGHT: &str = "binpack.weight";
+const CPU: &str = "binpack.cpu";
+const MEMORY: &str = "binpack.memory";
+const RESOURCES: &str = "binpack.resources";
+/// Prefix of an argument that ends in the name of a resource.
+const RESOURCE_PREFIX: &str = "binpack.resources.";
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct Binpack {
+    weight: i64,
+    /// Listed resources other than cpu and memory, in the order of the list.
+    listed: Vec<String>,
+    /// Weights of cpu, memory and the listed resources.
+    weights: BTreeMap<String, i64>,
+}
+
+fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
+    let weight = lenient_int(arguments, WEIGHT, report);
+    if weight < 0 {
+        let message = "a negative weight prefers empty nodes, and ranks nodes over capacity first";
+        warn(arguments, WEIGHT, message, report);
+    }
+    let listed = listed_resources(arguments, report);
+    let mut weights = BTreeMap::new();
+    for name in &listed {
+        weights.insert(name.clone(), weight_of(arguments, &resource_key(name), report));
+    }
+    for (name, key) in [("cpu", CPU), ("memory", MEMORY)] {
+        if weights
+            .insert(name.to_owned(), weight_of(arguments, key, report))
+            .is_some()
+        {
+            let message = format!("the weight of `{name}` is `{key}`; listing it has no effect");
+            warn(arguments, RESOURCES, &message, report);
+        }
+    }
+    check_weight_overflow(weight, weights.values().copied(), &arguments.at(), report);
+    let listed_keys = weights
+        .keys()
+        .filter(|name| !["cpu", "memory"].contains(&name.as_str()));
+    let listed_keys: Vec<String> = listed_keys.map(|name| resource_key(name)).collect();
+    let known = [WEIGHT, CPU, MEMORY, RESOURCES].into_iter();
+    let known: Vec<&str> = known.chain(listed_keys.iter().map(String::as_str)).collect();
+    arguments.warn_unknown(report, DEF.name, &known, |_| false);
+    Arc::new(Binpack {
+        weight,
+        listed: listed
+            .into_iter()
+            .filter(|name| name != "cpu" && name != "memory")
+            .collect(),
+        weights,
+    })
+}
+
+fn resource_key(name: &str) -> String {
+    format!("{RESOURCE_PREFIX}{name}")
+}
+
+fn warn(arguments: &PluginArguments, key: &str, message: &str, report: &mut DiagnosticReport) {
+    let at = arguments
+        .get(key)
+        .map_or_else(|| arguments.at(), |argument| argument.at());
+    report.warning(code::ARGUMENT_IGNORED, &at, message);
+}
+
+/// Integer argument; 1 for any other value, as upstream.
+fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
+    let Some(argument) = arguments.get(key) else {
+        return 1;
+    };
+    argument.lenient_int().unwrap_or_else(|| {
+        let message = format!(
+            "expected an integer, found {}; the default 1 counts",
+            argument.value().kind()
+        );
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        1
+    })
+}
+
+/// Weight of a resource: 0 switches it off, a negative one counts as 1.
+fn weight_of(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
+    let weight = lenient_int(arguments, key, report);
+    if weight < 0 {
+        warn(arguments, key, "a negative weight counts as 1", report);
+        return 1;
+    }
+    weight
+}
+
+fn listed_resources(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Vec<String> {
+    let Some(argument) = arguments.get(RESOURCES) else {
+        return Vec::new();
+    };
+    let Some(list) = argument.as_string() else {
+        let message = format!(
+            "expected a comma list in a string, found {}; no resource is listed",
+            argument.value().kind()
+        );
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        return Vec::new();
+    };
+    let names: Vec<String> = comma_list(list).map(str::to_owned).collect();
+    check_name_list(&names, &argument.at(), report);
+    let mut once: Vec<String> = Vec::new();
+    for name in names {
+        if !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    once
+}
+
+impl Plugin for Binpack {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            filter: false,
+            score: self.weight != 0,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        let own = |name: &str| YamlValue::Int(self.weights.get(name).copied().unwrap_or(1));
+        let mut entries = vec![
+            (WEIGHT.to_owned(), YamlValue::Int(self.weight)),
+            (CPU.to_owned(), own("cpu")),
+            (MEMORY.to_owned(), own("memory")),
+            (RESOURCES.to_owned(), YamlValue::String(self.listed.join(", "))),
+        ];
+        entries.extend(self.listed.iter().map(|name| (resource_key(name), own(name))));
+        value_map(entries)
+    }
+
+    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+        let mut mean = StrategyMean::new(self.weight);
+        for requested in class.counted_by_volcano() {
+            if let Some(&weight) = self.weights.get(&*requested.name) {
+                mean.add(requested.id, requested.amount, Some(AllocationStrategy::Most), weight);
+            }
+        }
+        Ok(Some(Box::new(BinpackScorer(mean))))
+    }
+}
+
+struct BinpackScorer(StrategyMean);
+
+impl NodeScorer for BinpackScorer {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
+        if let Some(scores) = parts.first_mut() {
+            self.0.score(chunk, scores);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The gauges of queues, as the reference sets them, and those of cards under the names that its design gives them.
+
+use std::sync::Arc;
+
+use super::amounts::QuotaAmounts;
+use super::limits::CardQuota;
+use super::state::CapacityState;
+use crate::model::{ClusterState, QueueRecord};
+
+/// One gauge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueGauge {
+    /// Name of the metric.
+    pub name: &'static str,
+    /// Label `queue_name`.
+    pub queue: Arc<str>,
+    /// Label `resource`; empty: the metric has no such label.
+    pub resource: Arc<str>,
+    /// Milli-cores, bytes, thousandths of cards, whole cards, or a share: the name says which.
+    pub value: f64,
+}
+
+/// Names of an amount's three gauges: cpu, memory, cards.
+type GaugeNames = [&'static str; 3];
+
+const DESERVED: GaugeNames = [
+    "volcano_queue_deserved_milli_cpu",
+    "volcano_queue_deserved_memory_bytes",
+    "volcano_queue_deserved_scalar_resources",
+];
+const ALLOCATED: GaugeNames = [
+    "volcano_queue_allocated_milli_cpu",
+    "volcano_queue_allocated_memory_bytes",
+    "volcano_queue_allocated_scalar_resources",
+];
+const REQUEST: GaugeNames = [
+    "volcano_queue_request_milli_cpu",
+    "volcano_queue_request_memory_bytes",
+    "volcano_queue_request_scalar_resources",
+];
+const CAPACITY: GaugeNames = [
+    "volcano_queue_capacity_milli_cpu",
+    "volcano_queue_capacity_memory_bytes",
+    "volcano_queue_capacity_scalar_resources",
+];
+const REAL_CAPACITY: GaugeNames = [
+    "volcano_queue_real_capacity_milli_cpu",
+    "volcano_queue_real_capacity_memory_bytes",
+    "volcano_queue_real_capacity_scalar_resources",
+];
+const CARDS: [&str; 4] = [
+    "volcano_queue_card_deserved",
+    "volcano_queue_card_allocated",
+    "volcano_queue_card_request",
+    "volcano_queue_card_capacity",
+];
+const SHARE: &str = "volcano_queue_share";
+
+impl CapacityState {
+    /// True if the card quota of a queue itself counts, so that it may hold no card that the quota does not name; false
+    /// if only queues above it have one.
+    pub fn limits_own_cards(&self, queue: &str) -> bool {
+        let queue = Arc::from(queue);
+        self.queue_path(&queue).is_ok_and(|path| path.limits_own_cards())
+    }
+}
+
+/// All gauges, by queue.
+pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+    let mut gauges = Vec::new();
+    for (name, queue) in cluster_state.queues().iter() {
+        match state.account(name) {
+            Some(account) => {
+                let limits = &account.limits;
+                push_gauges(&mut gauges, name, DESERVED, &limits.deserved);
+                push_gauges(&mut gauges, name, ALLOCATED, &account.allocated);
+                push_gauges(&mut gauges, name, REQUEST, &account.request);
+                push_gauges(&mut gauges, name, CAPACITY, &limits.capability);
+                push_gauges(&mut gauges, name, REAL_CAPACITY, &limits.real_capability);
+                gauges.push(QueueGauge {
+                    name: SHARE,
+                    queue: Arc::clone(name),
+                    resource: Arc::default(),
+                    value: account.share(),
+                });
+            }
+            None => push_empty_queue(&mut gauges, state, &queue.record),
+        }
+    }
+    gauges
+}
+
+/// Whole cards of every queue, under the names of the plugin's design: deserved, held, asked for (held or pending), and
+/// the quota.
+pub fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+    let mut gauges = Vec::new();
+    for (name, queue) in cluster_state.queues().iter() {
+        let (own, limits);
+        let (none, request) = (QuotaAmounts::default(), Arc::default());
+        let (allocated, request) = if let Some(account) = state.account(name) {
+            limits = &*account.limits;
+            (&account.allocated, &account.request)
+        } else {
+            own = state.limits(&queue.record);
+            limits = &own;
+            (&none, &request)
+        };
+        let amounts = [&limits.deserved, allocated, request, &limits.capability];
+        for (metric, amounts) in CARDS.into_iter().zip(amounts) {
+            gauges.extend(amounts.cards().map(|(card, milli)| QueueGauge {
+                name: metric,
+                queue: Arc::clone(name),
+                resource: Arc::clone(card),
+                value: milli as f64 / 1000.0,
+            }));
+        }
+    }
+    gauges
+}
+
+/// Of a queue without jobs.
+fn push_empty_queue(gauges: &mut Vec<QueueGauge>, state: &CapacityState, queue: &QueueRecord) {
+    let quota = CardQuota::of(queue, state.compatibility);
+    let deserved = match &queue.deserved {
+        Some(deserved) => quota.with_cpu_memory(Some(deserved)),
+        None => QuotaAmounts::default(),
+    };
+    push_gauges(gauges, &queue.name, DESERVED, &deserved);
+    push_gauges(gauges, &queue.name, ALLOCATED, &QuotaAmounts::default());
+    push_gauges(gauges, &queue.name, REQUEST, &QuotaAmounts::default());
+    let limits = state.limits(queue);
+    // The reference adds the own guarantee, quota included, only if the guarantee is said.
+    let mut real = state.cards().total().saturating_sub(state.total_guaranteed());
+    if queue.guarantee.is_some() {
+        real.add(&limits.guarantee);
+    }
+    if queue.capability.is_some() {
+        push_gauges(gauges, &queue.name, CAPACITY, &limits.capability);
+        real = min_with_ceiling(&real, &limits.capability);
+    }
+    push_gauges(gauges, &queue.name, REAL_CAPACITY, &real);
+}
+
+/// The smaller of both; cards that the ceiling does not name have no ceiling.
+fn min_with_ceiling(counts: &QuotaAmounts, ceiling: &QuotaAmounts) -> QuotaAmounts {
+    let mut least = QuotaAmounts::new(counts.cpu.min(ceiling.cpu), counts.memory.min(ceiling.memory));
+    for (name, amount) in counts.cards() {
+        least.set_card(name, amount.min(ceiling.card(name).unwrap_or(amount)));
+    }
+    least
+}
+
+fn push_gauges(
+    gauges: &mut Vec<QueueGauge>,
+    queue: &Arc<str>,
+    [cpu, memory, cards]: GaugeNames,
+    counts: &QuotaAmounts,
+) {
+    let gauge = |name, resource: Option<&Arc<str>>, amount: i128| QueueGauge {
+        name,
+        queue: Arc::clone(queue),
+        resource: resource.map_or_else(Arc::default, Arc::clone),
+        value: amount as f64,
+    };
+    gauges.push(gauge(cpu, None, counts.cpu));
+    gauges.push(gauge(memory, None, counts.memory));
+    gauges.extend(counts.cards().map(|(name, amount)| gauge(cards, Some(name), amount)));
+}

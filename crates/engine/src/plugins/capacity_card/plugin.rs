@@ -1,0 +1,379 @@
+//! `capacity-card` as a plugin of a policy.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::super::effective_values::value_map;
+use super::annotations::{CARD_SEPARATOR, NAME, QUOTA, REQUEST, normalize_choice};
+use super::config::CapacityConfig;
+use super::discovery::NodeCards;
+use super::node_order::node_order;
+use super::reservations;
+use super::state::{CapacityState, TaskEvent};
+use super::votes::QuotaVerdict;
+use crate::model::{
+    CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceId, ResourceTable,
+    StateDiff, TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
+};
+use crate::plugin::{
+    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginDef, PluginHooks, PrepareContext,
+    PreparedHook, Shortfall, VictimQuery,
+};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+
+/// Row of the plugin in the registry.
+pub(in super::super) const DEF: PluginDef = PluginDef {
+    name: super::PLUGIN,
+    families: &["admit", "filter", "order", "score", "victims"],
+    task_annotations: &[NAME],
+    job_annotations: &[REQUEST],
+    queue_annotations: &[QUOTA],
+    node_labels: &["*.product", "*.count", "*.memory", "*.replicas"],
+    compile,
+};
+
+/// The plugin, compiled.
+#[derive(Debug)]
+struct CapacityCard {
+    config: CapacityConfig,
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(CapacityCard {
+        config: CapacityConfig::read(arguments, compatibility, report),
+        compatibility,
+    })
+}
+
+impl Plugin for CapacityCard {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            filter: self.compatibility == Compatibility::Corrected,
+            score: true,
+            order: true,
+            admit: true,
+            victims: self.config.victims,
+            accounts: self.compatibility == Compatibility::Corrected,
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        value_map(self.config.entries())
+    }
+
+    fn prepare_filter<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
+            return Err(missing_state());
+        };
+        let filter = state.node_filter(facts.state, class);
+        Ok(filter.map(|filter| Box::new(filter) as Box<dyn NodeFilter>))
+    }
+
+    fn prepare_scorer<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
+        let Some(name) = find_text(&class.annotations, NAME).filter(|name| name.contains(CARD_SEPARATOR)) else {
+            return Ok(None);
+        };
+        if self.compatibility == Compatibility::Upstream {
+            return Ok(Some(Box::new(CardScorer {
+                name: Arc::from(name),
+                weight: self.config.node_order_weight,
+                compatibility: self.compatibility,
+                resources: facts.state.resources(),
+            })));
+        }
+        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
+            return Err(missing_state());
+        };
+        let name = normalize_choice(name);
+        Ok(name
+            .contains(CARD_SEPARATOR)
+            .then(|| Box::new(state.node_scorer(facts.state, class, &name)) as Box<dyn NodeScorer>))
+    }
+
+    fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(CapacityState::of(
+            cluster_state,
+            self.config,
+            self.compatibility,
+        )))
+    }
+
+    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let state: &CapacityState = derived.get(super::PLUGIN)?;
+        Some(
+            queues
+                .iter()
+                .map(|queue| state.order_key(queue).map(Vec::from))
+                .collect(),
+        )
+    }
+
+    fn breaks_order(&self, derived: &PluginStates, queue: &str, other: &str) -> Option<Problem> {
+        let state: &CapacityState = derived.get(super::PLUGIN)?;
+        state
+            .account(queue)
+            .is_none()
+            .then(|| state.compare_queues(queue, other).err())
+            .flatten()
+    }
+
+    fn admit_job(
+        &self,
+        derived: &mut PluginStates,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        keep: bool,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let verdict = if keep {
+            derived.update(super::PLUGIN, |state: &mut CapacityState| {
+                state.permit(cluster_state, job)
+            })
+        } else {
+            let state = derived.get::<CapacityState>(super::PLUGIN);
+            state.map(|state| state.vote_job(cluster_state, job))
+        };
+        Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
+    }
+
+    fn admit_task(
+        &self,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        match derived.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => state
+                .vote_task(cluster_state, queue, task)
+                .map(|verdict| Some(admit_opinion(verdict))),
+            None => Err(missing_state()),
+        }
+    }
+
+    fn repeatable_admissions(
+        &self,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> u64 {
+        let state = derived.get::<CapacityState>(super::PLUGIN);
+        state
+            .and_then(|state| state.repeated_admit_limit(cluster_state, queue, task))
+            .unwrap_or(1)
+    }
+
+    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.victim_verdicts(query)),
+            None => Err(missing_state()),
+        }
+    }
+
+    fn shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Result<Vec<Shortfall>, Problem> {
+        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.quota_shortfalls(query, node)),
+            None => Err(missing_state()),
+        }
+    }
+
+    fn reads_job(&self, task: &TaskRecord) -> bool {
+        if self.compatibility != Compatibility::Corrected {
+            return false;
+        }
+        // Cards that no name covers may be any of several, too.
+        let resources = task
+            .requests
+            .iter()
+            .chain(task.limits.iter().flat_map(|limits| limits.iter()));
+        let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
+        let mut extended = resources.map(|(id, _)| id).filter(|id| !plain.contains(id));
+        match find_text(&task.annotations, NAME).filter(|name| !name.is_empty()) {
+            Some(name) if name.contains(CARD_SEPARATOR) => true,
+            Some(_) => {
+                let first = extended.next();
+                extended.any(|id| Some(id) != first)
+            }
+            None => extended.next().is_some(),
+        }
+    }
+
+    fn card_on_node(
+        &self,
+        derived: &PluginStates,
+        task: &TaskRecord,
+        node: &str,
+        admitted: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        let state = derived.get::<CapacityState>(super::PLUGIN)?;
+        let on_node = state.cards().node_cards(node)?;
+        let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
+        // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
+        if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
+            return admitted.iter().find_map(|card| has(card));
+        }
+        let name = find_text(&task.annotations, NAME)?;
+        name.split(CARD_SEPARATOR).find_map(has)
+    }
+
+    fn release_tentative(&self, derived: &mut PluginStates) -> Result<(), Problem> {
+        derived
+            .update(super::PLUGIN, CapacityState::end_tentative)
+            .ok_or_else(missing_state)
+    }
+}
+
+fn missing_state() -> Problem {
+    let message = "there is no state of `capacity-card` for this question";
+    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+}
+
+fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
+    AdmitOpinion {
+        reasons: verdict
+            .rejections
+            .into_iter()
+            .map(|rejection| (rejection.reason, rejection.measurements))
+            .collect(),
+        cards: verdict.cards,
+        headroom: verdict.headroom,
+        reserve: reservations::named_amounts(&verdict.min_amounts),
+    }
+}
+
+impl PluginState for CapacityState {
+    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let node = |moved: &TaskTransition<'_>| Arc::clone(&moved.after.node);
+        match event {
+            PlacementEvent::Allocate(moved) => {
+                let step = TaskEvent::Allocate {
+                    node: &node(moved),
+                    card: moved.card,
+                };
+                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
+            }
+            PlacementEvent::Pipeline(moved) => {
+                let step = TaskEvent::Pipeline {
+                    node: &node(moved),
+                    card: moved.card,
+                };
+                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
+            }
+            PlacementEvent::Deallocate(moved) if self.compatibility == Compatibility::Corrected => {
+                self.set_task_holding(
+                    cluster_state,
+                    moved.before,
+                    None,
+                    moved.after.status == TaskStatus::Pending,
+                );
+            }
+            PlacementEvent::Deallocate(moved) => {
+                CapacityState::apply_task_event(self, cluster_state, moved.before, TaskEvent::Deallocate)?;
+            }
+            PlacementEvent::Enqueue(job) => self.confirm_permit(job),
+            PlacementEvent::Dequeue(job) => self.revoke_admission(job),
+            PlacementEvent::Reserve(job) => return Ok(self.update_reservation(cluster_state, job)),
+        }
+        Ok(Vec::new())
+    }
+
+    fn apply_batch(
+        &mut self,
+        cluster_state: &ClusterState,
+        events: &[PlacementEvent<'_>],
+    ) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut queues = BTreeSet::new();
+        for row in events.chunk_by(PlacementEvent::counts_same_job) {
+            if row.len() > 1 && self.compatibility == Compatibility::Corrected {
+                self.hold_batch(cluster_state, row.iter().filter_map(PlacementEvent::counted_task));
+            } else {
+                for event in row {
+                    queues.extend(PluginState::apply(self, cluster_state, event)?);
+                }
+            }
+        }
+        Ok(queues)
+    }
+
+    fn apply_repeated(
+        &mut self,
+        cluster_state: &ClusterState,
+        event: &PlacementEvent<'_>,
+        times: u64,
+    ) -> Result<(), Problem> {
+        match event {
+            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
+                self.hold_repeated(cluster_state, moved.after, times);
+            }
+            PlacementEvent::Deallocate(_)
+            | PlacementEvent::Enqueue(_)
+            | PlacementEvent::Dequeue(_)
+            | PlacementEvent::Reserve(_) => {
+                for _ in 0..times {
+                    PluginState::apply(self, cluster_state, event)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(self.advanced(changes)?))
+    }
+
+    fn copy(&self) -> Arc<dyn PluginState> {
+        Arc::new(self.clone())
+    }
+}
+
+/// Scores nodes by the first acceptable card that they have.
+struct CardScorer<'a> {
+    name: Arc<str>,
+    weight: f64,
+    compatibility: Compatibility,
+    resources: &'a ResourceTable,
+}
+
+impl NodeScorer for CardScorer<'_> {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
+        let Some(scores) = parts.first_mut() else { return };
+        *scores = [0.0; CHUNK_SIZE];
+        // Nodes of one pool have the same labels and the same amounts: each kind is looked into once.
+        let mut kinds: Vec<(&TextMap, &ResourceAmounts, f64)> = Vec::new();
+        for offset in chunk.live().iter() {
+            let (Some(entry), Some(score)) = (chunk.entry(offset), scores.get_mut(offset)) else {
+                continue;
+            };
+            let record = &entry.record;
+            let known = kinds
+                .iter()
+                .find(|(labels, allocatable, _)| **labels == record.labels && **allocatable == record.allocatable);
+            *score = if let Some((_, _, score)) = known {
+                *score
+            } else {
+                let cards = NodeCards::of(record, self.resources, self.compatibility);
+                let own = node_order(&self.name, Some(&cards), self.weight);
+                kinds.push((&record.labels, &record.allocatable, own));
+                own
+            };
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Why a job or a task is refused: the five reasons of the field and two more, with the figures compared.
+
+use std::sync::Arc;
+
+use super::amounts::QuotaAmounts;
+use super::go_format::{go_float, go_format};
+use crate::model::quantity::readable_bytes;
+use crate::plugin::{Measurement, Reason, Resolution};
+
+/// Reason if it cannot be found out what is asked for.
+pub const REQUEST_FAILED: &str = "GetTaskRequestResourceFailed";
+/// Nothing says what the queue may hold.
+pub const EMPTY_CAPABILITY: &str = "EmptyQueueCapability";
+/// Cpu.
+pub const INSUFFICIENT_CPU: &str = "InsufficientCPUQuota";
+/// Memory.
+pub const INSUFFICIENT_MEMORY: &str = "InsufficientMemoryQuota";
+/// A card.
+pub const INSUFFICIENT_CARD: &str = "InsufficientScalarQuota";
+/// A node has none of the cards that would do.
+pub const CARD_NOT_ON_NODE: &str = "CardNotOnNode";
+/// The queues above a queue cannot be found out.
+pub const PATH_INVALID: &str = "QueuePathInvalid";
+/// The queue takes nothing now. The reference only logs it.
+pub const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+
+/// Resource that was short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaDimension<'a> {
+    /// Milli-cores.
+    Cpu,
+    /// Bytes.
+    Memory,
+    /// Thousandths of a card, or of several acceptable ones.
+    Card(&'a str),
+}
+
+/// Object that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaRequester {
+    /// A job, to be enqueued.
+    Job,
+    /// A task, to be allocated.
+    Task,
+}
+
+/// Three amounts that were compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaComparison {
+    /// Asked for.
+    pub requested: i128,
+    /// Amount that the queue would hold with it.
+    pub total: i128,
+    /// Amount that the queue may hold.
+    pub capability: i128,
+}
+
+/// A reason with its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuotaRejection {
+    /// The reason.
+    pub reason: Reason,
+    /// The figures, in the order that the message names them.
+    pub measurements: Vec<Measurement>,
+}
+
+fn rejection(code: &'static str, message: String, resource: &str, resolution: Resolution) -> QuotaRejection {
+    QuotaRejection {
+        reason: Reason {
+            plugin: Arc::from(super::PLUGIN),
+            code,
+            message,
+            resolution,
+            resource: Arc::from(resource),
+        },
+        measurements: Vec::new(),
+    }
+}
+
+/// The queue takes nothing now.
+pub fn queue_not_open(queue: &str) -> QuotaRejection {
+    let message = format!("Queue <{queue}> is not open");
+    rejection(QUEUE_NOT_OPEN, message, "", Resolution::Unresolvable)
+}
+
+/// Nothing says what the queue may hold.
+pub fn empty_capability(queue: &str) -> QuotaRejection {
+    let message = format!("Queue <{queue}> has no capability and no card quota");
+    rejection(EMPTY_CAPABILITY, message, "", Resolution::Unresolvable)
+}
+
+/// The queues above it cannot be found out.
+pub fn path_invalid(queue: &str, why: &str) -> QuotaRejection {
+    let message = format!("Queue <{queue}> has no place in the hierarchy: {why}");
+    rejection(PATH_INVALID, message, "", Resolution::Unresolvable)
+}
+
+/// A node has none of the cards that would do.
+pub fn card_not_on_node(choice: &str) -> QuotaRejection {
+    let message = format!("the node has no card <{choice}>");
+    rejection(CARD_NOT_ON_NODE, message, choice, Resolution::Unresolvable)
+}
+
+/// Rejection if it cannot be found out what is asked for.
+pub fn request_failed(queue: &str, error: &dyn std::fmt::Display) -> QuotaRejection {
+    let message = format!("Get request resource failed, Queue <{queue}>, error: <{error}>");
+    rejection(REQUEST_FAILED, message, "", Resolution::Unresolvable)
+}
+
+impl QuotaDimension<'_> {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Cpu => INSUFFICIENT_CPU,
+            Self::Memory => INSUFFICIENT_MEMORY,
+            Self::Card(_) => INSUFFICIENT_CARD,
+        }
+    }
+
+    fn resource(&self) -> &str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Card(name) => name,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Cpu => "cores",
+            Self::Memory => "bytes",
+            Self::Card(_) => "cards",
+        }
+    }
+
+    /// An amount in the unit of figures.
+    fn measurement_value(self, amount: i128) -> f64 {
+        match self {
+            Self::Memory => amount as f64,
+            Self::Cpu | Self::Card(_) => amount as f64 / 1000.0,
+        }
+    }
+
+    /// An amount for people.
+    fn format_amount(self, amount: i128) -> String {
+        let unit = match self {
+            Self::Memory => return readable_bytes(amount as f64),
+            Self::Cpu => "core",
+            Self::Card(_) => "card",
+        };
+        let value = self.measurement_value(amount);
+        let plural = if value == 1.0 { "" } else { "s" };
+        format!("{value} {unit}{plural}")
+    }
+}
+
+fn with_measurements(
+    mut rejection: QuotaRejection,
+    dimension: QuotaDimension<'_>,
+    compared: QuotaComparison,
+) -> QuotaRejection {
+    let measurement = |name: &str, amount| Measurement {
+        name: name.to_owned(),
+        value: dimension.measurement_value(amount),
+        unit: dimension.unit(),
+    };
+    rejection.measurements = vec![
+        measurement("requested", compared.requested),
+        measurement("total", compared.total),
+        measurement("capability", compared.capability),
+    ];
+    rejection
+}
+
+/// Too little, in the words of the reference.
+pub fn insufficient_upstream(
+    queue: &str,
+    asker: QuotaRequester,
+    dimension: QuotaDimension<'_>,
+    compared: QuotaComparison,
+) -> QuotaRejection {
+    let (what, unit, scale) = match dimension {
+        QuotaDimension::Cpu => ("CPU".to_owned(), "", 1.0),
+        QuotaDimension::Memory => ("memory".to_owned(), " Mi", 1024.0),
+        QuotaDimension::Card(name) => (format!("<{name}>"), "", 1.0),
+    };
+    let shown = |amount: i128| go_float(amount as f64 / scale / scale);
+    let queue = match (dimension, asker) {
+        (QuotaDimension::Memory, QuotaRequester::Job) => queue.to_owned(),
+        _ => format!("<{queue}>"),
+    };
+    let message = format!(
+        "Queue {queue} has insufficient {what} quota: requested <{}{unit}>, total would be <{}{unit}>, but capability is <{}{unit}>",
+        shown(compared.requested),
+        shown(compared.total),
+        shown(compared.capability),
+    );
+    let message = match asker {
+        QuotaRequester::Job => go_format(&message),
+        QuotaRequester::Task => message,
+    };
+    let rejection = rejection(
+        dimension.code(),
+        message,
+        dimension.resource(),
+        Resolution::Unschedulable,
+    );
+    with_measurements(rejection, dimension, compared)
+}
+
+/// Rejection for too little quota, in cores, bytes and cards. `note` is appended to the message; it may be empty.
+pub fn insufficient(
+    queue: &str,
+    dimension: QuotaDimension<'_>,
+    compared: QuotaComparison,
+    note: &str,
+) -> QuotaRejection {
+    let what = match dimension {
+        QuotaDimension::Cpu => "CPU".to_owned(),
+        QuotaDimension::Memory => "memory".to_owned(),
+        QuotaDimension::Card(name) => format!("<{name}>"),
+    };
+    let message = format!(
+        "Queue <{queue}> has insufficient {what} quota: requested <{}>, total would be <{}>, but capability is <{}>{note}",
+        dimension.format_amount(compared.requested),
+        dimension.format_amount(compared.total),
+        dimension.format_amount(compared.capability),
+    );
+    let resolution = if compared.requested > compared.capability {
+        Resolution::Unresolvable
+    } else {
+        Resolution::Unschedulable
+    };
+    let rejection = rejection(dimension.code(), message, dimension.resource(), resolution);
+    with_measurements(rejection, dimension, compared)
+}
+
+/// The amounts of cpu, then of memory: requested, total, capability.
+pub(super) fn compare_cpu_memory(
+    requested: &QuotaAmounts,
+    total: &QuotaAmounts,
+    capability: &QuotaAmounts,
+) -> [(QuotaDimension<'static>, QuotaComparison); 2] {
+    let compared = |requested, total, capability| QuotaComparison {
+        requested,
+        total,
+        capability,
+    };
+    [
+        (QuotaDimension::Cpu, compared(requested.cpu, total.cpu, capability.cpu)),
+        (
+            QuotaDimension::Memory,
+            compared(requested.memory, total.memory, capability.memory),
+        ),
+    ]
+}

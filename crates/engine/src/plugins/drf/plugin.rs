@@ -1,0 +1,87 @@
+//! `drf` as a plugin of a policy.
+
+use std::sync::Arc;
+
+use super::super::effective_values::value_map;
+use super::{DrfState, HIERARCHY, WEIGHTS};
+use crate::model::{ClusterState, Problem, ProblemKind};
+use crate::plugin::{OrderKey, Plugin, PluginDef, PluginHooks, VictimKind, VictimQuery};
+use crate::plugin_state::{PluginState, PluginStates};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
+
+/// Registry entry of the plugin.
+pub(in super::super) const DEF: PluginDef = PluginDef {
+    name: NAME,
+    families: &["order", "victims"],
+    task_annotations: &[],
+    job_annotations: &[],
+    queue_annotations: &[HIERARCHY, WEIGHTS],
+    node_labels: &[],
+    compile,
+};
+
+/// Name in a policy.
+pub const NAME: &str = "drf";
+
+/// Compiled plugin. It has no arguments; `enableHierarchy` is a switch.
+#[derive(Debug)]
+struct DrfPlugin {
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    arguments.warn_unknown(report, NAME, &[], |_| false);
+    Arc::new(DrfPlugin { compatibility })
+}
+
+impl Plugin for DrfPlugin {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            order: true,
+            victims: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        value_map([])
+    }
+
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        let hierarchy = switches.is_on(Switch::Hierarchy);
+        Some(Arc::new(DrfState::build(cluster_state, self.compatibility, hierarchy)))
+    }
+
+    fn job_keys(&self, derived: &PluginStates, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = derived.get(NAME)?;
+        let key = |job: &Arc<str>| match (drf.job_problem(job), drf.job_share(job)) {
+            (Some(problem), _) => Err(problem.clone()),
+            (None, Some(share)) => Ok(vec![share]),
+            (None, None) => {
+                let message = format!("there is no job `{job}`");
+                Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "", message))
+            }
+        };
+        Some(jobs.iter().map(key).collect())
+    }
+
+    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = derived.get(NAME)?;
+        drf.has_hierarchy()
+            .then(|| queues.iter().map(|queue| drf.queue_key(queue)).collect())
+    }
+
+    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let Some(drf) = query.plugin_states.get::<DrfState>(NAME) else {
+            return Ok(None);
+        };
+        match query.kind {
+            VictimKind::Preempt => drf.preempt(query.preemptor, query.candidates).map(Some),
+            VictimKind::Reclaim => drf.reclaim(query.preemptor, query.candidates),
+        }
+    }
+}

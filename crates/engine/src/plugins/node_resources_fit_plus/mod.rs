@@ -1,0 +1,92 @@
+//! `NodeResourcesFitPlus`: a strategy and a weight for each resource (Koordinator a7a1b76b,
+//! pkg/scheduler/plugins/noderesourcesfitplus).
+
+mod arguments;
+mod score;
+
+use std::sync::Arc;
+
+use super::effective_values::{map_entry, value_map};
+use crate::model::TaskClass;
+use crate::model::resource_name::ResourceKind;
+use crate::plugin::{NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use arguments::WeightedResource;
+use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    name: "NodeResourcesFitPlus",
+    families: &["score"],
+    task_annotations: &[],
+    job_annotations: &[],
+    queue_annotations: &[],
+    node_labels: &[],
+    compile,
+};
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct NodeResourcesFitPlus {
+    resources: Vec<WeightedResource>,
+    arithmetic: IntegerArithmetic,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(NodeResourcesFitPlus {
+        resources: arguments::read(arguments, report),
+        arithmetic: match compatibility {
+            Compatibility::Upstream => IntegerArithmetic::Wrapping,
+            Compatibility::Corrected => IntegerArithmetic::Exact,
+        },
+    })
+}
+
+impl Plugin for NodeResourcesFitPlus {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            score: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        let resources = self.resources.iter().map(|resource| {
+            let own = [
+                map_entry("type", YamlValue::String(resource.strategy_name.clone())),
+                map_entry("weight", YamlValue::Int(resource.weight)),
+            ];
+            (resource.name.clone(), value_map(own))
+        });
+        value_map([map_entry("resources", value_map(resources))])
+    }
+
+    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+        let terms = class.requested.iter().filter_map(|requested| {
+            let kind = ResourceKind::of(&requested.name);
+            let resource = self.resources.iter().find(|own| *own.name == *requested.name)?;
+            let counted = kind != ResourceKind::Pods && kind.counted_by_kubernetes();
+            counted.then(|| FitPlusTerm {
+                id: requested.id,
+                requested: requested.counted,
+                strategy: resource.strategy(),
+                weight: resource.weight,
+            })
+        });
+        Ok(Some(Box::new(FitPlusMean::new(terms.collect(), self.arithmetic))))
+    }
+}
+
+impl WeightedResource {
+    fn strategy(&self) -> FitPlusStrategy {
+        match self.strategy_name.as_str() {
+            "MostAllocated" => FitPlusStrategy::Most,
+            "LeastAllocated" => FitPlusStrategy::Least,
+            _ => FitPlusStrategy::Unknown,
+        }
+    }
+}

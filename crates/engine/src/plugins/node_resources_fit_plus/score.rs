@@ -1,0 +1,471 @@
+//! Score of a node, in integers: cut twice, per resource and in the weighted mean.
+//!
+//! If amounts are small enough, as nearly always, floats give the same integers for many nodes at a time:
+//!
+//! - Amounts below 2^46 and 100 times as much are exact. `⌊100 x / c⌋` with 0 ≤ x ≤ c < 2^46 is the truncated float
+//!   quotient. The quotient rounds up to an integer k ≤ 100 only if it is nearer to it than 2^-47, half a unit in the
+//!   last place below 128; but it is at least 1/c > 2^-46 away. The same holds for the weighted mean, which is at most
+//!   100.
+//! - A started unit counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The quotient is an
+//!   integer, or at least 0.001 away from the next, and integers below 2^41 have floats nearer than that.
+//! - Without an instruction for truncation, adding and subtracting 2^52 rounds to the nearest integer. That is at most
+//!   one too large (or too small for rounding up), and a comparison with the value shows it.
+
+use crate::kernel::kernel;
+use crate::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
+use crate::plugin::{ChunkScores, NodeScorer};
+
+/// Best score, and the score of a node without any scored resource.
+pub(super) const MAX_SCORE: i64 = 100;
+/// Amount up to which 100 times as much fits in 64 bits.
+const MAX_NARROW_AMOUNT: i64 = i64::MAX / MAX_SCORE;
+
+/// Strategies by which a node is preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FitPlusStrategy {
+    /// Prefers full nodes.
+    Most,
+    /// Prefers free nodes.
+    Least,
+    /// Unknown strategy: it scores 0, and its weight still counts.
+    Unknown,
+}
+
+/// Treatment of integers that do not fit in 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IntegerArithmetic {
+    /// Exact integers.
+    Exact,
+    /// Wrapped integers, as in the reference.
+    Wrapping,
+}
+
+impl IntegerArithmetic {
+    #[expect(clippy::cast_possible_truncation, reason = "the reference loses the upper bits")]
+    fn wrap(value: i128) -> i64 {
+        value as i64
+    }
+
+    fn saturate(value: i128) -> i64 {
+        i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// Requested resource that has an entry in the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FitPlusTerm {
+    pub(super) id: ResourceId,
+    /// Amount that the task adds.
+    pub(super) requested: i64,
+    pub(super) strategy: FitPlusStrategy,
+    pub(super) weight: i64,
+}
+
+/// Score of one resource of a node: 0 to 100.
+pub(super) fn resource_score_exact(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
+    let share = |amount: i64| {
+        if capacity <= MAX_NARROW_AMOUNT {
+            amount * MAX_SCORE / capacity
+        } else {
+            IntegerArithmetic::saturate(i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity))
+        }
+    };
+    match strategy {
+        FitPlusStrategy::Most if capacity > 0 => share(total.min(capacity)),
+        FitPlusStrategy::Least if capacity > 0 && total <= capacity => share(capacity - total),
+        FitPlusStrategy::Most | FitPlusStrategy::Least | FitPlusStrategy::Unknown => 0,
+    }
+}
+
+/// Score of one resource in the reference's wrapping arithmetic.
+pub(super) fn resource_score_wrapping(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
+    match strategy {
+        _ if capacity == 0 => 0,
+        FitPlusStrategy::Most => total.min(capacity).wrapping_mul(MAX_SCORE).wrapping_div(capacity),
+        FitPlusStrategy::Least if total > capacity => 0,
+        FitPlusStrategy::Least => capacity
+            .wrapping_sub(total)
+            .wrapping_mul(MAX_SCORE)
+            .wrapping_div(capacity),
+        FitPlusStrategy::Unknown => 0,
+    }
+}
+
+/// Weighted mean over the terms.
+#[derive(Debug)]
+pub(super) struct FitPlusMean {
+    terms: Vec<FitPlusTerm>,
+    arithmetic: IntegerArithmetic,
+    /// Sum of weights; wrapped if the arithmetic wraps.
+    weight_sum: i128,
+    /// True if no sum of products can exceed 64 bits.
+    narrow: bool,
+    /// True if scores may leave 0 … 100.
+    unbounded: bool,
+    /// True if the weights and the task's amounts permit a computation in floats.
+    small: bool,
+}
+
+/// Limit below which amounts and sums of weights are small.
+const SMALL_LIMIT: i64 = 1 << 46;
+
+/// Columns of one term over the nodes of a chunk, in floats.
+#[derive(Clone, Copy, Debug)]
+struct FitPlusColumns<'k> {
+    allocatable: &'k ChunkScores,
+    requested: &'k ChunkScores,
+    task_amount: f64,
+    weight: f64,
+    /// Amounts per whole unit.
+    unit: f64,
+    strategy: FitPlusStrategy,
+}
+
+impl FitPlusMean {
+    pub(super) fn new(terms: Vec<FitPlusTerm>, arithmetic: IntegerArithmetic) -> Self {
+        let exact: i128 = terms.iter().map(|term| i128::from(term.weight)).sum();
+        let absolute: i128 = terms.iter().map(|term| i128::from(term.weight).abs()).sum();
+        let weight_sum = match arithmetic {
+            IntegerArithmetic::Exact => exact,
+            IntegerArithmetic::Wrapping => i128::from(IntegerArithmetic::wrap(exact)),
+        };
+        Self {
+            weight_sum,
+            narrow: absolute <= i128::from(MAX_NARROW_AMOUNT),
+            small: terms
+                .iter()
+                .all(|term| (0..SMALL_LIMIT).contains(&term.requested) && (0..SMALL_LIMIT).contains(&term.weight))
+                && (1..i128::from(SMALL_LIMIT)).contains(&exact),
+            unbounded: arithmetic == IntegerArithmetic::Wrapping || terms.iter().any(|term| term.weight < 0),
+            terms,
+            arithmetic,
+        }
+    }
+
+    fn part(&self, term: &FitPlusTerm, capacity: i64, used: i64) -> i64 {
+        match self.arithmetic {
+            IntegerArithmetic::Exact => {
+                resource_score_exact(term.strategy, capacity, used.saturating_add(term.requested))
+            }
+            IntegerArithmetic::Wrapping => {
+                resource_score_wrapping(term.strategy, capacity, used.wrapping_add(term.requested))
+            }
+        }
+    }
+
+    fn columns(&self, chunk: &NodeChunk, term: &FitPlusTerm) -> (IntegerColumn, IntegerColumn) {
+        let narrow = match self.arithmetic {
+            IntegerArithmetic::Exact => IntegerArithmetic::saturate,
+            IntegerArithmetic::Wrapping => IntegerArithmetic::wrap,
+        };
+        (
+            chunk.integer_column(term.id, WholeVector::Allocatable, narrow),
+            chunk.integer_column(term.id, WholeVector::Requested, narrow),
+        )
+    }
+
+    /// Scores in floats. False: some amount is not small, and the scores have no meaning.
+    fn score_small(&self, chunk: &NodeChunk, scores: &mut ChunkScores) -> bool {
+        scores.fill(0.0);
+        let mut small = self.small;
+        for term in &self.terms {
+            let floats = |whole| chunk.integers_as_floats(term.id, whole);
+            let (Some(allocatable), Some(requested)) =
+                (floats(WholeVector::Allocatable), floats(WholeVector::Requested))
+            else {
+                return false;
+            };
+            small = small
+                && add_resource_share(
+                    FitPlusColumns {
+                        allocatable,
+                        requested,
+                        task_amount: term.requested as f64,
+                        weight: term.weight as f64,
+                        unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
+                        strategy: term.strategy,
+                    },
+                    scores,
+                );
+        }
+        if small {
+            truncate_mean(self.weight_sum as f64, scores);
+        }
+        small
+    }
+
+    /// Scores whose sums fit in 64 bits, or wrap there.
+    fn score_narrow(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        let mut sums = [0_i64; CHUNK_SIZE];
+        for term in &self.terms {
+            let (capacities, used) = self.columns(chunk, term);
+            for (sum, (&capacity, &used)) in sums.iter_mut().zip(capacities.iter().zip(&used)) {
+                let part = self.part(term, capacity, used);
+                *sum = sum.wrapping_add(part.wrapping_mul(term.weight));
+            }
+        }
+        let weights = IntegerArithmetic::wrap(self.weight_sum);
+        for (score, sum) in scores.iter_mut().zip(sums) {
+            *score = sum.wrapping_div(weights) as f64;
+        }
+    }
+
+    fn score_wide(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        let mut sums = [0_i128; CHUNK_SIZE];
+        for term in &self.terms {
+            let (capacities, used) = self.columns(chunk, term);
+            for (sum, (&capacity, &used)) in sums.iter_mut().zip(capacities.iter().zip(&used)) {
+                *sum += i128::from(self.part(term, capacity, used)) * i128::from(term.weight);
+            }
+        }
+        for (score, sum) in scores.iter_mut().zip(sums) {
+            *score = (sum / self.weight_sum) as f64;
+        }
+    }
+}
+
+kernel! {
+    /// Adds a resource's part times its weight to each score. False: some amount is not small, and the scores have no
+    /// meaning.
+    fn add_resource_share / add_resource_share_portable(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
+        if share.unit == 1.0 {
+            add_float_share::<FUSED, true>(share, scores)
+        } else {
+            add_float_share::<FUSED, false>(share, scores)
+        }
+    }
+}
+
+kernel! {
+    /// Divides sums of parts by the sum of weights, and truncates the mean.
+    fn truncate_mean / truncate_mean_portable(weights: f64, scores: &mut ChunkScores) {
+        for score in scores {
+            *score = round_down::<FUSED>(*score / weights);
+        }
+    }
+}
+
+/// From here to twice this, the floats are exactly the integers.
+const TWO_POW_52: f64 = (1_u64 << 52) as f64;
+
+/// Rounds down a value from 0 to 2^51. `INSTRUCTION`: the processor has an instruction for it.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn round_down<const INSTRUCTION: bool>(value: f64) -> f64 {
+    if INSTRUCTION {
+        return value.trunc();
+    }
+    let near = value + TWO_POW_52 - TWO_POW_52;
+    near - if near > value { 1.0 } else { 0.0 }
+}
+
+/// Rounds up a value from 0 to 2^51.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn round_up<const INSTRUCTION: bool>(value: f64) -> f64 {
+    if INSTRUCTION {
+        return value.ceil();
+    }
+    let near = value + TWO_POW_52 - TWO_POW_52;
+    near + if near < value { 1.0 } else { 0.0 }
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "a branch here would keep the loop from being vectorised"
+)]
+#[inline(always)]
+fn add_float_share<const FUSED: bool, const ALIKE: bool>(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
+    let (limit, mut small) = (SMALL_LIMIT as f64, true);
+    let [most, least] =
+        [FitPlusStrategy::Most, FitPlusStrategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
+    let columns = share.allocatable.iter().zip(share.requested);
+    for (score, (&capacity, &used)) in scores.iter_mut().zip(columns) {
+        small &= (capacity >= 0.0) & (capacity < limit) & (used >= 0.0) & (used < limit);
+        let whole = |amount: f64| {
+            if ALIKE {
+                amount
+            } else {
+                round_up::<FUSED>(amount / share.unit)
+            }
+        };
+        let (capacity, total) = (whole(capacity), whole(used) + share.task_amount);
+        let left = capacity - total;
+        let left = if left > 0.0 { left } else { 0.0 };
+        let full = if total < capacity { total } else { capacity };
+        let amount = full * most + left * least;
+        let part = round_down::<FUSED>(amount * MAX_SCORE as f64 / capacity);
+        *score += if capacity > 0.0 { part } else { 0.0 } * share.weight;
+    }
+    small
+}
+
+impl NodeScorer for FitPlusMean {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
+        let Some(scores) = parts.first_mut() else { return };
+        if self.weight_sum == 0 {
+            scores.fill(MAX_SCORE as f64);
+        } else if self.score_small(chunk, scores) {
+            // The scores are complete.
+        } else if self.narrow || self.arithmetic == IntegerArithmetic::Wrapping {
+            self.score_narrow(chunk, scores);
+        } else {
+            self.score_wide(chunk, scores);
+        }
+    }
+
+    fn range(&self) -> Option<(f64, f64)> {
+        self.unbounded.then_some((0.0, MAX_SCORE as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{ClusterState, NodeRecord, ResourceAmounts, ResourceTable, SortedTable};
+
+    #[test]
+    fn resource_scores_are_truncated() {
+        use FitPlusStrategy::{Least, Most, Unknown};
+        for part in [resource_score_exact, resource_score_wrapping] {
+            assert_eq!(part(Most, 3, 1), 33);
+            assert_eq!(part(Least, 3, 1), 66);
+            assert_eq!(part(Most, 3, 4), 100, "over capacity counts as full");
+            assert_eq!(part(Least, 3, 4), 0);
+            assert_eq!(part(Most, 0, 4), 0, "a resource that the node lacks");
+            assert_eq!(part(Least, 0, 0), 0);
+            assert_eq!(part(Unknown, 3, 1), 0);
+        }
+    }
+
+    #[test]
+    fn large_amounts_wrap_only_under_upstream() {
+        let (peta, exa) = (1_000_000_000_000_000, 1_000_000_000_000_000_000);
+        assert_eq!(resource_score_wrapping(FitPlusStrategy::Most, exa, 200 * peta), 1);
+        assert_eq!(resource_score_exact(FitPlusStrategy::Most, exa, 200 * peta), 20);
+    }
+
+    #[test]
+    fn large_amounts_fall_back_to_integers() {
+        let small = [64.0; CHUNK_SIZE];
+        for odd in [SMALL_LIMIT as f64, -1.0, f64::INFINITY, f64::NAN] {
+            for at in [0, 100, CHUNK_SIZE - 1] {
+                let mut column = small;
+                column[at] = odd;
+                for (allocatable, requested, is_small) in [
+                    (&small, &small, true),
+                    (&column, &small, false),
+                    (&small, &column, false),
+                ] {
+                    for unit in [1.0, 1_000.0] {
+                        let share = FitPlusColumns {
+                            allocatable,
+                            requested,
+                            task_amount: 1.0,
+                            weight: 1.0,
+                            unit,
+                            strategy: FitPlusStrategy::Most,
+                        };
+                        let mut scores = [0.0; CHUNK_SIZE];
+                        assert_eq!(add_resource_share(share, &mut scores), is_small, "{odd} {at}");
+                        assert_eq!(
+                            add_resource_share_portable::<false>(share, &mut scores),
+                            is_small,
+                            "{odd} {at}"
+                        );
+                        assert_eq!(
+                            add_resource_share_portable::<true>(share, &mut scores),
+                            is_small,
+                            "{odd} {at}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn portable_rounding_equals_the_instruction(whole in 0_u64..1 << 46, part in 1_u64..1_000, divisor in 2_u64..1_000_000) {
+            for value in [whole as f64, (whole * 1_000 + part) as f64 / 1_000.0, whole as f64 / divisor as f64] {
+                prop_assert_eq!(round_down::<false>(value).to_bits(), value.trunc().to_bits());
+                prop_assert_eq!(round_up::<false>(value).to_bits(), value.ceil().to_bits());
+            }
+        }
+
+        #[test]
+        fn float_scores_equal_integer_scores(
+            nodes in proptest::collection::vec((0_i64..SMALL_LIMIT, 0_i64..SMALL_LIMIT, 0_u32..40), 64),
+            own in 0_i64..SMALL_LIMIT,
+            weights in (0_i64..5_000, 1_i64..5_000),
+        ) {
+            let mut index = SortedTable::default();
+            let mut resources = ResourceTable::default();
+            let disk = resources.intern("ephemeral-storage", 9).unwrap();
+            (0..).zip(&nodes).for_each(|(slot, _)| { index.insert(format!("n{slot}").into(), slot); });
+            let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+            cluster_state.set_resources(Arc::new(resources));
+            for (slot, &(capacity, used, shift)) in nodes.iter().enumerate() {
+                let some = |amount: i64| ResourceAmounts::from_iter([(ResourceId::MEMORY, amount >> shift), (disk, amount >> shift)]);
+                let node = NodeRecord {
+                    name: format!("n{slot}").into(),
+                    allocatable: some(capacity),
+                    unattributed_used: Some(some(used)),
+                    ..NodeRecord::default()
+                };
+                cluster_state.put_node(Arc::new(node), &Arc::from("s"));
+            }
+            for strategies in [[FitPlusStrategy::Most, FitPlusStrategy::Least], [FitPlusStrategy::Least, FitPlusStrategy::Most]] {
+                let [first, second] = strategies;
+                let terms = vec![
+                    FitPlusTerm { id: ResourceId::MEMORY, requested: own, strategy: first, weight: weights.0 },
+                    FitPlusTerm { id: disk, requested: own >> 20, strategy: second, weight: weights.1 },
+                ];
+                let mean = FitPlusMean::new(terms, IntegerArithmetic::Exact);
+                let [mut floats, mut integers, mut portable, mut fused] = [[0.0; CHUNK_SIZE]; 4];
+                let chunk = cluster_state.chunks().get(0).unwrap();
+                prop_assert!(mean.score_small(chunk, &mut floats));
+                mean.score_narrow(chunk, &mut integers);
+                prop_assert_eq!(floats, integers);
+                for term in &mean.terms {
+                    let floats = |whole| chunk.integers_as_floats(term.id, whole).unwrap();
+                    let share = FitPlusColumns {
+                        allocatable: floats(WholeVector::Allocatable),
+                        requested: floats(WholeVector::Requested),
+                        task_amount: term.requested as f64,
+                        weight: term.weight as f64,
+                        unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
+                        strategy: term.strategy,
+                    };
+                    prop_assert!(add_resource_share_portable::<false>(share, &mut portable));
+                    prop_assert!(add_resource_share_portable::<true>(share, &mut fused));
+                }
+                truncate_mean_portable::<false>(mean.weight_sum as f64, &mut portable);
+                truncate_mean_portable::<true>(mean.weight_sum as f64, &mut fused);
+                for one in [floats, portable, fused] {
+                    prop_assert_eq!(one.map(f64::to_bits), integers.map(f64::to_bits));
+                }
+            }
+        }
+
+        #[test]
+        fn parts_lie_between_0_and_100(capacity in 0..i64::MAX, total in 0..i64::MAX) {
+            for strategy in [FitPlusStrategy::Most, FitPlusStrategy::Least] {
+                let part = resource_score_exact(strategy, capacity, total);
+                prop_assert!((0..=MAX_SCORE).contains(&part));
+                if capacity <= MAX_NARROW_AMOUNT {
+                    prop_assert_eq!(part, resource_score_wrapping(strategy, capacity, total));
+                }
+            }
+        }
+    }
+}

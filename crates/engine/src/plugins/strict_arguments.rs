@@ -1,0 +1,82 @@
+//! Strict decoding of arguments, as kube-scheduler decodes `args`: exact keys, exact types, nothing ignored.
+
+use super::argument_names::NATIVE_RESOURCES;
+use crate::model::resource_name::ResourceKind;
+use crate::policy::{DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, Severity, YamlValue, code};
+
+/// Only version of kube-scheduler's configuration whose arguments are read.
+pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+const RESOURCES: &str = "resources";
+
+/// Reads arguments with the key `resources`, and optionally `apiVersion` and `kind`, which must be right. Null counts
+/// as absent. Any other key is an error.
+pub(super) fn read_resources<'a>(
+    arguments: &'a PluginArguments,
+    kind: &str,
+    report: &mut DiagnosticReport,
+) -> Option<PluginArgument<'a>> {
+    for (key, argument) in arguments.iter() {
+        match key {
+            "apiVersion" => expect_text(&argument, API_VERSION, report),
+            "kind" => expect_text(&argument, kind, report),
+            RESOURCES => {}
+            _ => report_unknown_key(key, &["apiVersion", "kind", RESOURCES], &arguments.key_at(key), report),
+        }
+    }
+    arguments.get(RESOURCES).filter(|argument| !argument.is_null())
+}
+
+fn expect_text(argument: &PluginArgument<'_>, wanted: &str, report: &mut DiagnosticReport) {
+    match argument.value() {
+        YamlValue::Null => {}
+        YamlValue::String(text) if text.is_empty() || text == wanted => {}
+        YamlValue::String(text) => {
+            let message = format!("expected `{wanted}`, found `{text}`");
+            report.error(code::ARGUMENT_INVALID, &argument.at(), message);
+        }
+        other @ (YamlValue::Bool(_)
+        | YamlValue::Int(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_)) => {
+            report_type_mismatch(&argument.at(), "a string", other, report);
+        }
+    }
+}
+
+/// Reports a key that is not among `known`, and suggests the nearest one.
+pub(super) fn report_unknown_key(key: &str, known: &[&str], at: &DocumentLocation, report: &mut DiagnosticReport) {
+    let hint = report.suggestion(Severity::Error, key, known);
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!("unknown key `{key}`; known are {}{hint}", known.join(", "));
+    report.error(code::ARGUMENT_UNKNOWN_KEY, at, message);
+}
+
+/// Reports a value of the wrong type.
+pub(super) fn report_type_mismatch(
+    at: &DocumentLocation,
+    expected: &str,
+    found: &YamlValue,
+    report: &mut DiagnosticReport,
+) {
+    let message = format!("expected {expected}, found {}", found.kind());
+    report.error(code::ARGUMENT_TYPE, at, message);
+}
+
+/// Warns of a name that these plugins never count, and so never match.
+pub(super) fn check_kubernetes_name(name: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
+    let kind = ResourceKind::of(name);
+    let why = if name.contains('*') {
+        "wildcards mean nothing here"
+    } else if kind == ResourceKind::Pods {
+        "pods are not counted as a resource"
+    } else if !kind.counted_by_kubernetes() {
+        "no resource that counts can have this name"
+    } else {
+        return;
+    };
+    let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
+    let message = format!("`{name}` never matches: {why}{hint}");
+    report.warning(code::ARGUMENT_RESOURCE, at, message);
+}

@@ -1,0 +1,392 @@
+//! Diagnostics of a policy document: errors, which reject it, and warnings.
+
+use std::fmt;
+
+use super::suggestion;
+use super::yaml::{Mark, YamlError, YamlValue};
+
+/// Largest number of errors, and of warnings, that a report lists; it counts the rest.
+pub const MAX_DIAGNOSTICS: usize = 1000;
+/// Number of characters of a key that a path shows.
+const MAX_KEY_CHARS: usize = 80;
+
+/// Codes of diagnostics. Codes of a plugin's own diagnostics begin with [`code::ARGUMENT_PREFIX`].
+///
+/// Volcano's four kinds of rejection correspond to codes (see [`PolicyRejectionKind`]): `YAML_…` is `yaml`,
+/// [`code::WRONG_TYPE`] is `yaml-type`, [`code::UNKNOWN_ACTION`] and [`code::NO_ACTIONS`] are `unknown-action`,
+/// [`code::CONFLICT`] is `conflict`.
+pub mod code {
+    /// Text that is not YAML 1.1.
+    pub const YAML_SYNTAX: &str = "YAML_SYNTAX";
+    /// Alias without an anchor, or inside the value of its own anchor.
+    pub const YAML_ALIAS: &str = "YAML_ALIAS";
+    /// Merge key whose value is neither a map nor a list of maps.
+    pub const YAML_MERGE: &str = "YAML_MERGE";
+    /// Text that does not match its tag.
+    pub const YAML_TAG: &str = "YAML_TAG";
+    /// List or map as the key of a map.
+    pub const YAML_KEY: &str = "YAML_KEY";
+    /// Document larger, deeper or more repetitive than a limit allows.
+    pub const YAML_LIMIT: &str = "YAML_LIMIT";
+    /// Value of another type than the field's.
+    pub const WRONG_TYPE: &str = "WRONG_TYPE";
+    /// `proportion` beside a `drf` with hierarchy in one tier.
+    pub const CONFLICT: &str = "CONFLICT";
+    /// Document without actions.
+    pub const NO_ACTIONS: &str = "NO_ACTIONS";
+    /// Action that Volcano does not have, or an empty item in the list.
+    pub const UNKNOWN_ACTION: &str = "UNKNOWN_ACTION";
+    /// Error in the section `pumice:`.
+    pub const PUMICE_SECTION: &str = "PUMICE_SECTION";
+    /// Key without a meaning in its place.
+    pub const UNKNOWN_KEY: &str = "UNKNOWN_KEY";
+    /// Switch with `enable` in place of `enabled`, or the reverse; it has no effect.
+    pub const SWITCH_PREFIX: &str = "SWITCH_PREFIX";
+    /// Switch set to `Null` or `NULL`, which Volcano reads as false, unlike `null`.
+    pub const SWITCH_NULL: &str = "SWITCH_NULL";
+    /// Key that appears twice in one map.
+    pub const DUPLICATE_KEY: &str = "DUPLICATE_KEY";
+    /// Plugin that appears twice in the document.
+    pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
+    /// Action that is listed twice.
+    pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
+    /// Plugin name that neither Volcano nor this service has.
+    pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
+    /// Profile of a `KubeSchedulerConfiguration` that is invalid, or whose meaning its author may not expect.
+    pub const PROFILE: &str = "PROFILE";
+    /// Two plugins that each keep quotas of queues.
+    pub const TWO_QUOTAS: &str = "TWO_QUOTAS";
+    /// Tier without plugins.
+    pub const EMPTY_TIER: &str = "EMPTY_TIER";
+    /// Prefix of the codes of diagnostics in a plugin's own arguments.
+    pub const ARGUMENT_PREFIX: &str = "ARGUMENT_";
+    /// Argument of the wrong type.
+    pub const ARGUMENT_TYPE: &str = "ARGUMENT_TYPE";
+    /// Number that its field cannot hold.
+    pub const ARGUMENT_RANGE: &str = "ARGUMENT_RANGE";
+    /// Argument that its plugin does not have.
+    pub const ARGUMENT_UNKNOWN_KEY: &str = "ARGUMENT_UNKNOWN_KEY";
+    /// Argument that its plugin ignores, or uses with another value.
+    pub const ARGUMENT_IGNORED: &str = "ARGUMENT_IGNORED";
+    /// Argument in an old spelling that the reference does not read any more, and this service does.
+    pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
+    /// An argument that its plugin cannot use.
+    pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
+    /// A weight that counts nothing, or that may push scores out of their range.
+    pub const ARGUMENT_WEIGHT: &str = "ARGUMENT_WEIGHT";
+    /// Strategy that its plugin does not have.
+    pub const ARGUMENT_STRATEGY: &str = "ARGUMENT_STRATEGY";
+    /// Name of a resource that its plugin never counts.
+    pub const ARGUMENT_RESOURCE: &str = "ARGUMENT_RESOURCE";
+    /// Arguments with which the plugin scores all nodes alike.
+    pub const ARGUMENT_MUTE: &str = "ARGUMENT_MUTE";
+}
+
+/// Volcano's kinds of rejection, in the order of its checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PolicyRejectionKind {
+    /// Text that cannot be read.
+    Yaml,
+    /// Value of the wrong type.
+    YamlType,
+    /// Plugins of one tier that exclude each other.
+    Conflict,
+    /// Unknown action, or no action.
+    UnknownAction,
+}
+
+impl PolicyRejectionKind {
+    /// Kind of a code; `None` for checks that only this service has.
+    pub fn of(diagnostic: &str) -> Option<PolicyRejectionKind> {
+        match diagnostic {
+            code::WRONG_TYPE => Some(PolicyRejectionKind::YamlType),
+            code::CONFLICT => Some(PolicyRejectionKind::Conflict),
+            code::NO_ACTIONS | code::UNKNOWN_ACTION => Some(PolicyRejectionKind::UnknownAction),
+            other => other.starts_with("YAML_").then_some(PolicyRejectionKind::Yaml),
+        }
+    }
+}
+
+/// Severity of a diagnostic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The document is rejected.
+    Error,
+    /// The document is accepted, perhaps with another meaning than its author expects.
+    Warning,
+}
+
+/// Diagnostic: one thing in a document that is wrong, or looks wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Severity; an error rejects the document.
+    pub severity: Severity,
+    /// Code for programs: one of [`code`], or a plugin's own.
+    pub code: &'static str,
+    /// Message for people: lower case, the operator's words in backticks.
+    pub message: String,
+    /// Line in the document, from 1.
+    pub line: u32,
+    /// Character in the line, from 1.
+    pub column: u32,
+    /// Path of the field, such as `tiers[0].plugins[1].name`; empty for the whole document.
+    pub path: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Diagnostic {
+            severity,
+            code,
+            message,
+            line,
+            column,
+            path,
+        } = self;
+        let severity = match severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{line}:{column}: {severity} {code}: ")?;
+        if !path.is_empty() {
+            write!(f, "{path}: ")?;
+        }
+        f.write_str(message)
+    }
+}
+
+/// Location that a diagnostic refers to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DocumentLocation {
+    /// Position in the text.
+    pub mark: Mark,
+    /// Path of the field.
+    pub path: String,
+}
+
+/// Plugin of the document that this service does not serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnservedPlugin {
+    /// Name in the document's spelling.
+    pub name: String,
+    /// Location of the name.
+    pub at: DocumentLocation,
+    /// True if Volcano has a plugin of this name.
+    pub known_upstream: bool,
+    /// Served plugin with a similar name.
+    pub did_you_mean: Option<String>,
+}
+
+/// All diagnostics of one document.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DiagnosticReport {
+    /// Diagnostics, in the order of [`DiagnosticReport::finish`] after that call.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Plugins not served here, in the order of the document, each name once.
+    pub unserved_plugins: Vec<UnservedPlugin>,
+    /// Number of errors and warnings beyond [`MAX_DIAGNOSTICS`] of each, which are not listed.
+    pub omitted: usize,
+    error_count: usize,
+    warning_count: usize,
+}
+
+impl DiagnosticReport {
+    /// Adds an error.
+    pub fn error(&mut self, code: &'static str, at: &DocumentLocation, message: impl Into<String>) {
+        self.add(Severity::Error, code, at, message.into());
+    }
+
+    /// Adds a warning.
+    pub fn warning(&mut self, code: &'static str, at: &DocumentLocation, message: impl Into<String>) {
+        self.add(Severity::Warning, code, at, message.into());
+    }
+
+    fn add(&mut self, severity: Severity, code: &'static str, at: &DocumentLocation, message: String) {
+        if self.is_full(severity) {
+            self.omitted += 1;
+            return;
+        }
+        *(if severity == Severity::Error {
+            &mut self.error_count
+        } else {
+            &mut self.warning_count
+        }) += 1;
+        let DocumentLocation { mark, path } = at.clone();
+        self.diagnostics.push(Diagnostic {
+            severity,
+            code,
+            message,
+            line: mark.line,
+            column: mark.column,
+            path,
+        });
+    }
+
+    pub(crate) fn yaml_error(&mut self, error: YamlError) {
+        let YamlError { mark, code, message } = error;
+        self.error(
+            code,
+            &DocumentLocation {
+                mark,
+                path: String::new(),
+            },
+            message,
+        );
+    }
+
+    /// True if the report would omit a further diagnostic.
+    pub(crate) fn is_full(&self, severity: Severity) -> bool {
+        let count = if severity == Severity::Error {
+            self.error_count
+        } else {
+            self.warning_count
+        };
+        count >= MAX_DIAGNOSTICS
+    }
+
+    /// `; did you mean …?` for a misspelt name, or nothing if no candidate is near. Nothing either once the report is
+    /// full: looking for the nearest name takes time, and a flood of unknown names must not add it up.
+    pub(crate) fn suggestion(&self, severity: Severity, written: &str, candidates: &[&str]) -> String {
+        if self.is_full(severity) {
+            return String::new();
+        }
+        suggestion::hint(written, candidates)
+    }
+
+    /// Is the document refused?
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Errors of the report.
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Warnings of the report.
+    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.severity == Severity::Warning)
+    }
+
+    /// Turns warnings into errors if `strict`, and sorts the diagnostics: errors first, those for which Volcano rejects
+    /// a document before others and in the order of its checks; then by line and column.
+    pub fn finish(&mut self, strict: bool) {
+        if strict {
+            for diagnostic in &mut self.diagnostics {
+                diagnostic.severity = Severity::Error;
+            }
+            self.error_count += std::mem::take(&mut self.warning_count);
+        }
+        let kind = |diagnostic: &Diagnostic| {
+            let kind = PolicyRejectionKind::of(diagnostic.code);
+            (kind.is_none(), kind)
+        };
+        self.diagnostics.sort_by(|a, b| {
+            let place = |f: &Diagnostic| (f.severity, kind(f), f.line, f.column);
+            place(a)
+                .cmp(&place(b))
+                .then_with(|| (a.code, &a.path).cmp(&(b.code, &b.path)))
+        });
+    }
+}
+
+/// Segment of a path: one step from a field into its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DocumentPathSegment {
+    Key(String),
+    Index(usize),
+}
+
+/// Path from the top of a document to a field.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DocumentPath(Vec<DocumentPathSegment>);
+
+impl DocumentPath {
+    pub(crate) fn push_key(&mut self, key: &str) {
+        self.0.push(DocumentPathSegment::Key(key.to_owned()));
+    }
+
+    pub(crate) fn push_index(&mut self, index: usize) {
+        self.0.push(DocumentPathSegment::Index(index));
+    }
+
+    /// Appends the value of a key of any scalar type.
+    pub(crate) fn push_value(&mut self, key: &YamlValue) {
+        self.0.push(DocumentPathSegment::Key(match key {
+            YamlValue::Null => "null".to_owned(),
+            YamlValue::Bool(b) => b.to_string(),
+            YamlValue::Int(n) => n.to_string(),
+            YamlValue::UInt(n) => n.to_string(),
+            YamlValue::Float(x) => x.to_string(),
+            YamlValue::String(s) => s.clone(),
+            YamlValue::List(_) | YamlValue::Map(_) => key.kind().to_owned(),
+        }));
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn at(&self, mark: Mark) -> DocumentLocation {
+        DocumentLocation {
+            mark,
+            path: self.to_string(),
+        }
+    }
+
+    /// Path to the value of a key below this one.
+    #[must_use]
+    pub fn key(&self, key: &str) -> DocumentPath {
+        let mut path = self.clone();
+        path.push_key(key);
+        path
+    }
+
+    /// Path to an item of the list at this path.
+    #[must_use]
+    pub fn index(&self, index: usize) -> DocumentPath {
+        let mut path = self.clone();
+        path.push_index(index);
+        path
+    }
+}
+
+impl fmt::Display for DocumentPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                DocumentPathSegment::Index(index) => write!(f, "[{index}]")?,
+                DocumentPathSegment::Key(key) if is_bare_key(key) => {
+                    if at > 0 {
+                        f.write_str(".")?;
+                    }
+                    f.write_str(key)?;
+                }
+                DocumentPathSegment::Key(key) => write!(f, "[{:?}]", truncate_text(key, MAX_KEY_CHARS))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leading characters of a text, for messages.
+pub fn truncate_text(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+fn is_bare_key(key: &str) -> bool {
+    !key.is_empty()
+        && key.len() <= MAX_KEY_CHARS
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}

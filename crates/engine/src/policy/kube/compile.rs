@@ -1,0 +1,327 @@
+//! Compilation of a profile: the plugins that kube-scheduler would enable, and the resulting policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::args::PluginArguments;
+use super::super::compile::{Policy, ProfilePlugin};
+use super::super::diagnostics::{DiagnosticReport, DocumentLocation, UnservedPlugin, code, truncate_text};
+use super::super::spec::Compatibility;
+use super::super::suggestion;
+use super::{
+    DEFAULT_SCHEDULER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_SCORE, PluginEntry, SCORE, SERVED_PLUGINS,
+    emit,
+};
+use crate::model::{Problem, ProblemKind, TaskClass};
+use crate::plugin::{NodeScorer, Plugin, PluginHooks, PrepareContext, PreparedHook};
+use crate::plugins;
+use crate::policy::YamlValue;
+
+/// Number of characters of a name that a message shows.
+const MAX_SHOWN_CHARS: usize = 60;
+/// Largest number of profiles, plugins in their lists, and arguments of plugins together.
+const MAX_ENTRIES: usize = 1_000;
+
+/// Compiled document.
+pub(in super::super) struct CompiledProfiles {
+    /// Profiles by name, in order.
+    pub(in super::super) profiles: Vec<(Arc<str>, Arc<Policy>)>,
+    pub(in super::super) loaded_document: String,
+    pub(in super::super) effective_document: String,
+}
+
+/// Compiles a document. After an error in the report the result is not used.
+pub(in super::super) fn compile(
+    spec: &KubeSpec,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> CompiledProfiles {
+    let mut profiles = Vec::new();
+    let mut effective: Vec<BTreeMap<&str, YamlValue>> = Vec::new();
+    let one_default = KubeProfile::default();
+    let written = if exceeds_entry_limit(spec, report) {
+        &[]
+    } else if spec.profiles.is_empty() {
+        std::slice::from_ref(&one_default)
+    } else {
+        spec.profiles.as_slice()
+    };
+    for profile in written {
+        let name = scheduler_name(profile, written, report);
+        let compiled = compile_served_plugins(profile, compatibility, report);
+        let arguments = compiled.iter().filter_map(|(name, plugin)| {
+            let configured = profile.configs.iter().any(|config| config.name == *name);
+            (configured || is_enabled(profile, name)).then(|| (*name, plugin.effective_arguments()))
+        });
+        effective.push(arguments.collect());
+        let policy = Policy::from_profile(
+            compatibility,
+            profile_plugins(profile, compatibility, &compiled, report),
+        );
+        profiles.push((name, Arc::new(policy)));
+    }
+    if profiles.iter().all(|(_, policy)| policy.scorers().is_empty()) {
+        let message = "no profile enables a plugin that is served here: every node scores 0";
+        report.warning(code::PROFILE, &DocumentLocation::default(), message);
+    }
+    CompiledProfiles {
+        loaded_document: emit::loaded(spec),
+        effective_document: emit::effective(spec, compatibility, &effective),
+        profiles,
+    }
+}
+
+fn exceeds_entry_limit(spec: &KubeSpec, report: &mut DiagnosticReport) -> bool {
+    let lists = |profile: &KubeProfile| -> usize {
+        let sets = profile.plugins.values();
+        sets.map(|set| set.enabled.len() + set.disabled.len()).sum()
+    };
+    let profiles = spec.profiles.iter();
+    let entries: usize = profiles.map(|profile| 1 + profile.configs.len() + lists(profile)).sum();
+    if entries > MAX_ENTRIES {
+        let message = format!("{entries} profiles, plugins and arguments are more than the limit of {MAX_ENTRIES}");
+        report.error(code::YAML_LIMIT, &DocumentLocation::default(), message);
+    }
+    entries > MAX_ENTRIES
+}
+
+fn scheduler_name(profile: &KubeProfile, all: &[KubeProfile], report: &mut DiagnosticReport) -> Arc<str> {
+    let same = all.iter().filter(|other| other.name == profile.name).count();
+    if profile.name.is_empty() && all.len() == 1 {
+        return Arc::from(DEFAULT_SCHEDULER);
+    }
+    if profile.name.is_empty() {
+        let message = "a profile among several needs a `schedulerName`";
+        report.error(code::PROFILE, &profile.at, message);
+    } else if same > 1 {
+        let message = format!(
+            "`{}` is the name of {same} profiles",
+            truncate_text(&profile.name, MAX_SHOWN_CHARS)
+        );
+        report.error(code::PROFILE, &profile.at, message);
+    }
+    Arc::from(profile.name.as_str())
+}
+
+/// Compiles the served plugins with their arguments, enabled or not: upstream decodes all arguments.
+fn compile_served_plugins(
+    profile: &KubeProfile,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Vec<(&'static str, Arc<dyn Plugin>)> {
+    for (number, config) in profile.configs.iter().enumerate() {
+        let before = profile.configs.get(..number).unwrap_or_default();
+        if before.iter().any(|other| other.name == config.name) {
+            let message = format!(
+                "the arguments of `{}` appear twice",
+                truncate_text(&config.name, MAX_SHOWN_CHARS)
+            );
+            report.error(code::DUPLICATE_PLUGIN, &config.at, message);
+        }
+        let known = SERVED_PLUGINS.contains(&config.name.as_str()) || KUBE_PLUGINS.contains(&config.name.as_str());
+        if !known {
+            let message = format!(
+                "arguments for `{}`, which no plugin reads{}",
+                truncate_text(&config.name, MAX_SHOWN_CHARS),
+                suggestion_hint(&config.name)
+            );
+            report.warning(code::UNKNOWN_PLUGIN, &config.at, message);
+        }
+    }
+    let compile = |name: &'static str| {
+        let def = plugins::find(name)?;
+        let config = profile.configs.iter().find(|config| config.name == name);
+        let none = PluginArguments::new(profile.at.mark, super::super::diagnostics::DocumentPath::default());
+        let arguments = config.and_then(|config| config.arguments.as_ref());
+        // A plugin that no list names gets no warnings.
+        let mut unheard = DiagnosticReport::default();
+        let heard = config.is_some() || is_enabled(profile, name);
+        let report = if heard { &mut *report } else { &mut unheard };
+        Some((name, (def.compile)(arguments.unwrap_or(&none), compatibility, report)))
+    };
+    SERVED_PLUGINS.into_iter().filter_map(compile).collect()
+}
+
+fn suggestion_hint(name: &str) -> String {
+    let near =
+        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
+    [SCORE, PRE_SCORE].iter().any(|point| {
+        let enabled = enabled_at_point(profile, point);
+        enabled.iter().any(|entry| entry.name == name)
+    })
+}
+
+/// Plugins enabled at an extension point, including those of `multiPoint` that are not disabled at the point
+/// (Kubernetes, `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
+fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p PluginEntry> {
+    let own = profile.plugins.get(point);
+    let mut enabled: Vec<&PluginEntry> = own.iter().flat_map(|set| &set.enabled).collect();
+    let disabled = |name: &str| {
+        let mut all = own.iter().flat_map(|set| &set.disabled);
+        all.any(|entry| entry.name == name || entry.name == "*")
+    };
+    let multi = profile.plugins.get(MULTI_POINT);
+    for entry in multi.iter().flat_map(|set| &set.enabled) {
+        let explicit = enabled.iter().any(|own| own.name == entry.name);
+        if !explicit && !disabled(&entry.name) {
+            enabled.push(entry);
+        }
+    }
+    enabled
+}
+
+/// Plugins of a profile that score, and those that are not served here.
+fn profile_plugins(
+    profile: &KubeProfile,
+    compatibility: Compatibility,
+    compiled: &[(&'static str, Arc<dyn Plugin>)],
+    report: &mut DiagnosticReport,
+) -> Vec<ProfilePlugin> {
+    check_sets(profile, report);
+    let (scoring, prepared) = (enabled_at_point(profile, SCORE), enabled_at_point(profile, PRE_SCORE));
+    let mut enabled: Vec<ProfilePlugin> = Vec::new();
+    for (name, plugin) in compiled {
+        let Some(entry) = scoring.iter().find(|entry| entry.name == *name) else {
+            if is_enabled(profile, name) {
+                enabled.push(ProfilePlugin::without_score(name));
+            }
+            continue;
+        };
+        let plugin = if prepared.iter().any(|entry| entry.name == *name) {
+            Arc::clone(plugin)
+        } else {
+            without_pre_score(entry, plugin, compatibility, report)
+        };
+        enabled.push(ProfilePlugin {
+            name: Arc::from(*name),
+            score: Some(plugin),
+            weight: effective_weight(entry, report),
+            is_served: true,
+        });
+    }
+    let others = profile.plugins.values().flat_map(|set| &set.enabled);
+    for entry in others.filter(|entry| !SERVED_PLUGINS.contains(&entry.name.as_str())) {
+        if enabled.iter().all(|own| *own.name != *entry.name) {
+            report_unserved_plugin(entry, report);
+            enabled.push(ProfilePlugin {
+                is_served: false,
+                ..ProfilePlugin::without_score(&entry.name)
+            });
+        }
+    }
+    enabled
+}
+
+/// Effective weight of a plugin; upstream reads 0 as 1.
+fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
+    match entry.weight {
+        None => 1,
+        Some(0) => {
+            let message = "a `weight` of 0 counts as 1; to switch the plugin off, disable it";
+            report.warning(code::PROFILE, &entry.at, message);
+            1
+        }
+        Some(weight) => {
+            if weight < 0 {
+                let message = "a negative `weight` reverses the order of nodes";
+                report.warning(code::PROFILE, &entry.at, message);
+            }
+            weight
+        }
+    }
+}
+
+/// Reports errors and warnings of the lists, which upstream reports at its start.
+fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
+    for (point, set) in &profile.plugins {
+        for (number, entry) in set.enabled.iter().enumerate() {
+            let name = truncate_text(&entry.name, MAX_SHOWN_CHARS);
+            let before = set.enabled.get(..number).unwrap_or_default();
+            if before.iter().any(|other| other.name == entry.name) {
+                let message = format!("plugin `{name}` is enabled twice at `{point}`");
+                report.error(code::DUPLICATE_PLUGIN, &entry.at, message);
+            }
+            let served = SERVED_PLUGINS.contains(&entry.name.as_str());
+            if served && ![SCORE, PRE_SCORE, MULTI_POINT].contains(point) {
+                let message = format!("plugin `{name}` has no extension point `{point}`");
+                report.error(code::PROFILE, &entry.at, message);
+            }
+        }
+    }
+}
+
+fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
+    let name = entry.name.as_str();
+    let known_upstream = KUBE_PLUGINS.contains(&name);
+    let near =
+        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
+    if !known_upstream {
+        let message = format!(
+            "unknown plugin `{}`; it has no effect{}",
+            truncate_text(name, MAX_SHOWN_CHARS),
+            suggestion_hint(name)
+        );
+        report.warning(code::UNKNOWN_PLUGIN, &entry.at, message);
+    }
+    report.unserved_plugins.push(UnservedPlugin {
+        name: name.to_owned(),
+        at: entry.at.clone(),
+        known_upstream,
+        did_you_mean: near.filter(|_| !known_upstream).map(str::to_owned),
+    });
+}
+
+/// Replaces the scorer of a plugin without `preScore`: upstream starts with such a profile, and then rejects every pod.
+fn without_pre_score(
+    entry: &PluginEntry,
+    plugin: &Arc<dyn Plugin>,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    let message = format!(
+        "plugin `{}` is enabled at `score` but not at `preScore`, and cannot score; enable it at `multiPoint`",
+        entry.name
+    );
+    match compatibility {
+        Compatibility::Corrected => report.error(code::PROFILE, &entry.at, message),
+        Compatibility::Upstream => report.warning(code::PROFILE, &entry.at, message),
+    }
+    Arc::new(PreScoreMissing {
+        name: entry.name.clone(),
+        plugin: Arc::clone(plugin),
+    })
+}
+
+/// Scorer of a plugin whose `preScore` is not enabled.
+#[derive(Debug)]
+struct PreScoreMissing {
+    name: String,
+    plugin: Arc<dyn Plugin>,
+}
+
+impl Plugin for PreScoreMissing {
+    fn hooks(&self) -> PluginHooks {
+        self.plugin.hooks()
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        self.plugin.effective_arguments()
+    }
+
+    fn prepare_scorer<'a>(&'a self, _: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+        let message = format!(
+            "`{}` is enabled at `score` but not at `preScore`, and cannot score",
+            self.name
+        );
+        Err(Problem::new(
+            ProblemKind::FailedPrecondition,
+            "NO_PRE_SCORE",
+            "",
+            message,
+        ))
+    }
+}

@@ -1,0 +1,275 @@
+//! Tests of kube-scheduler's documents: enabled plugins, errors, and the printed form.
+
+use crate::policy::{Compatibility, CompileOptions, CompiledPolicy, Diagnostic, Policy, Severity, code, compile};
+
+const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+const SCARCE: &str = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";
+
+fn with(compatibility: Compatibility, document: &str) -> Result<CompiledPolicy, Vec<Diagnostic>> {
+    let options = CompileOptions {
+        compatibility,
+        ..CompileOptions::default()
+    };
+    compile(document, &options).map_err(|report| report.diagnostics)
+}
+
+fn read(document: &str) -> Result<CompiledPolicy, Vec<Diagnostic>> {
+    with(Compatibility::Corrected, document)
+}
+
+/// Document of one profile.
+fn profile(body: &str) -> String {
+    format!("{HEAD}profiles:\n- {body}\n  {SCARCE}\n")
+}
+
+fn scorers(policy: &Policy) -> Vec<(String, i32)> {
+    let hooks = policy.scorers().iter();
+    hooks.map(|hook| (hook.name.to_string(), hook.weight)).collect()
+}
+
+fn scarce(body: &str) -> Option<i32> {
+    let compiled = read(&profile(body)).unwrap();
+    let scorers = scorers(&compiled.policy);
+    scorers
+        .into_iter()
+        .find(|(name, _)| name == "ScarceResourceAvoidance")
+        .map(|(_, weight)| weight)
+}
+
+#[test]
+fn plugins_are_enabled_as_kube_scheduler_enables_them() {
+    let on = "{name: ScarceResourceAvoidance, weight: 5}";
+    for (plugins, weight) in [
+        (format!("multiPoint: {{enabled: [{on}]}}"), Some(5)),
+        (
+            "multiPoint: {enabled: [{name: ScarceResourceAvoidance}]}".to_owned(),
+            Some(1),
+        ),
+        (
+            "multiPoint: {enabled: [{name: ScarceResourceAvoidance, weight: 0}]}".to_owned(),
+            Some(1),
+        ),
+        (
+            format!("multiPoint: {{enabled: [{on}]}}, score: {{disabled: [{{name: ScarceResourceAvoidance}}]}}"),
+            None,
+        ),
+        (
+            format!("multiPoint: {{enabled: [{on}]}}, score: {{disabled: [{{name: '*'}}]}}"),
+            None,
+        ),
+        (
+            format!(
+                "multiPoint: {{enabled: [{on}]}}, \
+                 score: {{disabled: [{{name: '*'}}], enabled: [{{name: ScarceResourceAvoidance, weight: 7}}]}}"
+            ),
+            Some(7),
+        ),
+        (
+            format!("multiPoint: {{disabled: [{{name: '*'}}], enabled: [{on}]}}"),
+            Some(5),
+        ),
+        (
+            format!("preScore: {{enabled: [{on}]}}, score: {{enabled: [{on}]}}"),
+            Some(5),
+        ),
+        (format!("preScore: {{enabled: [{on}]}}"), None),
+        ("multiPoint: {enabled: [{name: NodeResourcesFit}]}".to_owned(), None),
+    ] {
+        assert_eq!(scarce(&format!("plugins: {{{plugins}}}")), weight, "{plugins}");
+    }
+}
+
+#[test]
+fn a_query_names_one_of_several_profiles() {
+    let plugin = |name| format!("plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}");
+    let document = format!(
+        "{HEAD}profiles:\n- {{schedulerName: a, {}}}\n- {{schedulerName: b, {}}}\n",
+        plugin("ScarceResourceAvoidance"),
+        plugin("NodeResourcesFitPlus"),
+    );
+    let policy = read(&document).unwrap().policy;
+    let own = |name: &str| scorers(policy.profile(name).unwrap().unwrap());
+    assert_eq!(own("a"), [("ScarceResourceAvoidance".to_owned(), 1)]);
+    assert_eq!(own("b"), [("NodeResourcesFitPlus".to_owned(), 1)]);
+    let message = |name: &str| policy.profile(name).unwrap_err().to_string();
+    assert_eq!(message(""), "the policy has several profiles; name one of: a, b");
+    assert_eq!(message("c"), "the policy has no profile `c`; it has: a, b");
+    let one = read(&profile(&plugin("ScarceResourceAvoidance"))).unwrap().policy;
+    assert!(one.profile("").unwrap().is_none(), "itself");
+    assert!(one.profile("default-scheduler").unwrap().is_some());
+    let volcano = read("actions: allocate\n").unwrap().policy;
+    assert_eq!(
+        volcano.profile("a").unwrap_err().to_string(),
+        "the policy has no profiles, and so none named `a`"
+    );
+}
+
+#[test]
+fn the_pumice_section_may_be_in_either_document() {
+    let body = profile("schedulerName: x");
+    for document in [
+        format!("{body}pumice: {{compatibility: upstream}}\n"),
+        format!("{body}---\npumice: {{compatibility: upstream}}\n"),
+        format!("{body}...\n---\npumice:\n  compatibility: upstream\n"),
+    ] {
+        let compiled = read(&document).unwrap();
+        assert_eq!(compiled.policy.compatibility(), Compatibility::Upstream, "{document}");
+    }
+    let both = format!("{body}pumice: {{}}\n---\npumice: {{}}\n");
+    assert_eq!(read(&both).unwrap_err()[0].code, code::PUMICE_SECTION);
+    let odd = read(&format!("{body}---\nactions: allocate\n")).unwrap();
+    let odd = odd
+        .report
+        .diagnostics
+        .iter()
+        .find(|diagnostic| diagnostic.code == code::UNKNOWN_KEY);
+    assert_eq!(odd.unwrap().line, 7);
+}
+
+#[test]
+fn all_errors_are_reported_with_their_locations() {
+    let document = format!(
+        "{HEAD}parallelism: many\nprofile: []\nprofiles:\n- schedulerName: x\n  plugins:\n    multiPoint:\n      enabled:\n      \
+         - name: NodeResourcesFitPlus\n        weigth: 2\n      - name: NodeResourcesFitPlus\n    filter:\n      enabled:\n      \
+         - name: ScarceResourceAvoidance\n  pluginConfig:\n  - name: NodeResourcesFitPlus\n    args:\n      resources:\n        \
+         cpu: {{type: MostAllocated, Weight: 1}}\n        memory: {{type: 5, weight: 1.5}}\n"
+    );
+    let diagnostics = read(&document).unwrap_err();
+    let problems: Vec<(u32, &str)> = diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.severity == Severity::Error)
+        .map(|diagnostic| (diagnostic.line, diagnostic.path.as_str()))
+        .collect();
+    let args = "profiles[0].pluginConfig[0].args.resources";
+    let mut expected = vec![
+        (3, "parallelism".to_owned()),
+        (4, "profile".to_owned()),
+        (11, "profiles[0].plugins.multiPoint.enabled[0].weigth".to_owned()),
+        (12, "profiles[0].plugins.multiPoint.enabled[1].name".to_owned()),
+        (15, "profiles[0].plugins.filter.enabled[0].name".to_owned()),
+        (20, format!("{args}[\"cpu\"].Weight")),
+        (21, format!("{args}[\"memory\"].type")),
+    ];
+    expected.sort();
+    let mut found: Vec<(u32, String)> = problems
+        .into_iter()
+        .map(|(line, path)| (line, path.to_owned()))
+        .collect();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn invalid_documents_are_rejected() {
+    let two = |a: &str, b: &str| format!("{HEAD}profiles: [{{schedulerName: {a}}}, {{schedulerName: {b}}}]\n");
+    for (document, wanted) in [
+        (two("x", "x"), code::PROFILE),
+        (two("x", "''"), code::PROFILE),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n".to_owned(),
+            code::WRONG_TYPE,
+        ),
+        (format!("{HEAD}kind: KubeSchedulerConfiguration\n"), code::DUPLICATE_KEY),
+        (format!("{HEAD}profiles: {{}}\n"), code::WRONG_TYPE),
+        (format!("{HEAD}profiles: [\n"), code::YAML_SYNTAX),
+        (format!("{HEAD}pumice: {{strict: true}}\n"), code::PUMICE_SECTION),
+        (
+            profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}"),
+            code::PROFILE,
+        ),
+        (
+            format!("{HEAD}profiles: [{{pluginConfig: [{{name: X}}, {{name: X}}]}}]\n"),
+            code::DUPLICATE_PLUGIN,
+        ),
+    ] {
+        let diagnostics = read(&document).map(drop).unwrap_err();
+        assert!(
+            diagnostics.iter().any(|diagnostic| diagnostic.code == wanted),
+            "{document}\n{diagnostics:?}"
+        );
+    }
+    // Kube-scheduler accepts it and rejects every pod later.
+    let late = profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}");
+    let compiled = with(Compatibility::Upstream, &late).unwrap();
+    assert!(compiled.report.diagnostics[0].message.contains("but not at `preScore`"));
+}
+
+#[test]
+fn whole_floats_are_integers_in_yaml_and_not_in_json() {
+    let document = |weight: &str| {
+        format!(
+            "{{\"apiVersion\": \"kubescheduler.config.k8s.io/v1\", \"kind\": \"KubeSchedulerConfiguration\", \"profiles\": \
+             [{{\"pluginConfig\": [{{\"name\": \"NodeResourcesFitPlus\", \"args\": {{\"resources\": \
+             {{\"cpu\": {{\"type\": \"MostAllocated\", \"weight\": {weight}}}}}}}}}]}}]}}"
+        )
+    };
+    assert!(read(&document("2")).is_ok());
+    assert!(read(&document("2.0")).is_err());
+    assert!(read(&document("1e2")).is_err());
+    // With such a number the text is no JSON any more.
+    for weight in ["2.0", "1e2", "null"] {
+        assert!(read(&format!("---\n{}", document(weight))).is_ok(), "{weight}");
+    }
+    for weight in ["1.5", "\"2\"", "true", "9223372036854775808", "1e19"] {
+        assert!(read(&format!("---\n{}", document(weight))).is_err(), "{weight}");
+    }
+}
+
+#[test]
+fn unserved_and_unknown_plugins_are_reported() {
+    let document = profile(
+        "plugins: {multiPoint: {enabled: [{name: NodeResourceFitPlus}, {name: Coscheduling}, {name: binpack}]}}",
+    );
+    let compiled = read(&document).unwrap();
+    let strangers: Vec<(&str, bool, Option<&str>)> = compiled
+        .report
+        .unserved_plugins
+        .iter()
+        .map(|own| (own.name.as_str(), own.known_upstream, own.did_you_mean.as_deref()))
+        .collect();
+    assert_eq!(
+        strangers,
+        [
+            ("NodeResourceFitPlus", false, Some("NodeResourcesFitPlus")),
+            ("Coscheduling", true, None),
+            ("binpack", false, None),
+        ]
+    );
+}
+
+#[test]
+fn the_effective_document_reads_back_to_itself() {
+    let document = format!(
+        "{HEAD}parallelism: 16\nprofiles:\n- plugins: {{multiPoint: {{enabled: [{{name: NodeResourcesFitPlus, weight: 3}}]}}}}\n  \
+         pluginConfig:\n  - name: NodeResourcesFitPlus\n    args: {{resources: {{cpu: {{type: MostAllocated, weight: 2.0}}}}}}\n  \
+         - name: Coscheduling\n    args: {{x: 1}}\n"
+    );
+    let compiled = read(&document).unwrap();
+    let effective = &compiled.effective_document;
+    for part in [
+        "schedulerName: default-scheduler",
+        "weight: 2\n",
+        "compatibility: corrected",
+        "parallelism: 16",
+    ] {
+        assert!(effective.contains(part), "{part} in\n{effective}");
+    }
+    let again = read(effective).unwrap();
+    assert_eq!(again.effective_document, *effective);
+    assert_eq!(again.loaded_document, *effective);
+    assert_eq!(scorers(&again.policy), scorers(&compiled.policy));
+    let loaded = read(&compiled.loaded_document).unwrap();
+    assert_eq!(loaded.loaded_document, compiled.loaded_document);
+}
+
+#[test]
+fn oversized_documents_are_rejected_quickly_and_documents_without_effect_get_a_warning() {
+    let many = "{name: X}, ".repeat(2_000);
+    let diagnostics = read(&profile(&format!("plugins: {{multiPoint: {{enabled: [{many}]}}}}"))).unwrap_err();
+    assert_eq!(diagnostics[0].code, code::YAML_LIMIT);
+    let unknown: Vec<String> = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
+    let unknown = unknown.concat();
+    assert!(read(&format!("{HEAD}{unknown}")).is_err());
+    let idle = read(HEAD).unwrap();
+    assert_eq!(idle.report.diagnostics[0].code, code::PROFILE);
+}

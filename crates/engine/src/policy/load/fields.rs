@@ -1,0 +1,145 @@
+//! Shapes of a document (structures, lists, texts), and the errors for another shape.
+
+use std::collections::BTreeSet;
+
+use super::{MAX_SHOWN_CHARS, SpecLoadResult, SpecLoader};
+use crate::policy::diagnostics::{Severity, code, truncate_text};
+use crate::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape};
+
+/// Visitor of the fields of a structure: key, its location, value. Returns true if the key is known.
+pub(super) type SpecFieldVisitor<'f, 'r, 't> =
+    dyn FnMut(&mut SpecLoader<'r>, &mut YamlDecoder<'t>, &str, Mark, YamlNodeId) -> SpecLoadResult<bool> + 'f;
+
+impl<'r> SpecLoader<'r> {
+    /// Reports a value of another shape than the expected one.
+    pub(super) fn wrong_type(&mut self, decoder: &YamlDecoder<'_>, mark: Mark, expected: &str, found: &str) {
+        let message = format!("expected {expected}, found {found}");
+        self.report.error(code::WRONG_TYPE, &decoder.path.at(mark), message);
+    }
+
+    /// Checks a scalar in place of a structure, list or map: null counts as absent.
+    pub(super) fn expect_null(
+        &mut self,
+        decoder: &YamlDecoder<'_>,
+        scalar: &YamlScalar<'_>,
+        expected: &str,
+    ) -> SpecLoadResult {
+        let resolved = scalar.resolve()?;
+        if resolved != ResolvedScalar::Null {
+            let found = format!(
+                "{} `{}`",
+                scalar_kind(&resolved),
+                truncate_text(scalar.text, MAX_SHOWN_CHARS)
+            );
+            self.wrong_type(decoder, scalar.mark, expected, &found);
+        }
+        Ok(())
+    }
+
+    /// Reads a structure field by field; an unknown key gets a warning.
+    pub(super) fn fields<'t>(
+        &mut self,
+        decoder: &mut YamlDecoder<'t>,
+        id: YamlNodeId,
+        known: &[&str],
+        field: &mut SpecFieldVisitor<'_, 'r, 't>,
+    ) -> SpecLoadResult {
+        decoder.visit(id, |decoder, mark, shape| {
+            let pairs = match shape {
+                YamlShape::Mapping(pairs) => pairs,
+                YamlShape::Scalar(scalar) => return self.expect_null(decoder, &scalar, "a map"),
+                YamlShape::Sequence(_) => {
+                    self.wrong_type(decoder, mark, "a map", "a list");
+                    return Ok(());
+                }
+            };
+            let mut own_keys = BTreeSet::new();
+            decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
+                let Some((key, mark)) = self.text(decoder, key)? else {
+                    return Ok(());
+                };
+                decoder.path.push_key(&key);
+                if own && !own_keys.insert(key.clone()) {
+                    decoder.note_duplicate(mark);
+                }
+                if !field(self, decoder, &key, mark, value)? {
+                    self.unknown_key(decoder, &key, mark, known);
+                }
+                decoder.path.pop();
+                Ok(())
+            })
+        })
+    }
+
+    fn unknown_key(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark, known: &[&str]) {
+        let hint = self.report.suggestion(Severity::Warning, key, known);
+        let message = format!(
+            "unknown key `{}`; it has no effect{hint}",
+            truncate_text(key, MAX_SHOWN_CHARS)
+        );
+        self.report.warning(code::UNKNOWN_KEY, &decoder.path.at(mark), message);
+    }
+
+    /// Text field that accepts any scalar as it is written; null is the empty text. `None` after an error.
+    pub(super) fn text(
+        &mut self,
+        decoder: &mut YamlDecoder<'_>,
+        id: YamlNodeId,
+    ) -> SpecLoadResult<Option<(String, Mark)>> {
+        decoder.visit(id, |decoder, mark, shape| {
+            let found = match shape {
+                YamlShape::Scalar(scalar) => {
+                    let text = match scalar.resolve()? {
+                        ResolvedScalar::Null => String::new(),
+                        ResolvedScalar::Binary(content) => content,
+                        ResolvedScalar::Bool(_)
+                        | ResolvedScalar::Int(_)
+                        | ResolvedScalar::UInt(_)
+                        | ResolvedScalar::Float(_)
+                        | ResolvedScalar::Text => scalar.text.to_owned(),
+                    };
+                    return Ok(Some((text, mark)));
+                }
+                YamlShape::Sequence(_) => "a list",
+                YamlShape::Mapping(_) => "a map",
+            };
+            self.wrong_type(decoder, mark, "a string", found);
+            Ok(None)
+        })
+    }
+
+    /// Reads a list item by item; null is an empty list.
+    pub(super) fn items<'t, T>(
+        &mut self,
+        decoder: &mut YamlDecoder<'t>,
+        id: YamlNodeId,
+        mut item: impl FnMut(&mut Self, &mut YamlDecoder<'t>, YamlNodeId) -> SpecLoadResult<T>,
+    ) -> SpecLoadResult<Vec<T>> {
+        decoder.visit(id, |decoder, mark, shape| {
+            let mut all = Vec::new();
+            match shape {
+                YamlShape::Sequence(items) => {
+                    for (at, &id) in items.iter().enumerate() {
+                        decoder.path.push_index(at);
+                        all.push(item(self, decoder, id)?);
+                        decoder.path.pop();
+                    }
+                }
+                YamlShape::Scalar(scalar) => self.expect_null(decoder, &scalar, "a list")?,
+                YamlShape::Mapping(_) => self.wrong_type(decoder, mark, "a list", "a map"),
+            }
+            Ok(all)
+        })
+    }
+}
+
+/// Name of a scalar's type, for messages.
+pub(super) fn scalar_kind(resolved: &ResolvedScalar) -> &'static str {
+    match resolved {
+        ResolvedScalar::Null => "null",
+        ResolvedScalar::Bool(_) => "the bool",
+        ResolvedScalar::Int(_) | ResolvedScalar::UInt(_) => "the integer",
+        ResolvedScalar::Float(_) => "the float",
+        ResolvedScalar::Text | ResolvedScalar::Binary(_) => "the string",
+    }
+}

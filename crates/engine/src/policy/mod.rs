@@ -1,0 +1,27 @@
+//! Policy document: loaded, checked, compiled, printed.
+
+pub mod args;
+mod check;
+mod compile;
+pub mod diagnostics;
+pub mod emit;
+mod kube;
+pub mod load;
+pub mod spec;
+pub mod suggestion;
+#[cfg(test)]
+mod suggestion_tests;
+#[cfg(test)]
+mod tests;
+mod unserved;
+pub mod yaml;
+
+pub use args::{ArgumentMap, PluginArgument, PluginArguments};
+pub use compile::{CompileOptions, CompiledPolicy, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile};
+pub use diagnostics::{
+    Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, PolicyRejectionKind, Severity, UnservedPlugin, code,
+};
+pub use load::{LoadOptions, LoadedSpec, load};
+pub use spec::{Compatibility, PluginSpec, PluginSwitches, PolicySpec, Switch};
+pub use unserved::{DecisionKind, UnservedEffect, unserved_effect};
+pub use yaml::{Mark, YamlLimits, YamlNode, YamlValue};
