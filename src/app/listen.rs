@@ -1,6 +1,8 @@
 //! Listeners on TCP and on a Unix socket, with bounds on the number of connections and on their silence.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +20,9 @@ use crate::telemetry::WarningGate;
 
 /// Pause after a failed accept, which usually means that no more files can be opened.
 pub(super) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Mode of the socket's file: the permissions of its directory alone decide who may connect.
+const SOCKET_MODE: u32 = 0o666;
 
 /// Longest times for which a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
@@ -274,7 +279,6 @@ impl SocketFile {
     /// Listens on a path. A socket file that no process listens on, as a killed process leaves it, is replaced. Any
     /// other file in that place is left alone.
     pub(super) async fn bind(path: &Path) -> io::Result<Self> {
-        use std::os::unix::fs::FileTypeExt as _;
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.file_type().is_socket() => {
                 if UnixStream::connect(path).await.is_ok() {
@@ -290,8 +294,11 @@ impl SocketFile {
             }
             Err(_) => {}
         }
+        let listener = UnixListener::bind(path)?;
+        // The umask would keep other users out, such as the scheduler in another container.
+        std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
         Ok(Self {
-            listener: UnixListener::bind(path)?,
+            listener,
             identity: file_identity(path),
             path: path.to_owned(),
         })

@@ -1,6 +1,7 @@
 //! Unix socket: served in addition to the address, replaced if a killed process left it behind, never taken from
 //! another process.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use pumice::app;
@@ -27,6 +28,9 @@ fn both_sockets_serve_and_the_file_is_removed_with_the_server() {
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
     let server = EmbeddedServer::with(config(&socket));
+    // Connecting takes the permission to write, which the umask would leave to one user.
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o666, "{mode:o}");
     let by_socket = server.wire.wait(async {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
         let mut client = StateServiceClient::new(endpoint.connect().await.unwrap());
