@@ -155,19 +155,34 @@ fn every_metric_is_in_operations_and_alerts_use_none_that_is_not_there() {
         .filter(|name| name.starts_with("pumice_") || name.starts_with("process_"))
         .collect();
     assert!(described.len() > 25, "{described:?}");
-    let named: BTreeSet<&str> = page
-        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .filter(|word| word.starts_with("pumice_") || word.starts_with("process_"))
-        .map(|word| {
-            word.strip_suffix("_bucket")
-                .or(word.strip_suffix("_total"))
-                .unwrap_or(word)
-        })
-        .collect();
-    let missing: Vec<_> = described.iter().filter(|name| !named.contains(*name)).collect();
+    let missing: Vec<_> = described.difference(&metrics_named(&page)).copied().collect();
     assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
-    let gone: Vec<_> = named.iter().filter(|name| !described.contains(*name)).collect();
-    assert!(gone.is_empty(), "in docs/operations.md and not served: {gone:?}");
+    for file in ["docs/operations.md", "docs/alerts.md", "alerts.yaml", "dashboard.json"] {
+        let is_page = file.starts_with("docs/");
+        let path = if is_page {
+            file.to_owned()
+        } else {
+            format!("deploy/helm/pumice/monitoring/{file}")
+        };
+        let text = super::page(&path);
+        let named = metrics_named(&text);
+        let gone: Vec<_> = named.difference(&described).collect();
+        assert!(gone.is_empty(), "in {file} and not served: {gone:?}");
+        assert!(named.len() > 5, "{file} names metrics");
+    }
+}
+
+/// Names of metrics in a text, without the endings of their series.
+fn metrics_named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let named = words.filter(|word| word.starts_with("pumice_") || word.starts_with("process_"));
+    let endings = ["_bucket", "_count", "_sum", "_total"];
+    named
+        .map(|word| {
+            let mut shorter = endings.iter().filter_map(|ending| word.strip_suffix(ending));
+            shorter.next().unwrap_or(word)
+        })
+        .collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The part of Prometheus' query language that the alerts of the operator's page use, over scrapes of metrics pages.
+//! The part of Prometheus' query language that the alert rules use, over scrapes of metrics pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,13 +52,20 @@ pub(super) fn evaluate(expression: &str, before: &Scrape, after: &Scrape, second
         .find(|operator| reader.take(operator))
         .expect(expression);
     let bound = reader.number();
+    let beside = reader.joined();
     assert_eq!(reader.rest.trim(), "", "{expression}");
     let holds = |value: f64| match operator {
         "==" => value.total_cmp(&bound).is_eq(),
         ">" => value > bound,
         _ => value < bound,
     };
-    vector.into_iter().filter(|(_, value)| holds(*value)).collect()
+    let joins = |labels: &Labels| {
+        let (names, others) = beside.as_ref()?;
+        let equal = |other: &Labels| names.iter().all(|name| labels.get(name) == other.get(name));
+        Some(others.iter().any(|(other, _)| equal(other)))
+    };
+    let firing = |(labels, value): &(Labels, f64)| holds(*value) && joins(labels).unwrap_or(true);
+    vector.into_iter().filter(firing).collect()
 }
 
 struct Reader<'a> {
@@ -121,14 +128,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn aggregation(&mut self, operator: &str) -> InstantVector {
-        self.expect("by");
+    /// Names in parentheses.
+    fn label_names(&mut self) -> BTreeSet<String> {
         self.expect("(");
-        let mut by = BTreeSet::new();
+        let mut names = BTreeSet::new();
         while !self.take(")") {
-            by.insert(self.word().to_owned());
+            names.insert(self.word().to_owned());
             self.take(",");
         }
+        names
+    }
+
+    /// Labels and series of `and on (LABELS) SERIES`, if the expression has it.
+    fn joined(&mut self) -> Option<(BTreeSet<String>, InstantVector)> {
+        self.take("and").then(|| {
+            self.expect("on");
+            (self.label_names(), self.vector())
+        })
+    }
+
+    fn aggregation(&mut self, operator: &str) -> InstantVector {
+        self.expect("by");
+        let by = self.label_names();
         self.expect("(");
         let inner = self.vector();
         self.expect(")");
@@ -226,6 +247,8 @@ fn expressions_are_evaluated_as_prometheus_does() {
     let firing = |expression: &str| evaluate(expression, &before, &after, 10.0);
     assert_eq!(firing("level == 3").len(), 2);
     assert_eq!(firing("level > 3"), []);
+    assert_eq!(firing("level == 3 and on (instance) calls_total").len(), 2);
+    assert_eq!(firing("level == 3 and on (instance) absent_total"), []);
     let rates = firing("sum by (instance, rpc) (rate(calls_total{code=~\"OK|X\"}[5m])) > 0");
     let labels: Vec<(&str, &str)> = rates[0].0.iter().map(|(name, label)| (&**name, &**label)).collect();
     assert_eq!((labels, rates[0].1), (vec![("instance", "one"), ("rpc", "A")], 1.0));
