@@ -1,6 +1,7 @@
 //! Expectations of operators: settings, reloads, metrics, and a server that stays responsive.
 
 mod alerts;
+mod chart;
 mod expectations;
 mod forgetting;
 mod load;
@@ -26,6 +27,11 @@ use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use crate::support::records::{hypothetical_task, node, nodes};
+
+/// Root of the repository.
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
 
 /// Directory that is removed with the test.
 pub(crate) struct TestDirectory(pub(crate) PathBuf);

@@ -1,0 +1,30 @@
+"""One probe, from inside the pod's network; the exit code is the outcome.
+
+probe.py http PORT PATH | probe.py grpc PORT SERVICE
+"""
+
+import sys
+import urllib.request
+
+import grpc
+
+SERVING = b"\x08\x01"
+
+
+def main() -> int:
+    """Asks once."""
+    kind, port, what = sys.argv[1:]
+    if kind == "http":
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{what}", timeout=5) as answer:
+            print(answer.read().decode(), end="")
+            return 0 if answer.status == 200 else 1
+    service = what.encode()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        status = check(bytes([0x0A, len(service)]) + service, timeout=5)
+    print("SERVING" if status == SERVING else "NOT_SERVING")
+    return 0 if status == SERVING else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The Helm chart: what it renders, what it refuses, and what a real API server says of it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster import ControlPlane
+from tools import (
+    CHART,
+    DEPLOY,
+    EXAMPLE_POLICY,
+    KUBE_VERSION,
+    ROOT,
+    Object,
+    containers,
+    documents,
+    find,
+    render_chart,
+    run,
+)
+
+# Values that switch everything on.
+EVERYTHING = [
+    "--set-file", f"policy.document={EXAMPLE_POLICY}",
+    "--set", "serviceMonitor.enabled=true", "--set", "prometheusRule.enabled=true", "--set", "dashboard.enabled=true",
+    "--set", "image.digest=sha256:" + "0" * 64, "--set", "imagePullSecrets[0].name=registry",
+    "--set", "persistence.storageClassName=fast", "--set", "persistence.annotations.note=kept",
+    "--set", "serviceAccount.annotations.note=none", "--set", "service.annotations.note=both",
+    "--set", "commonLabels.team=batch", "--set", "podLabels.tier=one", "--set", "podAnnotations.note=pod",
+    "--set", "nodeSelector.disk=fast", "--set", "tolerations[0].operator=Exists",
+    "--set", "priorityClassName=system-cluster-critical",
+    "--set", "settings.expect_source[0]=kube", "--set", "settings.otlp_endpoint=http://collector:4317",
+    "--set", "settings.session_bytes=512Mi", "--set", "settings.source_stale_ms=30s",
+    "--set", "settings.records=12000000",
+    "--set", "networkPolicy.egress[0].to[0].namespaceSelector.matchLabels.name=tracing",
+]  # fmt: skip
+FEWEST = [
+    "--set", "persistence.enabled=false", "--set", "networkPolicy.enabled=false",
+    "--set", "serviceAccount.create=false",
+]  # fmt: skip
+
+
+def values() -> Object:
+    loaded: Object = yaml.safe_load((CHART / "values.yaml").read_text())
+    return loaded
+
+
+def settings_of(objects: list[Object]) -> Object:
+    config = find(objects, "ConfigMap", ".*-settings")
+    loaded: Object = yaml.safe_load(config["data"]["pumice.yaml"])
+    return loaded
+
+
+def test_lint_finds_nothing() -> None:
+    for options in ([], EVERYTHING, FEWEST):
+        run(os.environ["HELM"], "lint", "--strict", CHART, *KUBE_VERSION, *options)
+
+
+def test_every_value_is_in_the_schema_and_in_the_table() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    table = (CHART / "README.md").read_text()
+
+    def walk(where: str, value: object, described: Object) -> None:
+        assert "description" in described or not where, f"{where} has no description"
+        if isinstance(value, dict) and "properties" in described:
+            assert described.get("additionalProperties") is False, where
+            if where != "settings":
+                assert set(value) | {"global", "claims"} >= set(described["properties"]), where
+            for name, inner in value.items():
+                walk(f"{where}.{name}".lstrip("."), inner, described["properties"][name])
+        else:
+            assert f"`{where}`" in table or where.startswith("settings."), f"README.md has no row `{where}`"
+
+    walk("", values(), schema)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("settings.call=7", "call"),
+        ("settings.calls=0", "calls"),
+        ("settings.data_dir=/elsewhere", "data_dir"),
+        ("settings.log_format=xml", "log_format"),
+        ("replicas=2", "replicas"),
+        ("image.digest=latest", "digest"),
+        ("persistence.size=large", "size"),
+        ("persistence.accessModes[0]=ReadOnlyMany", "accessModes"),
+        ("terminationGracePeriodSeconds=20", "the kubelet would kill the server while it drains"),
+        ("policy.existingConfigMap=mine,policy.document=x", "name two policies"),
+    ],
+)
+def test_wrong_values_are_refused(option: str, message: str) -> None:
+    refused = run(os.environ["HELM"], "template", "pumice", CHART, *KUBE_VERSION, "--set", option, check=False)
+    assert refused.returncode != 0
+    assert message in refused.stderr, refused.stderr
+
+
+def test_the_settings_file_is_one_that_the_server_reads(tmp_path: Path) -> None:
+    for options in ([], EVERYTHING, FEWEST):
+        config = settings_of(render_chart(*options))
+        (tmp_path / "pumice.yaml").write_text(yaml.safe_dump(config))
+        shown = run(os.environ["PUMICE_BIN"], "serve", "--config", tmp_path / "pumice.yaml", "--print-config").stdout
+        read = yaml.safe_load(shown)
+        for name, value in config.items():
+            units = {"512Mi": 512 << 20, "30s": 30_000}
+            assert read[name] == units.get(str(value), value), name
+
+
+def test_the_pod_asks_for_no_rights() -> None:
+    for options in ([], EVERYTHING, FEWEST):
+        objects = render_chart(*options)
+        deployment = find(objects, "Deployment")
+        assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in containers(deployment):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert "subPath" not in json.dumps(container["volumeMounts"])
+        kinds = {item["kind"] for item in objects}
+        assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() -> None:
+    def template(*options: str) -> Object:
+        spec: Object = find(render_chart(*options), "Deployment")["spec"]["template"]
+        return spec
+
+    policy = ["--set-file", f"policy.document={EXAMPLE_POLICY}"]
+    other = ["--set-file", f"policy.document={ROOT / 'examples' / 'pack.yaml'}"]
+    assert template(*policy) == template(*other)
+    assert template(*policy) != template(*policy, "--set", "settings.calls=7")
+
+
+def test_a_config_map_that_exists_is_mounted() -> None:
+    options = [
+        "--set",
+        "policy.existingConfigMap=volcano-scheduler-configmap",
+        "--set",
+        "policy.key=volcano-scheduler.conf",
+    ]
+    objects = render_chart(*options)
+    assert settings_of(objects)["policy_file"] == "/etc/pumice/policy/volcano-scheduler.conf"
+    volumes = find(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "policy", "configMap": {"name": "volcano-scheduler-configmap"}} in volumes
+    assert [item["metadata"]["name"] for item in objects if item["kind"] == "ConfigMap"] == ["pumice-settings"]
+
+
+@pytest.mark.parametrize("options", [[], EVERYTHING, FEWEST])
+def test_the_api_server_accepts_every_object(cluster: ControlPlane, options: list[str]) -> None:
+    install_monitoring_kinds(cluster)
+    cluster.namespace("pumice")
+    objects = render_chart(*options)
+    for item in objects:
+        accepted = cluster.apply(item, dry_run=True)
+        assert accepted["metadata"]["name"] == item["metadata"]["name"]
+    assert len(objects) >= 4
+
+
+def test_helm_installs_upgrades_and_uninstalls(cluster: ControlPlane) -> None:
+    cluster.namespace("helm")
+
+    def helm(*arguments: str | Path) -> str:
+        options = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", "helm"]
+        return run(os.environ["HELM"], *arguments, *options).stdout
+
+    notes = helm("install", "prod", CHART)
+    assert "prod-pumice.helm:7461" in notes
+    assert "built-in policy" in notes
+    assert cluster.get("apps/v1", "Deployment", "prod-pumice", "helm")["spec"]["strategy"] == {"type": "Recreate"}
+    helm("upgrade", "prod", CHART, "--set-file", f"policy.document={EXAMPLE_POLICY}")
+    policy = cluster.get("v1", "ConfigMap", "prod-pumice-policy", "helm")["data"]["policy.yaml"]
+    assert policy.rstrip() == EXAMPLE_POLICY.read_text().rstrip()
+    helm("rollback", "prod", "1")
+    assert "prod-pumice-policy" not in json.dumps(cluster.get("apps/v1", "Deployment", "prod-pumice", "helm"))
+    helm("uninstall", "prod")
+    claim = cluster.get("v1", "PersistentVolumeClaim", "prod-pumice", "helm")
+    assert "deletionTimestamp" not in claim["metadata"], "promised quota outlives the release"
+
+
+def test_the_plain_manifests_are_those_of_the_chart() -> None:
+    """`deploy/kustomize/render.py` writes them again."""
+    import render
+
+    for path, text in render.rendered().items():
+        assert path.read_text() == text, f"{path} is not current: run deploy/check/render.py"
+
+
+def install_monitoring_kinds(cluster: ControlPlane) -> None:
+    """Kinds of the Prometheus operator, as far as the API server has to know them."""
+    for item in documents((DEPLOY / "check" / "monitoring_kinds.yaml").read_text()):
+        cluster.apply(item)
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        from tools import until
+
+        until(kind, lambda kind=kind: cluster.path("monitoring.coreos.com/v1", kind, "x"))  # type: ignore[misc]

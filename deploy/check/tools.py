@@ -1,0 +1,80 @@
+"""Programs that the checks run, and where the repository is."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "pumice"
+# Version that Helm assumes where it asks no cluster.
+KUBE_VERSION = ("--kube-version", "v1.36.3")
+EXAMPLE_POLICY = ROOT / "examples" / "proportional.yaml"
+
+
+def run(
+    *command: str | Path, env: dict[str, str] | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end; the error of one that fails has its output."""
+    done = subprocess.run(
+        [str(part) for part in command], env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def documents(text: str) -> list[Object]:
+    """Objects of a YAML stream."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def until(what: str, holds: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """First true value of a condition, which is asked again and again."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            if value := holds():
+                return value
+        except (OSError, AssertionError) as error:
+            last = error
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}: {last}")
+
+
+def render_chart(*options: str, release: str = "pumice") -> list[Object]:
+    """Objects of the chart, as Helm renders them."""
+    shown = run(os.environ["HELM"], "template", release, CHART, "--namespace", "pumice", *KUBE_VERSION, *options)
+    return documents(shown.stdout)
+
+
+def kustomize(folder: Path) -> list[Object]:
+    """Objects of a kustomization."""
+    return documents(run(os.environ["KUSTOMIZE"], "build", "--load-restrictor", "LoadRestrictionsNone", folder).stdout)
+
+
+def find(objects: list[Object], kind: str, name: str | None = None) -> Object:
+    """The one object of a kind, or of a kind and a name."""
+    found = [
+        item
+        for item in objects
+        if item["kind"] == kind and (name is None or re.fullmatch(name, item["metadata"]["name"]))
+    ]
+    assert len(found) == 1, f"{len(found)} objects {kind} {name}"
+    return found[0]
+
+
+def containers(deployment: Object) -> Iterator[Object]:
+    """Containers of a Deployment, with those that start first."""
+    pod = deployment["spec"]["template"]["spec"]
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]

@@ -1,0 +1,82 @@
+{{/* Name of the chart's objects. */}}
+{{- define "pumice.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 55 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 55 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels by which services and policies select the pod. They cannot change after the installation. */}}
+{{- define "pumice.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of every object. */}}
+{{- define "pumice.labels" -}}
+{{ include "pumice.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Name of the service account. */}}
+{{- define "pumice.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "pumice.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Image by digest, or by tag. */}}
+{{- define "pumice.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the ConfigMap of the policy; empty: the built-in policy. */}}
+{{- define "pumice.policyConfigMap" -}}
+{{- if .Values.policy.existingConfigMap -}}
+{{- .Values.policy.existingConfigMap -}}
+{{- else if .Values.policy.document -}}
+{{- include "pumice.fullname" . }}-policy
+{{- end -}}
+{{- end -}}
+
+{{/* Settings file: the values, and the addresses and paths of the pod. */}}
+{{- define "pumice.settings" -}}
+{{- $own := dict "grpc_address" "0.0.0.0:7461" "http_address" "0.0.0.0:7462" -}}
+{{- if include "pumice.policyConfigMap" . -}}
+{{- $_ := set $own "policy_file" (printf "/etc/pumice/policy/%s" .Values.policy.key) -}}
+{{- end -}}
+{{- if .Values.persistence.enabled -}}
+{{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
+{{- end -}}
+{{- toYaml (merge $own .Values.settings) -}}
+{{- end -}}
+
+{{/* Contradictions between values, which a schema cannot see. */}}
+{{- define "pumice.check" -}}
+{{- if and .Values.policy.document .Values.policy.existingConfigMap -}}
+{{- fail "policy.document and policy.existingConfigMap name two policies: set one of them" -}}
+{{- end -}}
+{{- $delay := .Values.settings.drain_delay_ms | default 0 | int64 -}}
+{{- $deadline := .Values.settings.drain_deadline_ms | default 10000 | int64 -}}
+{{- $drain := add $delay $deadline -}}
+{{- if le (mul (.Values.terminationGracePeriodSeconds | int64) 1000) $drain -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, not more than settings.drain_delay_ms and settings.drain_deadline_ms together (%d ms): the kubelet would kill the server while it drains" (.Values.terminationGracePeriodSeconds | int64) $drain) -}}
+{{- end -}}
+{{- end -}}
