@@ -14,10 +14,11 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod derive;
-pub use pumice_engine as engine;
 pub mod import;
 pub mod plot;
 pub mod server;
-pub mod state;
-pub mod store;
 pub mod telemetry;
+
+pub use pumice_engine as engine;
+pub use pumice_state as state;
+pub use pumice_state::store;

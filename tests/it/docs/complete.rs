@@ -96,13 +96,13 @@ fn documented_words(page: &str) -> BTreeSet<String> {
 #[test]
 fn every_code_is_in_troubleshooting() {
     let mut codes = BTreeSet::new();
-    for folder in ["crates/engine/src", "src/state", "src/server"] {
+    for folder in ["crates/engine/src", "crates/state/src", "src/server"] {
         for path in sources(folder) {
             codes.extend(quoted(&shipped(&path)).filter(|word| is_code(word)).map(str::to_owned));
         }
     }
     assert!(codes.len() > 100, "the codes are looked for where they are: {codes:?}");
-    for folder in ["crates/engine/src/decide", "src/state/ledger"] {
+    for folder in ["crates/engine/src/decide", "crates/state/src/ledger"] {
         for path in sources(folder) {
             codes.extend(
                 quoted(&shipped(&path))

@@ -1,0 +1,360 @@
+//! Assumptions: committed placements. Each counts until its source reports the task as placed or ended, until somebody
+//! releases it, or until its lease ends.
+//!
+//! The store holds assumptions because no source would send them again. After a restart each assumption waits for its
+//! task, and counts from the batch that reports it.
+//!
+//! Commits and releases are drafted ([`AssumptionDraft`]) and take effect once they are written. Records of sources and
+//! expired leases take effect at once, and the next write brings the store up to date. If the process dies before that
+//! write, the surplus assumption ends when its task is reported again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ledger::LeaseTable;
+use super::limits::StateLimits;
+use crate::store::{StoreWrite, StoredAssumption, StoredState};
+use pumice_engine::model::{ClusterState, RecordKind, TaskRecord, TaskStatus};
+
+/// Longest wait of a restored assumption for a source that is silent.
+///
+/// Leases pause while a source is silent, so a source that was renamed would keep its assumptions forever.
+const RESTORED_MAX_WAIT: Duration = Duration::from_hours(24);
+
+/// One assumption: a committed placement and the task's own record.
+#[derive(Clone, Debug)]
+struct AssumedPlacement {
+    /// Durable part: the placement.
+    stored: Arc<StoredAssumption>,
+    /// Task as its source reports it; `None`: not reported since the server started.
+    reported: Option<TaskRecord>,
+}
+
+/// All assumptions. The cluster state shows their effect.
+#[derive(Debug)]
+pub(super) struct AssumedPlacements {
+    lease: Duration,
+    by_task: BTreeMap<Arc<str>, AssumedPlacement>,
+    by_session: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Leases by task.
+    leases: LeaseTable,
+    /// Tasks that have not been reported since the server started, by source.
+    unreported: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Time at which the server first looked at the clock.
+    started: Option<Duration>,
+    /// Tasks whose assumption in the store may differ from the one in memory.
+    dirty: BTreeSet<Arc<str>>,
+}
+
+/// Changes to assumptions that are not written yet, by task; `None`: the assumption ends.
+#[derive(Debug, Default)]
+pub(super) struct AssumptionDraft(BTreeMap<Arc<str>, Option<AssumedPlacement>>);
+
+impl AssumptionDraft {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl AssumedPlacements {
+    /// Restores the stored assumptions, each with a full lease.
+    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
+        let mut own = Self {
+            lease: limits.assumption_lease,
+            by_task: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            leases: LeaseTable::default(),
+            unreported: BTreeMap::new(),
+            started: None,
+            dirty: BTreeSet::new(),
+        };
+        for stored in &stored_state.assumptions {
+            own.unreported
+                .entry(Arc::clone(&stored.source))
+                .or_default()
+                .insert(Arc::clone(&stored.task));
+            let restored = AssumedPlacement {
+                stored: Arc::clone(stored),
+                reported: None,
+            };
+            own.insert(restored);
+        }
+        if !own.by_task.is_empty() {
+            tracing::info!(
+                assumptions = own.by_task.len(),
+                "committed placements wait for their tasks"
+            );
+        }
+        own
+    }
+
+    /// Number of assumptions once the draft is applied.
+    pub(super) fn len_with(&self, draft: &AssumptionDraft) -> usize {
+        let more = |task: &Arc<str>, now: &Option<AssumedPlacement>| {
+            isize::from(now.is_some()) - isize::from(self.by_task.contains_key(task))
+        };
+        let more: isize = draft.0.iter().map(|(task, now)| more(task, now)).sum();
+        self.by_task.len().saturating_add_signed(more)
+    }
+
+    /// Advances the clock and ends expired assumptions. True if that changed the cluster state.
+    ///
+    /// `heard`: sources whose leases run.
+    pub(super) fn advance_clock(
+        &mut self,
+        now: Duration,
+        heard: BTreeSet<Arc<str>>,
+        cluster_state: &mut ClusterState,
+    ) -> bool {
+        let began = *self.started.get_or_insert(now);
+        let mut over = Vec::new();
+        if now.saturating_sub(began) >= RESTORED_MAX_WAIT {
+            let unheard = self.unreported.iter().filter(|(source, _)| !heard.contains(*source));
+            over.extend(unheard.flat_map(|(_, tasks)| tasks.iter().cloned()));
+            if !over.is_empty() {
+                tracing::warn!(
+                    assumptions = over.len(),
+                    "committed placements have ended: their sources did not come back"
+                );
+            }
+        }
+        self.leases.advance_clock(now, heard);
+        over.extend(self.leases.expired());
+        let mut changed = false;
+        for task in &over {
+            if let Some(own) = self.forget(task) {
+                changed |= restore_reported(own, cluster_state);
+            }
+        }
+        changed
+    }
+
+    /// Puts a task's record, as its source now reports it. A record with neither a node nor an end does not end the
+    /// assumption.
+    pub(super) fn put_task(&mut self, record: TaskRecord, source: &Arc<str>, cluster_state: &mut ClusterState) {
+        let (name, uid) = (Arc::clone(&record.name), record.uid.clone());
+        let stays = self.by_task.get(&name).is_some_and(|own| own.survives(&record));
+        cluster_state.put_task(record, source);
+        if !stays {
+            self.forget(&name);
+            return;
+        }
+        let Some(own) = self.by_task.get_mut(&name) else { return };
+        own.reported = cluster_state.assume(&name, &own.stored.node, &own.stored.card);
+        let reporter = Arc::clone(&own.stored.source);
+        if *reporter != **source || own.stored.uid.is_empty() && !uid.is_empty() {
+            own.stored = Arc::new(StoredAssumption {
+                uid,
+                source: Arc::clone(source),
+                ..StoredAssumption::clone(&own.stored)
+            });
+            self.dirty.insert(Arc::clone(&name));
+        }
+        if *reporter != **source {
+            self.leases.start(&name, source, self.lease);
+        }
+        self.stop_waiting(&reporter, &name);
+    }
+
+    /// Ends the assumption of a task that was removed.
+    pub(super) fn task_removed(&mut self, task: &str) {
+        self.forget(task);
+    }
+
+    /// Ends the assumption of a task that its source deletes without having reported it since the server started.
+    pub(super) fn unreported_task_removed(&mut self, source: &str, task: &str) {
+        if self.unreported.get(source).is_some_and(|tasks| tasks.contains(task)) {
+            self.forget(task);
+        }
+    }
+
+    /// True if restored assumptions wait for tasks of this source.
+    pub(super) fn awaits_source(&self, source: &str) -> bool {
+        self.unreported.get(source).is_some_and(|tasks| !tasks.is_empty())
+    }
+
+    /// Ends the restored assumptions of a source that has reported all its tasks, except those of the tasks `among`
+    /// them.
+    pub(super) fn retain_reported(&mut self, source: &str, among: impl Fn(&str) -> bool) {
+        let waiting = self.unreported.get(source).into_iter().flatten();
+        let gone: Vec<Arc<str>> = waiting.filter(|task| !among(task)).cloned().collect();
+        for task in gone {
+            self.forget(&task);
+        }
+    }
+
+    /// Drafts a placement that `cluster_state` shows already. `reported`: the record as its source has it.
+    pub(super) fn draft_placement(
+        draft: &mut AssumptionDraft,
+        reported: TaskRecord,
+        cluster_state: &ClusterState,
+        session: &Arc<str>,
+    ) {
+        let Some(stored) = cluster_state.tasks().get(&reported.name) else {
+            return;
+        };
+        let assumed = StoredAssumption {
+            task: Arc::clone(&reported.name),
+            uid: reported.uid.clone(),
+            node: Arc::clone(&stored.record.node),
+            card: Arc::clone(&stored.record.card),
+            session: Arc::clone(session),
+            source: Arc::clone(&stored.source),
+        };
+        let assumption = AssumedPlacement {
+            stored: Arc::new(assumed),
+            reported: Some(reported),
+        };
+        draft.0.insert(Arc::clone(&assumption.stored.task), Some(assumption));
+    }
+
+    /// Drafts the end of assumptions that this session's commit made (empty: any commit): of the named tasks, or of all
+    /// if none is named. Returns the tasks whose assumption ends.
+    pub(super) fn draft_release(
+        &self,
+        draft: &mut AssumptionDraft,
+        session: &str,
+        tasks: &[Arc<str>],
+        cluster_state: &mut ClusterState,
+    ) -> Vec<Arc<str>> {
+        let named: BTreeSet<Arc<str>> = if tasks.is_empty() {
+            let drafted = draft.0.keys();
+            let known = self.by_session.get(session).into_iter().flatten();
+            known.chain(drafted).cloned().collect()
+        } else {
+            tasks.iter().cloned().collect()
+        };
+        let own = |draft: &AssumptionDraft, task: &Arc<str>| {
+            let own = self.get(draft, task);
+            own.is_some_and(|own| session.is_empty() || *own.stored.session == *session)
+        };
+        let mut released = Vec::new();
+        for task in named {
+            if own(draft, &task) {
+                self.draft_end(draft, &task, cluster_state);
+                released.push(task);
+            }
+        }
+        released
+    }
+
+    /// Drafts the end of a task's assumption if it is on this node. True if there was one.
+    pub(super) fn draft_release_from(
+        &self,
+        draft: &mut AssumptionDraft,
+        task: &Arc<str>,
+        node: &str,
+        cluster_state: &mut ClusterState,
+    ) -> bool {
+        let there = self.get(draft, task).is_some_and(|own| *own.stored.node == *node);
+        if there {
+            self.draft_end(draft, task, cluster_state);
+        }
+        there
+    }
+
+    /// Writes that make the store hold the assumptions as they are with the draft applied.
+    pub(super) fn writes(&self, draft: &AssumptionDraft) -> Vec<StoreWrite> {
+        let tasks: BTreeSet<&Arc<str>> = self.dirty.iter().chain(draft.0.keys()).collect();
+        let write = |task: &Arc<str>| StoreWrite::Task {
+            task: Arc::clone(task),
+            assumption: self.get(draft, task).map(|own| Arc::clone(&own.stored)),
+        };
+        tasks.into_iter().map(write).collect()
+    }
+
+    /// Applies a draft that was written. The same write has made all pending repairs.
+    pub(super) fn apply_draft(&mut self, draft: AssumptionDraft) {
+        for (task, now) in draft.0 {
+            self.forget(&task);
+            if let Some(now) = now {
+                self.insert(now);
+            }
+        }
+        self.dirty.clear();
+    }
+
+    /// Drops a draft whose write failed. The store may hold it all the same, so its tasks wait for a repair.
+    pub(super) fn fail_draft(&mut self, draft: AssumptionDraft) {
+        self.dirty.extend(draft.0.into_keys());
+    }
+
+    /// True if the store may differ from memory.
+    pub(super) fn needs_repair(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    fn get<'a>(&'a self, draft: &'a AssumptionDraft, task: &str) -> Option<&'a AssumedPlacement> {
+        match draft.0.get(task) {
+            Some(now) => now.as_ref(),
+            None => self.by_task.get(task),
+        }
+    }
+
+    /// Drafts the end of an assumption: the task is again as its source reports it.
+    fn draft_end(&self, draft: &mut AssumptionDraft, task: &Arc<str>, cluster_state: &mut ClusterState) {
+        let own = self.get(draft, task).cloned();
+        draft.0.insert(Arc::clone(task), None);
+        if let Some(own) = own {
+            restore_reported(own, cluster_state);
+        }
+    }
+
+    fn insert(&mut self, own: AssumedPlacement) {
+        let stored = &own.stored;
+        self.leases.start(&stored.task, &stored.source, self.lease);
+        self.by_session
+            .entry(Arc::clone(&stored.session))
+            .or_default()
+            .insert(Arc::clone(&stored.task));
+        self.by_task.insert(Arc::clone(&stored.task), own);
+    }
+
+    /// Removes the assumption of a task. The next write removes it from the store.
+    fn forget(&mut self, task: &str) -> Option<AssumedPlacement> {
+        let own = self.by_task.remove(task)?;
+        let stored = &own.stored;
+        self.leases.stop(&stored.task);
+        remove_from_set(&mut self.by_session, &stored.session, task);
+        self.stop_waiting(&stored.source, task);
+        self.dirty.insert(Arc::clone(&stored.task));
+        Some(own)
+    }
+
+    fn stop_waiting(&mut self, source: &str, task: &str) {
+        remove_from_set(&mut self.unreported, source, task);
+    }
+}
+
+/// Removes a name from its set, and an empty set from its map.
+fn remove_from_set(sets: &mut BTreeMap<Arc<str>, BTreeSet<Arc<str>>>, of: &str, name: &str) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(name);
+        if set.is_empty() {
+            sets.remove(of);
+        }
+    }
+}
+
+/// Makes the cluster state show the task as its source reports it. False if no source has reported it.
+fn restore_reported(own: AssumedPlacement, cluster_state: &mut ClusterState) -> bool {
+    let Some(reported) = own.reported else { return false };
+    let task = Arc::clone(&reported.name);
+    let Some(stored) = cluster_state.tasks().get(&task).cloned() else {
+        return false;
+    };
+    cluster_state.put_task(reported, &stored.source);
+    if stored.invalid().is_some() {
+        cluster_state.set_invalid(RecordKind::Task, &task, stored.invalid().cloned());
+    }
+    true
+}
+
+impl AssumedPlacement {
+    /// True if this record of the source leaves the assumption in force.
+    fn survives(&self, record: &TaskRecord) -> bool {
+        let over = matches!(record.status, TaskStatus::Succeeded | TaskStatus::Failed);
+        self.stored.uid.may_equal(&record.uid) && record.node.is_empty() && !over
+    }
+}

@@ -1,0 +1,247 @@
+//! Batches of records by one source, and their outcomes.
+
+use std::sync::Arc;
+
+use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, TaskRecord};
+use pumice_engine::{Revision, SourcePosition};
+
+/// Record that replaces the one of its kind and name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BatchRecord {
+    /// A node.
+    Node(Arc<NodeRecord>),
+    /// A queue.
+    Queue(QueueRecord),
+    /// A job.
+    Job(JobRecord),
+    /// A task.
+    Task(TaskRecord),
+}
+
+impl BatchRecord {
+    /// Kind and name of the record.
+    pub fn key(&self) -> (RecordKind, &Arc<str>) {
+        match self {
+            Self::Node(record) => (RecordKind::Node, &record.name),
+            Self::Queue(record) => (RecordKind::Queue, &record.name),
+            Self::Job(record) => (RecordKind::Job, &record.name),
+            Self::Task(record) => (RecordKind::Task, &record.name),
+        }
+    }
+}
+
+/// Location of a record in a request. A full sync stages millions of them, so the text of a field path is built only
+/// for the few records that a message is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordLocation {
+    parent: LocationParent,
+    index: u32,
+}
+
+/// Message that a record location belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LocationParent {
+    /// The records alone, without a message around them.
+    #[default]
+    Records,
+    /// The batch that this reply is for.
+    Batch,
+    /// Earlier part of a full sync, by number; its own reply was sent before.
+    SyncPart(u64),
+}
+
+impl RecordLocation {
+    /// Location of the record at this index among those of its kind.
+    pub fn at(index: usize) -> Self {
+        Self {
+            parent: LocationParent::Records,
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Field path, such as `batch.put.nodes[3]`.
+    pub fn field_path(self, kind: RecordKind) -> String {
+        let records = match kind {
+            RecordKind::Node => "nodes",
+            RecordKind::Queue => "queues",
+            RecordKind::Job => "jobs",
+            RecordKind::Task => "tasks",
+        };
+        let index = self.index;
+        match self.parent {
+            LocationParent::Records => format!("put.{records}[{index}]"),
+            LocationParent::Batch => format!("batch.put.{records}[{index}]"),
+            LocationParent::SyncPart(sequence) => format!("batch[{sequence}].put.{records}[{index}]"),
+        }
+    }
+}
+
+/// Kind of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchKind {
+    /// Changes since the previous batch.
+    #[default]
+    Delta,
+    /// Part of a full sync, staged until the last part.
+    FullSyncPart,
+    /// Last or only part of a full sync: the sync now replaces all records of the source.
+    FullSyncLast,
+}
+
+/// Changes by one source, visible all at once: removals first, then records.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Owner of the records.
+    pub source: Arc<str>,
+    /// Epoch of the source. A higher one fences off the lower and begins with a full sync.
+    pub source_epoch: u64,
+    /// Number of this batch in its epoch.
+    pub sequence: u64,
+    /// Delta or part of a full sync.
+    pub kind: BatchKind,
+    /// Number of this part of a full sync, from 1. Part 1 restarts the sync; every other part must follow the one
+    /// before.
+    pub part: u32,
+    /// Records to put, each with its location in the request.
+    pub put: Vec<(BatchRecord, RecordLocation)>,
+    /// Records that could not be read, by their source or here.
+    pub rejected: Vec<RejectedRecord>,
+    /// Records to take away. Unknown names are no fault.
+    pub remove: Vec<(RecordKind, Arc<str>)>,
+    /// Warnings about records that could be read, such as unknown fields.
+    pub warnings: Vec<Problem>,
+    /// Whether the source follows a cluster.
+    pub source_kind: SourceKind,
+}
+
+/// Record that could not be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RejectedRecord {
+    /// Kind and name of the record; an empty name: it had none.
+    pub key: (RecordKind, Arc<str>),
+    /// All problems of the record.
+    pub problems: Vec<Problem>,
+    /// Of a task that occupies a node: the node; empty: none.
+    pub node: Arc<str>,
+}
+
+impl RejectedRecord {
+    /// Record that occupies no node.
+    pub fn new(kind: RecordKind, name: Arc<str>, problems: Vec<Problem>) -> Self {
+        Self {
+            key: (kind, name),
+            problems,
+            node: Arc::default(),
+        }
+    }
+}
+
+/// Kind of a source: whether it follows a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Follows a cluster; a long silence makes it stale.
+    #[default]
+    Live,
+    /// Was loaded once; never becomes stale.
+    File,
+}
+
+/// Reason why a source has to send a full sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResyncReason {
+    /// A batch is missing.
+    Gap,
+    /// A newer incarnation of the source has taken over.
+    Fenced,
+    /// The source has not sent a full sync yet.
+    UnknownSource,
+    /// The source's epoch is newer than the last known one.
+    EpochChanged,
+}
+
+impl ResyncReason {
+    /// True of a fenced batch, or one of an epoch that has not begun: it says nothing about the records that are stored.
+    pub(super) fn is_of_another_epoch(self) -> bool {
+        matches!(self, Self::Fenced | Self::EpochChanged)
+    }
+
+    /// Reason code for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Gap => "GAP",
+            Self::Fenced => "FENCED",
+            Self::UnknownSource => "UNKNOWN_SOURCE",
+            Self::EpochChanged => "EPOCH_CHANGED",
+        }
+    }
+}
+
+/// Request to a source for a full sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResyncRequest {
+    /// Reason for the request.
+    pub reason: ResyncReason,
+    /// Explanation for people.
+    pub message: String,
+}
+
+/// Outcome of a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchOutcome {
+    /// Position of the source now.
+    pub position: SourcePosition,
+    /// First revision that shows the batch.
+    pub revision: Revision,
+    /// Problems of records that were rejected, by field.
+    pub rejected: Vec<Problem>,
+    /// Warnings about records that were accepted, by field.
+    pub warnings: Vec<Problem>,
+    /// Set if the batch was not taken: the source has to send a full sync.
+    pub resync: Option<ResyncRequest>,
+}
+
+impl Batch {
+    /// Makes every field path start with its message: of a staged part of a full sync by the part's number.
+    pub(super) fn with_locations(mut self) -> Self {
+        let (request, prefix) = match self.kind {
+            BatchKind::FullSyncPart => (
+                LocationParent::SyncPart(self.sequence),
+                format!("batch[{}]", self.sequence),
+            ),
+            BatchKind::Delta | BatchKind::FullSyncLast => (LocationParent::Batch, "batch".to_owned()),
+        };
+        for (_, place) in &mut self.put {
+            place.parent = request;
+        }
+        let within = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(&prefix)).collect();
+        for rejected in &mut self.rejected {
+            rejected.problems = within(std::mem::take(&mut rejected.problems));
+        }
+        self.warnings = within(self.warnings);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_names_its_request() {
+        let field = |kind| {
+            let put = vec![(BatchRecord::Task(TaskRecord::default()), RecordLocation::at(3))];
+            let batch = Batch {
+                sequence: 7,
+                kind,
+                put,
+                ..Batch::default()
+            };
+            let (put, place) = &batch.with_locations().put[0];
+            place.field_path(put.key().0)
+        };
+        assert_eq!(RecordLocation::at(0).field_path(RecordKind::Node), "put.nodes[0]");
+        assert_eq!(field(BatchKind::Delta), "batch.put.tasks[3]");
+        assert_eq!(field(BatchKind::FullSyncLast), "batch.put.tasks[3]");
+        assert_eq!(field(BatchKind::FullSyncPart), "batch[7].put.tasks[3]");
+    }
+}

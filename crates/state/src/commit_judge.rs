@@ -1,0 +1,443 @@
+//! Checks of a commit: whether a session's placements still hold under the newest state and policy, job by job in
+//! order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::store::Durability;
+use pumice_engine::cycle::TaskPlacement;
+use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
+use pumice_engine::model::reservation::same_incarnation as same;
+use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord, TaskStatus, Uid};
+use pumice_engine::plugin::{Measurement, PrepareContext, Reason, Resolution};
+use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
+use pumice_engine::policy::Policy;
+use pumice_engine::{PolicyInForce, Revision};
+
+/// Plugin name in reasons that the commit itself gives.
+pub const COMMIT_PLUGIN: &str = "commit";
+
+/// Outcome of a commit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommitOutcome {
+    /// First revision that shows the placements.
+    pub revision: Revision,
+    /// Name, version and hash of the policy that judged.
+    pub policy: (Arc<str>, u64, Arc<str>),
+    /// Number of the session's last change.
+    pub applied_through: u64,
+    /// Durability of the placements.
+    pub durability: Durability,
+    /// Outcomes by job, in the order judged.
+    pub jobs: Vec<JobCommitOutcome>,
+    /// Names of tasks whose assumption ended.
+    pub released: Vec<Arc<str>>,
+    /// Names of tasks that the session evicted; evictions are not committed.
+    pub evicted: Vec<Arc<str>>,
+    /// Names of tasks that the session pipelined; pipelined tasks are not committed.
+    pub pipelined: Vec<Arc<str>>,
+}
+
+impl CommitOutcome {
+    /// Number of jobs, tasks and conflicts in the outcome.
+    pub(super) fn item_count(&self) -> usize {
+        let conflicts: usize = self.jobs.iter().map(|job| job.rejections.len()).sum();
+        self.jobs.len() + conflicts + self.released.len() + self.evicted.len() + self.pipelined.len()
+    }
+}
+
+/// Outcome of one job in a commit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobCommitOutcome {
+    /// Name of the job; empty: tasks without a job.
+    pub job: Arc<str>,
+    /// True if any placement of the job was committed.
+    pub committed: bool,
+    /// Placements that were not committed.
+    pub rejections: Vec<CommitRejection>,
+}
+
+/// Placement that was not committed, with its reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommitRejection {
+    /// Rejected placement; `None`: the request named the job, and the session placed none of its tasks.
+    pub placement: Option<TaskPlacement>,
+    /// Reason of the rejection.
+    pub reason: Reason,
+    /// Measurements of the reason.
+    pub measurements: Vec<Measurement>,
+}
+
+/// Placement as the session made it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProposedPlacement {
+    pub(super) placement: TaskPlacement,
+    /// Incarnation of the task in the session; empty: not given.
+    pub(super) uid: Uid,
+    /// Incarnation of the node in the session; empty: not given.
+    pub(super) node_uid: Arc<str>,
+}
+
+/// Placements of one job, in the order in which the session made them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ProposedJob {
+    pub(super) job: Arc<str>,
+    /// Incarnation of the job in the session; `None`: the session had no such job.
+    pub(super) uid: Option<Arc<str>>,
+    pub(super) placements: Vec<ProposedPlacement>,
+}
+
+/// Result of judging a commit, before it is written.
+#[derive(Debug)]
+pub(super) struct JudgedCommit {
+    /// State with the accepted placements.
+    pub(super) cluster_state: ClusterState,
+    /// Tasks that were placed, each with its record before the commit.
+    pub(super) placed: Vec<TaskRecord>,
+    /// Outcomes by job, in the order judged.
+    pub(super) jobs: Vec<JobCommitOutcome>,
+}
+
+/// Strictness of a commit's checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CommitChecks {
+    /// All documented checks.
+    #[default]
+    All,
+    /// Only the checks that keep accounts consistent. Tests use this to prove that they notice what the other checks
+    /// prevent.
+    #[cfg(debug_assertions)]
+    Off,
+}
+
+type MeasuredReason = (Reason, Vec<Measurement>);
+
+/// Judges jobs in order. Each sees the placements that were accepted before it.
+pub(super) fn judge_commit(
+    cluster_state: &ClusterState,
+    policy: &PolicyInForce,
+    derived: PluginStates,
+    jobs: &[ProposedJob],
+    checks: CommitChecks,
+) -> JudgedCommit {
+    let mut judge = CommitJudge {
+        base: cluster_state,
+        policy: &policy.policy,
+        checks,
+        job_names: jobs.iter().map(|job| &*job.job).collect(),
+        ready_counts: None,
+        tentative: TentativeState {
+            cluster_state: cluster_state.clone(),
+            plugin_states: derived,
+            placed: Vec::new(),
+        },
+    };
+    let jobs = jobs.iter().map(|job| judge.judge_job(job)).collect();
+    let TentativeState {
+        cluster_state, placed, ..
+    } = judge.tentative;
+    JudgedCommit {
+        cluster_state,
+        placed,
+        jobs,
+    }
+}
+
+/// State with the placements accepted so far.
+#[derive(Clone)]
+struct TentativeState {
+    cluster_state: ClusterState,
+    plugin_states: PluginStates,
+    placed: Vec<TaskRecord>,
+}
+
+struct CommitJudge<'a> {
+    base: &'a ClusterState,
+    policy: &'a Policy,
+    checks: CommitChecks,
+    job_names: BTreeSet<&'a str>,
+    /// Tasks that have their place before the commit, by job; counted on first use.
+    ready_counts: Option<BTreeMap<&'a str, usize>>,
+    tentative: TentativeState,
+}
+
+impl CommitJudge<'_> {
+    fn judge_job(&mut self, wanted: &ProposedJob) -> JobCommitOutcome {
+        let ProposedJob { job, placements, .. } = wanted;
+        let nothing = |conflicts| JobCommitOutcome {
+            job: Arc::clone(job),
+            committed: false,
+            rejections: conflicts,
+        };
+        if placements.is_empty() {
+            let why = commit_reason("NothingPlaced", format!("the session places no task of job `{job}`"));
+            return nothing(vec![commit_rejection(None, why)]);
+        }
+        if let Some(why) = self.run_check(|judge| judge.job_gone(wanted)) {
+            let all = placements.iter();
+            return nothing(
+                all.map(|one| commit_rejection(Some(&one.placement), why.clone()))
+                    .collect(),
+            );
+        }
+        let before = self.tentative.clone();
+        let rejection: Vec<Option<MeasuredReason>> = placements
+            .iter()
+            .map(|one| self.judge_placement(job, one).err())
+            .collect();
+        let placed = rejection.iter().filter(|why| why.is_none()).count();
+        let short = self.run_check(|judge| judge.check_gang(job, placed));
+        if short.is_some() {
+            self.tentative = before;
+        }
+        let conflicts: Vec<CommitRejection> = placements
+            .iter()
+            .zip(rejection)
+            .filter_map(|(one, why)| Some(commit_rejection(Some(&one.placement), why.or_else(|| short.clone())?)))
+            .collect();
+        JobCommitOutcome {
+            job: Arc::clone(job),
+            committed: short.is_none() && placed > 0,
+            rejections: conflicts,
+        }
+    }
+
+    fn run_check(&mut self, check: impl FnOnce(&mut Self) -> Option<MeasuredReason>) -> Option<MeasuredReason> {
+        match self.checks {
+            CommitChecks::All => check(self),
+            #[cfg(debug_assertions)]
+            CommitChecks::Off => None,
+        }
+    }
+
+    /// Reason why nothing of a job can hold, if there is one.
+    fn job_gone(&self, wanted: &ProposedJob) -> Option<MeasuredReason> {
+        let uid = wanted.uid.as_ref()?;
+        let job = &wanted.job;
+        let Some(stored) = self.tentative.cluster_state.jobs().get(job) else {
+            return Some(commit_reason("JobGone", format!("job `{job}` no longer exists")));
+        };
+        (!same(uid, &stored.record.uid)).then(|| {
+            let message = format!("job `{job}` is now another incarnation, `{}`", stored.record.uid);
+            commit_reason("JobReplaced", message)
+        })
+    }
+
+    /// Places one task, if the placement still holds.
+    fn judge_placement(&mut self, job: &str, wanted: &ProposedPlacement) -> Result<(), MeasuredReason> {
+        let TaskPlacement { task, node, card } = &wanted.placement;
+        let Some(stored) = self.tentative.cluster_state.tasks().get(task) else {
+            return Err(commit_reason("TaskGone", format!("task `{task}` no longer exists")));
+        };
+        let record = Arc::new(stored.record.clone());
+        if !wanted.uid.may_equal(&record.uid) || *record.job != *job {
+            let message = format!(
+                "task `{task}` is now another one, `{}` of job `{}`",
+                record.uid, record.job
+            );
+            return Err(commit_reason("TaskReplaced", message));
+        }
+        if record.status != TaskStatus::Pending {
+            let assumed = if self.tentative.cluster_state.is_assumed(task) {
+                ", by another commit"
+            } else {
+                ""
+            };
+            let message = format!(
+                "task `{task}` is {:?} on node `{}`{assumed}",
+                record.status, record.node
+            );
+            return Err(commit_reason("TaskNotPending", message));
+        }
+        let mut card = Arc::clone(card);
+        if self.checks == CommitChecks::All {
+            // The task is judged as one that names its card, so that free cards elsewhere do not choose another card
+            // for its job.
+            let mut asked = Arc::clone(&record);
+            if asked.card != card {
+                Arc::make_mut(&mut asked).card = Arc::clone(&card);
+            }
+            self.check_node(&asked, node, &wanted.node_uid)?;
+            card = self.admitted_card(&asked, node, &card)?;
+        }
+        self.apply_placement(&record, node, &card)
+    }
+
+    /// Checks that the node is still the same, that it has free capacity, and that the policy's filters pass it.
+    fn check_node(&self, task: &Arc<TaskRecord>, node: &str, uid: &str) -> Result<(), MeasuredReason> {
+        let cluster_state = &self.tentative.cluster_state;
+        let (Some(slot), Some(entry)) = (cluster_state.slot_of(node), cluster_state.node_by_name(node)) else {
+            return Err(commit_reason("NodeGone", format!("node `{node}` no longer exists")));
+        };
+        if !same(uid, &entry.record.uid) {
+            let message = format!("node `{node}` is now another incarnation, `{}`", entry.record.uid);
+            return Err(commit_reason("NodeReplaced", message));
+        }
+        let query = NodeQuery {
+            tasks: vec![Ok(QueryTask {
+                task: Arc::clone(task),
+                warnings: Vec::new(),
+            })],
+            resources: Arc::clone(cluster_state.resources()),
+            candidates: Some(vec![slot]),
+            plugins: Vec::new(),
+            resource_fit: ResourceFit::Idle,
+            samples: 1,
+            detail: FilterDetail::Samples,
+        };
+        let facts = PrepareContext {
+            state: cluster_state,
+            plugin_states: &self.tentative.plugin_states,
+        };
+        let items = decide::filter_with(facts, self.policy, &query, decide::Parallelism::SEQUENTIAL);
+        let items = items.map_err(|problem| unjudged_reason(&problem))?.unwrap_or_default();
+        let Some(item) = items.into_iter().next() else {
+            return Ok(());
+        };
+        let answered = item.map_err(|problem| unjudged_reason(&problem))?;
+        match answered.result.rejections.first() {
+            None => Ok(()),
+            Some(rejection) => {
+                let measurements = rejection.samples.first().map(|(_, measurements)| measurements.clone());
+                Err((rejection.reason.clone(), measurements.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Card that the task uses on the node, if the policy admits the task: the named card, else the one that the policy
+    /// chooses there.
+    fn admitted_card(&self, task: &TaskRecord, node: &str, card: &Arc<str>) -> Result<Arc<str>, MeasuredReason> {
+        let cluster_state = &self.tentative.cluster_state;
+        let asks = self.policy.allocators().iter().any(|tier| !tier.is_empty());
+        let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);
+        if !asks && !queue.is_some_and(|queue| cluster_state.queues().contains(queue)) {
+            return Ok(Arc::clone(card));
+        }
+        let admission = decide::admit_task(cluster_state, self.policy, &self.tentative.plugin_states, task)
+            .map_err(|problem| unjudged_reason(&problem))?;
+        if !admission.permitted {
+            let rejection = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
+            return Err(admission.reasons.into_iter().next().unwrap_or_else(rejection));
+        }
+        let mut cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
+        if !card.is_empty() {
+            if cards.is_empty() {
+                return Ok(Arc::clone(card));
+            }
+            cards.retain(|admitted| admitted == card);
+            if cards.is_empty() {
+                let message = format!("the queue of task `{}` no longer admits it to card `{card}`", task.name);
+                return Err(commit_reason("CardNotAdmitted", message));
+            }
+        }
+        let mut plugins = self.policy.allocators().iter().flatten();
+        let first = plugins.find_map(|hook| {
+            hook.plugin
+                .card_on_node(&self.tentative.plugin_states, task, node, &cards)
+        });
+        if first.is_none() && !cards.is_empty() {
+            // Without this check any other card of the node would be counted.
+            let message = format!(
+                "node `{node}` has none of the cards that task `{}` may use: {}",
+                task.name,
+                cards.join(", ")
+            );
+            return Err(commit_reason("CardNotAdmitted", message));
+        }
+        Ok(first.unwrap_or_default())
+    }
+
+    /// Counts the task on the node where it was placed.
+    fn apply_placement(&mut self, before: &TaskRecord, node: &Arc<str>, card: &Arc<str>) -> Result<(), MeasuredReason> {
+        let TentativeState {
+            cluster_state,
+            plugin_states: derived,
+            placed,
+        } = &mut self.tentative;
+        let opened = cluster_state.tasks().get(&before.name).cloned();
+        cluster_state.assume(&before.name, node, card);
+        if let (Some(stored), Some(opened)) = (cluster_state.tasks().get(&before.name).cloned(), opened) {
+            let moved = TaskTransition {
+                before,
+                after: &stored.record,
+                card,
+            };
+            let mut next = derived.clone();
+            if let Err(problem) = next.apply(cluster_state, &PlacementEvent::Allocate(moved)) {
+                cluster_state.put_task(before.clone(), &opened.source);
+                cluster_state.set_invalid(RecordKind::Task, &before.name, opened.invalid().cloned());
+                return Err(unjudged_reason(&problem));
+            }
+            *derived = next;
+        }
+        placed.push(before.clone());
+        Ok(())
+    }
+
+    /// Reason why a job with `placed` more tasks would be an incomplete gang, if it would be.
+    fn check_gang(&mut self, job: &str, placed: usize) -> Option<MeasuredReason> {
+        let stored = self.base.jobs().get(job)?;
+        let least = usize::try_from(stored.record.min_member).unwrap_or(0);
+        if placed >= least {
+            return None;
+        }
+        let ready = self.ready_count(job) + placed;
+        if ready >= least {
+            return None;
+        }
+        let message = format!("{ready} of the tasks of job `{job}` would have their place, it needs {least}");
+        let measurement = |name: &str, value: usize| Measurement {
+            name: name.to_owned(),
+            value: value as f64,
+            unit: "",
+        };
+        let (reason, _) = commit_reason("GangIncomplete", message);
+        Some((
+            reason,
+            vec![measurement("ready", ready), measurement("min member", least)],
+        ))
+    }
+
+    fn ready_count(&mut self, job: &str) -> usize {
+        let (opened, names) = (self.base, &self.job_names);
+        let ready = self.ready_counts.get_or_insert_with(|| {
+            let mut ready = BTreeMap::new();
+            for (_, stored) in opened.tasks().iter().filter(|(_, stored)| is_ready(&stored.record)) {
+                if let Some(name) = names.get(&*stored.record.job) {
+                    *ready.entry(*name).or_default() += 1;
+                }
+            }
+            ready
+        });
+        ready.get(job).copied().unwrap_or(0)
+    }
+}
+
+/// True if a gang need no longer wait for the task.
+fn is_ready(task: &TaskRecord) -> bool {
+    task.status.is_allocated() || task.status == TaskStatus::Succeeded
+}
+
+fn commit_rejection(placement: Option<&TaskPlacement>, (reason, measurements): MeasuredReason) -> CommitRejection {
+    CommitRejection {
+        placement: placement.cloned(),
+        reason,
+        measurements,
+    }
+}
+
+fn commit_reason(code: &'static str, message: String) -> MeasuredReason {
+    let reason = Reason {
+        plugin: Arc::from(COMMIT_PLUGIN),
+        code,
+        message,
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    (reason, Vec::new())
+}
+
+/// Rejection of a placement that cannot be judged.
+fn unjudged_reason(problem: &Problem) -> MeasuredReason {
+    commit_reason(problem.reason, problem.message.clone())
+}

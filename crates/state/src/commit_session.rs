@@ -1,0 +1,420 @@
+//! Commits and releases: their way to the writer, and how the writer carries them out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::apply_durable::DurableCommand;
+use super::assumptions::{AssumedPlacements, AssumptionDraft};
+use super::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::ports::CommandReply;
+use super::session_registry::{SessionEntry, SessionState};
+use super::session_steps::policy_in_snapshot;
+use super::sources::limit_error;
+use super::writer::WriterCommand;
+use crate::store::{Durability, StoredState};
+use pumice_engine::cycle::{SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
+use pumice_engine::model::{ClusterState, StoredRecord, TaskRecord, TaskStatus};
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::{PolicyInForce, Revision, Snapshot};
+
+type StateReply<T> = CommandReply<Result<T, StateError>>;
+
+/// Commit that a session asks for.
+#[derive(Debug)]
+pub(super) struct SessionCommit {
+    pub(super) session: Arc<str>,
+    /// Name and profile of the policy.
+    pub(super) policy: (Arc<str>, Arc<str>),
+    pub(super) jobs: Vec<ProposedJob>,
+    /// Tasks that the session took off these nodes.
+    pub(super) withdrawn: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Command about assumptions.
+#[derive(Debug)]
+pub(super) enum AssumptionCommand {
+    /// Judge a session's placements and assume those that hold.
+    Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
+    /// Release assumptions of a session, or of any session.
+    Release(Arc<str>, Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
+}
+
+/// Reply about assumptions that waits for the store and for the publication.
+pub(super) enum AssumptionOutcome {
+    Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
+    Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
+}
+
+impl AssumptionOutcome {
+    /// Sends the reply: the change is durable, and visible from this revision on.
+    pub(super) fn reply(self, revision: Revision) {
+        match self {
+            Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
+            Self::Released(released, reply) => reply.send(Ok((revision, released))),
+        }
+    }
+
+    /// Reports an error: the command had no effect.
+    pub(super) fn reply_error(self, error: StateError) {
+        match self {
+            Self::Committed(_, reply) => reply.send(Err(error)),
+            Self::Released(_, reply) => reply.send(Err(error)),
+        }
+    }
+}
+
+/// Context in which the writer judges a commit.
+#[derive(Debug)]
+pub(super) struct CommitContext<'a> {
+    /// State that accepted placements are put into.
+    pub(super) cluster_state: &'a mut ClusterState,
+    /// Next snapshot, with its policies.
+    pub(super) next: &'a Snapshot,
+    /// Newest published snapshot, if it has the same state.
+    pub(super) newest: Option<Arc<Snapshot>>,
+    /// Durability that the commit will have.
+    pub(super) durability: Durability,
+}
+
+/// Assumptions and their limits.
+#[derive(Debug)]
+pub(super) struct CommitArbiter {
+    pub(super) assumptions: AssumedPlacements,
+    limit: usize,
+    checks: CommitChecks,
+}
+
+impl CommitArbiter {
+    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
+        Self {
+            assumptions: AssumedPlacements::open(limits, stored_state),
+            limit: limits.assumptions,
+            checks: CommitChecks::All,
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn without_checks(&mut self, without: bool) {
+        self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
+    }
+
+    /// Drafts a commit or a release. `None`: it was rejected, and the reply is sent.
+    pub(super) fn draft(
+        &self,
+        asked: AssumptionCommand,
+        draft: &mut AssumptionDraft,
+        context: CommitContext<'_>,
+    ) -> Option<AssumptionOutcome> {
+        match asked {
+            AssumptionCommand::Release(session, tasks, reply) => {
+                let released = self
+                    .assumptions
+                    .draft_release(draft, &session, &tasks, context.cluster_state);
+                Some(AssumptionOutcome::Released(released, reply))
+            }
+            AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, context) {
+                Ok(outcome) => Some(AssumptionOutcome::Committed(Box::new(outcome), reply)),
+                Err(error) => {
+                    reply.send(Err(error));
+                    None
+                }
+            },
+        }
+    }
+
+    fn draft_commit(
+        &self,
+        commit: &SessionCommit,
+        draft: &mut AssumptionDraft,
+        context: CommitContext<'_>,
+    ) -> Result<CommitOutcome, StateError> {
+        let CommitContext {
+            cluster_state,
+            next,
+            newest,
+            durability,
+        } = context;
+        let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
+        let there = self.assumptions.len_with(draft);
+        if there + placements > self.limit {
+            let message = format!("{there} are in use, and the commit has {placements} placements");
+            return Err(limit_error("assumptions", self.limit, message));
+        }
+        let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
+        let mut released = Vec::new();
+        for (task, node) in &commit.withdrawn {
+            if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
+                released.push(Arc::clone(task));
+            }
+        }
+        let derived = match newest.filter(|_| released.is_empty()) {
+            _ if !reads_plugin_states(&policy) => PluginStates::default(),
+            Some(newest) => newest.plugin_states(&policy),
+            None => policy.policy.compute_plugin_states(cluster_state),
+        };
+        let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, self.checks);
+        *cluster_state = judged.cluster_state;
+        for reported in judged.placed {
+            AssumedPlacements::draft_placement(draft, reported, cluster_state, &commit.session);
+        }
+        Ok(CommitOutcome {
+            revision: next.revision,
+            policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
+            applied_through: 0,
+            durability,
+            jobs: judged.jobs,
+            released,
+            evicted: Vec::new(),
+            pipelined: Vec::new(),
+        })
+    }
+}
+
+/// True if judging a commit under the policy needs plugin states.
+fn reads_plugin_states(policy: &PolicyInForce) -> bool {
+    let policy = &policy.policy;
+    policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
+}
+
+/// Changes of a session, sorted for the commit.
+#[derive(Debug, Default)]
+struct SessionOutcome {
+    /// Jobs in the order of their first placements.
+    jobs: Vec<ProposedJob>,
+    withdrawn: Vec<(Arc<str>, Arc<str>)>,
+    evicted: Vec<Arc<str>>,
+    pipelined: Vec<Arc<str>>,
+}
+
+impl SessionOutcome {
+    fn of_cycle(cycle: &SchedulingCycle) -> Self {
+        let mut done = Self::default();
+        let mut placed: Vec<(&TaskMoved, &StoredRecord<TaskRecord>)> = Vec::new();
+        for (task, moved) in cycle.moved_tasks() {
+            let Some(stored) = cycle.cluster_state().tasks().get(task) else {
+                continue;
+            };
+            let (status, node) = (stored.record.status, &stored.record.node);
+            let held = moved.status.is_allocated();
+            let stays = held && *node == moved.node && status.is_allocated();
+            if held && !stays && status != TaskStatus::Releasing {
+                done.withdrawn.push((Arc::clone(task), Arc::clone(&moved.node)));
+            }
+            match status {
+                TaskStatus::Pipelined => done.pipelined.push(Arc::clone(task)),
+                TaskStatus::Releasing if moved.status != TaskStatus::Releasing => done.evicted.push(Arc::clone(task)),
+                TaskStatus::Allocated | TaskStatus::Binding | TaskStatus::Bound | TaskStatus::Running if !stays => {
+                    placed.push((moved, stored));
+                }
+                TaskStatus::Pending
+                | TaskStatus::Allocated
+                | TaskStatus::Binding
+                | TaskStatus::Bound
+                | TaskStatus::Running
+                | TaskStatus::Releasing
+                | TaskStatus::Succeeded
+                | TaskStatus::Failed
+                | TaskStatus::Unknown => {}
+            }
+        }
+        placed.sort_unstable_by_key(|(moved, _)| moved.order);
+        let mut at: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (moved, stored) in placed {
+            let job = &stored.record.job;
+            let place = *at.entry(Arc::clone(job)).or_insert(done.jobs.len());
+            if place == done.jobs.len() {
+                done.jobs.push(ProposedJob {
+                    job: Arc::clone(job),
+                    uid: cycle
+                        .cluster_state()
+                        .jobs()
+                        .get(job)
+                        .map(|job| Arc::clone(&job.record.uid)),
+                    placements: Vec::new(),
+                });
+            }
+            if let Some(own) = done.jobs.get_mut(place) {
+                own.placements.push(proposed_placement(cycle, moved, stored));
+            }
+        }
+        done
+    }
+
+    /// Maximum number of items that the outcome of the commit can have: a job, each of its placements, and the job as a
+    /// whole may be rejected.
+    fn max_outcome_items(&self) -> usize {
+        let jobs: usize = self.jobs.iter().map(|job| job.placements.len() + 2).sum();
+        jobs + self.withdrawn.len() + self.evicted.len() + self.pipelined.len()
+    }
+
+    /// Selects the named jobs, in this order; all jobs if none is named.
+    fn select_jobs(&mut self, names: &[Arc<str>]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut all: BTreeMap<Arc<str>, ProposedJob> = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .map(|job| (Arc::clone(&job.job), job))
+            .collect();
+        let one = |name: &Arc<str>| {
+            all.remove(name).unwrap_or_else(|| ProposedJob {
+                job: Arc::clone(name),
+                ..ProposedJob::default()
+            })
+        };
+        self.jobs = names.iter().map(one).collect();
+    }
+}
+
+fn proposed_placement(
+    cycle: &SchedulingCycle,
+    moved: &TaskMoved,
+    stored: &StoredRecord<TaskRecord>,
+) -> ProposedPlacement {
+    let record = &stored.record;
+    let node = cycle.cluster_state().node_by_name(&record.node);
+    ProposedPlacement {
+        placement: TaskPlacement {
+            task: Arc::clone(&record.name),
+            node: Arc::clone(&record.node),
+            card: Arc::clone(&moved.card),
+        },
+        uid: record.uid.clone(),
+        node_uid: node.map_or_else(Arc::default, |node| Arc::clone(&node.record.uid)),
+    }
+}
+
+impl SharedState {
+    /// Commits the allocations of a session as they are after these changes, job by job: the named jobs in that order,
+    /// or all in the order of their first placements. Ends the session; a retry gets the recorded outcome.
+    ///
+    /// This waits for the writer: never call it on an async thread.
+    ///
+    /// # Errors
+    /// The errors of [`Self::step_session`]; a job is named twice; the session is on a cluster of its own; a limit is exceeded;
+    /// or the policy no longer exists. The session stays open.
+    pub fn commit_session(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[SessionChange],
+        jobs: &[Arc<str>],
+    ) -> Result<Arc<CommitOutcome>, StateError> {
+        if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
+            return Ok(outcome);
+        }
+        let names: BTreeSet<&Arc<str>> = jobs.iter().collect();
+        if names.len() < jobs.len() {
+            return Err(StateError::JobsRepeated);
+        }
+        let busy = self.sessions.find(session)?;
+        let own = Arc::clone(&busy.0);
+        let changing = self.sessions.claim_open(&own);
+        // Another commit may have ended it since it was looked up.
+        if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
+            return Ok(outcome);
+        }
+        let _changing = changing?;
+        let Some(policy) = own.shared.clone() else {
+            return Err(StateError::SessionInline {
+                session: session.into(),
+            });
+        };
+        let inner = self.sessions.session_after(&own, after, changes)?;
+        let mut done = SessionOutcome::of_cycle(&inner.cycle);
+        done.select_jobs(jobs);
+        self.check_commit_limit(&own, &done)?;
+        let _room = self.sessions.reserve_outcome(done.max_outcome_items())?;
+        self.warm_plugin_states(&policy);
+        let commit = SessionCommit {
+            session: Arc::clone(&own.name),
+            policy,
+            jobs: done.jobs,
+            withdrawn: done.withdrawn,
+        };
+        let (reply, outcome) = oneshot::channel();
+        self.send_assumption_blocking(AssumptionCommand::Commit(Box::new(commit), CommandReply::from(reply)))?;
+        let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
+        Ok(self.end_committed(
+            &own,
+            &inner,
+            CommitOutcome {
+                evicted: done.evicted,
+                pipelined: done.pipelined,
+                ..outcome
+            },
+        ))
+    }
+
+    fn end_committed(
+        &self,
+        session: &SessionEntry,
+        inner: &SessionState,
+        outcome: CommitOutcome,
+    ) -> Arc<CommitOutcome> {
+        let outcome = Arc::new(CommitOutcome {
+            applied_through: inner.applied,
+            ..outcome
+        });
+        self.sessions.end_committed(session, Arc::clone(&outcome));
+        outcome
+    }
+
+    fn check_commit_limit(&self, session: &SessionEntry, done: &SessionOutcome) -> Result<(), StateError> {
+        let most = self.limits.commit_placements;
+        let placements: usize = done.jobs.iter().map(|job| job.placements.len()).sum();
+        if placements.max(done.jobs.len()) <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "the commit of session `{}` has {placements} placements in {} jobs",
+            session.name,
+            done.jobs.len()
+        );
+        Err(limit_error("commit_placements", most, message))
+    }
+
+    /// Computes plugin states on this thread, so that the writer need not compute them while others wait.
+    fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
+        let snapshot = self.snapshot();
+        if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
+            && reads_plugin_states(&policy)
+        {
+            snapshot.plugin_states(&policy);
+        }
+    }
+
+    /// Releases assumptions: those that a session's commit made (empty: any commit), of these tasks, or of all tasks if
+    /// none is named. Returns the first revision that does not count them, and their tasks.
+    ///
+    /// # Errors
+    /// Neither a session nor a task is named; or the writer has ended.
+    pub async fn release_assumptions(
+        &self,
+        session: &str,
+        tasks: Vec<Arc<str>>,
+    ) -> Result<(Revision, Vec<Arc<str>>), StateError> {
+        if session.is_empty() && tasks.is_empty() {
+            return Err(StateError::NothingNamed);
+        }
+        let (reply, released) = oneshot::channel();
+        let release = AssumptionCommand::Release(session.into(), tasks, CommandReply::from(reply));
+        self.send(assumption_command(release)).await?;
+        released.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
+        self.commands
+            .blocking_send(assumption_command(asked))
+            .map_err(|_| StateError::ShuttingDown)
+    }
+}
+
+fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
+    WriterCommand::Durable(DurableCommand::Assume(Box::new(asked)))
+}

@@ -1,0 +1,243 @@
+//! Errors of requests on state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch::BatchOutcome;
+use super::policies::RejectedDocument;
+use crate::store::StoreError;
+use pumice_engine::Revision;
+use pumice_engine::model::Problem;
+use pumice_engine::policy::UnknownProfileError;
+
+/// Error of a request on state that failed as a whole.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StateError {
+    /// The caller's revision is from an earlier start of the server.
+    #[error("the server was restarted: its epoch is {epoch} now, start over")]
+    EpochChanged {
+        /// Epoch of this start.
+        epoch: u64,
+    },
+    /// The requested state did not become visible in time.
+    #[error("the requested state was not reached in time; the newest revision is {}", newest.number)]
+    NotReached {
+        /// Newest revision.
+        newest: Revision,
+    },
+    /// The session was closed, or its lease or its age ended.
+    #[error("session `{session}` has ended: {why}")]
+    SessionExpired {
+        /// Name of the session.
+        session: Arc<str>,
+        /// Reason why it ended.
+        why: &'static str,
+    },
+    /// The session never existed on this server, or the server no longer remembers it.
+    #[error("session `{session}` is not known to this server")]
+    SessionUnknown {
+        /// Name of the session.
+        session: Arc<str>,
+    },
+    /// Changes before the request's own are missing.
+    #[error("changes {applied} + 1 to {after} are missing")]
+    SequenceGap {
+        /// Number of the last applied change.
+        applied: u64,
+        /// Number of the change after which the caller wants to continue.
+        after: u64,
+    },
+    /// The request is about another state of the session than its current one.
+    #[error("the request is about the state after change {wanted}, but the session is at change {applied}")]
+    SequenceMismatch {
+        /// Number of the last applied change.
+        applied: u64,
+        /// Number of the change that the request names.
+        wanted: u64,
+    },
+    /// Another call is changing the session.
+    #[error("another call is changing the session; only one may at a time")]
+    Aborted {
+        /// Number of the last applied change.
+        applied: u64,
+    },
+    /// The session is on a cluster of its own: its commit would have no shared state to change.
+    #[error("session `{session}` is on a cluster of its own; only a session on shared state can be committed")]
+    SessionInline {
+        /// Name of the session.
+        session: Arc<str>,
+    },
+    /// A commit names a job twice.
+    #[error("jobs: a job is named twice")]
+    JobsRepeated,
+    /// Neither a session nor a task was named.
+    #[error("tasks: name the tasks, or the session whose commit made the assumptions")]
+    NothingNamed,
+    /// A change cannot be applied, so no change of the call was.
+    #[error("{}", problem.message)]
+    ChangeRejected {
+        /// Problem of the change.
+        problem: Problem,
+        /// Number of the last applied change.
+        applied: u64,
+    },
+    /// The batch that comes with the request was not taken.
+    #[error("the batch was not taken: {}", outcome.resync.as_ref().map_or("", |resync| &resync.message))]
+    ResyncNeeded {
+        /// Outcome of the batch.
+        outcome: Box<BatchOutcome>,
+    },
+    /// No source of that name is known.
+    #[error("there is no source `{name}`")]
+    SourceUnknown {
+        /// The source.
+        name: Arc<str>,
+    },
+    /// The source was heard a moment ago.
+    #[error(
+        "source `{name}` was heard {} s ago, within `source_stale_ms` ({}): stop it first, or force its removal",
+        silence.as_secs(), least.as_millis()
+    )]
+    SourceActive {
+        /// The source.
+        name: Arc<str>,
+        /// Time since it was heard.
+        silence: Duration,
+        /// Silence that makes its removal safe.
+        least: Duration,
+    },
+    /// No policy has that name.
+    #[error("there is no policy `{name}`")]
+    PolicyUnknown {
+        /// Name of the policy.
+        name: Arc<str>,
+    },
+    /// The policy has no such profile.
+    #[error("{0}")]
+    ProfileUnknown(UnknownProfileError),
+    /// The batch contradicts itself.
+    #[error("{}: {}", problem.field, problem.message)]
+    BatchInvalid {
+        /// Field and problem.
+        problem: Problem,
+    },
+    /// A limit would be exceeded.
+    #[error("limit `{limit}` is {value}: {message}")]
+    Limit {
+        /// Name of the limit, as in the settings.
+        limit: &'static str,
+        /// Value of the limit.
+        value: u64,
+        /// Explanation of what exceeds the limit.
+        message: String,
+    },
+    /// The request cannot be evaluated.
+    #[error("{}: {}", problem.field, problem.message)]
+    QueryRejected {
+        /// Field and problem.
+        problem: Problem,
+    },
+    /// The store failed: nothing was changed.
+    #[error("nothing was written: {0}")]
+    Store(StoreError),
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+impl StateError {
+    /// Reason code for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::EpochChanged { .. } => "EPOCH_CHANGED",
+            Self::NotReached { .. } => "REVISION_NOT_REACHED",
+            Self::SessionExpired { .. } => "SESSION_EXPIRED",
+            Self::SessionUnknown { .. } => "SESSION_UNKNOWN",
+            Self::SequenceGap { .. } => "SEQUENCE_GAP",
+            Self::SequenceMismatch { .. } => "SEQUENCE_MISMATCH",
+            Self::Aborted { .. } => "SESSION_BUSY",
+            Self::SessionInline { .. } => "SESSION_INLINE",
+            Self::JobsRepeated => "JOBS_REPEATED",
+            Self::NothingNamed => "SELECTION_MISSING",
+            Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
+            Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
+            Self::SourceUnknown { .. } => "SOURCE_UNKNOWN",
+            Self::SourceActive { .. } => "SOURCE_ACTIVE",
+            Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
+            Self::ChangeRejected { problem, .. } | Self::BatchInvalid { problem } | Self::QueryRejected { problem } => {
+                problem.reason
+            }
+            Self::Store(_) => "STORE_FAILED",
+            Self::Limit { .. } => "LIMIT_EXCEEDED",
+            Self::ShuttingDown => "SHUTTING_DOWN",
+        }
+    }
+
+    /// Number of the session's last applied change, if the error is about a session and knows it.
+    pub fn applied_through(&self) -> Option<u64> {
+        match self {
+            Self::SequenceGap { applied, .. }
+            | Self::SequenceMismatch { applied, .. }
+            | Self::Aborted { applied }
+            | Self::ChangeRejected { applied, .. } => Some(*applied),
+            Self::EpochChanged { .. }
+            | Self::NotReached { .. }
+            | Self::SessionExpired { .. }
+            | Self::SessionUnknown { .. }
+            | Self::SessionInline { .. }
+            | Self::JobsRepeated
+            | Self::NothingNamed
+            | Self::ResyncNeeded { .. }
+            | Self::PolicyUnknown { .. }
+            | Self::SourceUnknown { .. }
+            | Self::SourceActive { .. }
+            | Self::ProfileUnknown(_)
+            | Self::BatchInvalid { .. }
+            | Self::QueryRejected { .. }
+            | Self::Store(_)
+            | Self::Limit { .. }
+            | Self::ShuttingDown => None,
+        }
+    }
+}
+
+/// Error of a change to a policy.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PolicyError {
+    /// The document has errors. The version in force stays in force.
+    #[error("{0}")]
+    Rejected(Box<RejectedDocument>),
+    /// Another version is in force than the caller expected.
+    #[error("policy `{name}` is at version {active}, not at the expected {expected}")]
+    VersionMismatch {
+        /// Name of the policy.
+        name: Arc<str>,
+        /// The version in force; 0: none.
+        active: u64,
+        /// Version that the caller expected.
+        expected: u64,
+    },
+    /// No policy has that name.
+    #[error("there is no policy `{name}`")]
+    UnknownPolicy {
+        /// Name of the policy.
+        name: Arc<str>,
+    },
+    /// The policy has no such version, or no longer stores it.
+    #[error("policy `{name}` has no version {version}, or no longer stores it")]
+    UnknownVersion {
+        /// Name of the policy.
+        name: Arc<str>,
+        /// Number of the version.
+        version: u64,
+    },
+    /// The name is not a valid policy name.
+    #[error("`{name}` is not a policy name: at most 63 of a–z, 0–9 and `-`, alphanumeric at both ends")]
+    InvalidName {
+        /// Rejected name.
+        name: Arc<str>,
+    },
+    /// A limit would be exceeded, or the server is shutting down.
+    #[error(transparent)]
+    State(#[from] StateError),
+}

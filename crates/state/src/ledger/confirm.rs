@@ -1,0 +1,162 @@
+//! Requests to the ledger and their outcomes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::store::{Durability, ReservationTombstone};
+use pumice_engine::decide::AdmitVerdict;
+use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, Reservation, ResourceTable};
+use pumice_engine::plugin::{Reason, Resolution};
+use pumice_engine::{PolicyInForce, Revision};
+
+/// Plugin name in reasons that the ledger itself gives.
+const LEDGER_PLUGIN: &str = "admission-ledger";
+/// Reason code: the reservation was released, or its job has ended.
+const RESERVATION_RELEASED: &str = "ReservationReleased";
+
+/// Job to be confirmed.
+#[derive(Clone, Debug)]
+pub struct ConfirmItem {
+    /// Record of the job.
+    pub job: Arc<JobRecord>,
+    /// Attempt number; the caller raises it to ask again after a release.
+    pub attempt: u64,
+    /// Table of the job's resource names, including names that no stored record uses.
+    pub names: Arc<ResourceTable>,
+}
+
+/// Reader of the items of a confirmation from the newest state.
+pub type ConfirmReader = Box<dyn FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send>;
+
+/// Request to confirm jobs: to promise each what it needs.
+pub struct LedgerConfirm {
+    /// Name of the policy.
+    pub policy: Arc<str>,
+    /// Profile of the policy; empty: the only one.
+    pub profile: Arc<str>,
+    /// Plugins that judge; empty: those of the policy's tiers.
+    pub plugins: Vec<Arc<str>>,
+    /// Lease of the reservations, used or not; `None`: the default of the limits.
+    pub lease: Option<Duration>,
+    /// Items, judged in this order; each sees the permits before it.
+    pub read_items: ConfirmReader,
+}
+
+impl fmt::Debug for LedgerConfirm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, profile, .. } = self;
+        let mut shown = f.debug_struct("Confirm");
+        shown.field("policy", policy).field("profile", profile);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Outcome of confirming one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobConfirmOutcome {
+    /// Name of the job.
+    pub job: Arc<str>,
+    /// Verdict of the policy, or of the ledger.
+    pub verdict: AdmitVerdict,
+    /// Amounts that the job is promised now, whether this request was permitted or not.
+    pub reserved: NamedAmounts,
+}
+
+/// Outcome of a confirmation.
+#[derive(Clone, Debug)]
+pub struct ConfirmOutcome {
+    /// Outcomes, one per item.
+    pub items: Vec<Result<JobConfirmOutcome, Problem>>,
+    /// First revision that shows the permits.
+    pub revision: Revision,
+    /// Policy that judged.
+    pub policy: Arc<PolicyInForce>,
+    /// Durability of the permits.
+    pub durability: Durability,
+}
+
+/// Request to release a reservation.
+#[derive(Clone, Debug)]
+pub struct LedgerRelease {
+    /// Name of the job.
+    pub job: Arc<str>,
+    /// Incarnation of the job; empty: any.
+    pub uid: Arc<str>,
+    /// Attempt to release, with all attempts before it.
+    pub attempt: u64,
+}
+
+/// Status of a reservation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReservationStatus {
+    /// Row of the ledger.
+    pub row: Arc<Reservation>,
+    /// Time left of its lease; `None`: the lease is paused.
+    pub lease_left: Option<Duration>,
+}
+
+/// Recorded outcome for a request that an existing row covers.
+pub(super) fn recorded_outcome(row: &Reservation) -> JobConfirmOutcome {
+    JobConfirmOutcome {
+        job: Arc::clone(&row.job),
+        verdict: AdmitVerdict {
+            permitted: true,
+            ..AdmitVerdict::default()
+        },
+        reserved: row.amounts.clone(),
+    }
+}
+
+/// Verdict on a request whose reservation has ended.
+pub(super) fn ended_verdict(tombstone: &ReservationTombstone) -> AdmitVerdict {
+    let job = &tombstone.job;
+    let message = if tombstone.job_ended {
+        format!("job `{job}` has ended")
+    } else {
+        let attempt = tombstone.attempt;
+        format!("the reservation of job `{job}` was released; ask again with an `attempt` above {attempt}")
+    };
+    let reason = Reason {
+        plugin: Arc::from(LEDGER_PLUGIN),
+        code: RESERVATION_RELEASED,
+        message,
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    AdmitVerdict {
+        reasons: vec![(reason, Vec::new())],
+        ..AdmitVerdict::default()
+    }
+}
+
+/// Fingerprint of a job's request: its queue, its minimum, and its annotations.
+pub(super) fn request_fingerprint(names: &ResourceTable, job: &JobRecord) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    let mut text = |text: &str| {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text.as_bytes());
+    };
+    text(&job.queue);
+    text(&job.min_member.to_string());
+    if let Some(amounts) = &job.min_resources {
+        let mut resources: Vec<(&str, i64)> = amounts.iter().map(|(id, amount)| (names.name(id), amount)).collect();
+        resources.sort_unstable();
+        for (name, amount) in resources {
+            text(name);
+            text(&amount.to_string());
+        }
+    }
+    text("");
+    for (name, value) in job.annotations.iter() {
+        text(name);
+        text(value);
+    }
+    let mut short = [0; 16];
+    for (to, from) in short.iter_mut().zip(hash.finalize()) {
+        *to = from;
+    }
+    short
+}

@@ -1,0 +1,284 @@
+//! Admission ledger: amounts promised to jobs. The writer owns it, and every snapshot shows it.
+//!
+//! A row lives in the cluster state ([`ClusterState::reservations`]), so that every query counts it. Tombstones and
+//! leases, which only the writer needs, live here. The commands of a group are applied to a draft ([`LedgerDraft`]),
+//! the draft is written to the store at once, and only then becomes the state. After a failed write nothing has
+//! happened.
+
+mod confirm;
+mod draft;
+mod leases;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use confirm::{
+    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+};
+pub(super) use draft::{AppliedDraft, LedgerDraft};
+pub(super) use leases::LeaseTable;
+
+use super::limits::StateLimits;
+use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState, UnlockedStore};
+use pumice_engine::model::reservation::same_incarnation;
+use pumice_engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
+use pumice_engine::short_lock::ShortLock;
+
+/// The clock is looked at twice a second; after this much longer the writer does it itself.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+/// Leases, which listings read while the writer changes them.
+pub(super) type SharedLeases = Arc<ShortLock<LeaseTable>>;
+
+/// Part of the ledger that only the writer needs: everything but the rows.
+#[derive(Debug)]
+pub(super) struct AdmissionLedger {
+    limits: StateLimits,
+    store: UnlockedStore,
+    tombstones: SortedTable<Arc<ReservationTombstone>>,
+    /// Tombstones by age: time of their creation, and job.
+    tombstones_by_age: BTreeSet<(Duration, Arc<str>)>,
+    tombstone_since: BTreeMap<Arc<str>, Duration>,
+    /// Time of the last look at the clock.
+    last_check: Duration,
+    leases: SharedLeases,
+    /// Jobs for which the store may differ from memory.
+    dirty: BTreeSet<Arc<str>>,
+    checks: bool,
+}
+
+impl AdmissionLedger {
+    /// Opens a ledger over a store, and puts its reservations into the cluster state. Every lease starts again.
+    pub(super) fn open(
+        limits: &StateLimits,
+        store: Box<dyn Store>,
+        stored_state: &StoredState,
+        leases: &SharedLeases,
+        cluster_state: &mut ClusterState,
+    ) -> Self {
+        let mut ledger = Self {
+            limits: limits.clone(),
+            store: UnlockedStore::new(store),
+            tombstones: SortedTable::default(),
+            tombstones_by_age: BTreeSet::new(),
+            tombstone_since: BTreeMap::new(),
+            last_check: Duration::ZERO,
+            leases: Arc::clone(leases),
+            dirty: BTreeSet::new(),
+            checks: true,
+        };
+        for row in &stored_state.reservations {
+            leases.with(|leases| leases.start(&row.job, &row.source, row.lease));
+            cluster_state.put_reservation(Arc::clone(row));
+        }
+        for tombstone in &stored_state.tombstones {
+            ledger
+                .tombstones
+                .insert(Arc::clone(&tombstone.job), Arc::clone(tombstone));
+            ledger.date_tombstone(&tombstone.job, Duration::ZERO);
+        }
+        ledger
+    }
+
+    /// Permits every request. Tests use this to prove that they notice a broken promise.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn without_checks(mut self, without: bool) -> Self {
+        self.checks = !without;
+        self
+    }
+
+    /// Durability of permits.
+    pub(super) fn durability(&self) -> Durability {
+        self.store.durability()
+    }
+
+    /// Store, for writes that do not belong to the ledger.
+    pub(super) fn store(&mut self) -> &mut dyn Store {
+        &mut self.store
+    }
+
+    /// Handles a job's record that was put, replaced or removed. True if that ended the job's reservation.
+    pub(super) fn job_changed(
+        &mut self,
+        cluster_state: &mut ClusterState,
+        before: Option<&JobRecord>,
+        after: Option<&JobRecord>,
+    ) -> bool {
+        let Some(name) = after.or(before).map(|job| &job.name) else {
+            return false;
+        };
+        if let (Some(after), Some(tombstone)) = (after, self.tombstones.get(name))
+            && tombstone.job_ended
+            && tombstone.uid == after.uid
+            && after.phase != JobPhase::Completed
+        {
+            self.remove_tombstone(&Arc::clone(name));
+        }
+        let Some(row) = cluster_state.reservations().get(name).cloned() else {
+            return false;
+        };
+        let was = before.is_some_and(|before| row.matches_uid(&before.uid));
+        let ended = match after {
+            Some(after) if row.matches_uid(&after.uid) => after.phase == JobPhase::Completed,
+            // Another incarnation replaces the job. If the row's incarnation was never seen, `after` may be older than
+            // the row.
+            Some(_) | None => was,
+        };
+        if ended {
+            cluster_state.remove_reservation(name);
+            self.end_with_job(&row);
+        }
+        ended
+    }
+
+    /// Ends the reservations of a source that is forgotten: nobody else can tell of their jobs.
+    pub(super) fn forget_source(&mut self, cluster_state: &mut ClusterState, source: &str) {
+        let own = cluster_state
+            .reservations()
+            .iter()
+            .filter(|(_, row)| *row.source == *source);
+        let own: Vec<Arc<Reservation>> = own.map(|(_, row)| Arc::clone(row)).collect();
+        for row in own {
+            cluster_state.remove_reservation(&row.job);
+            self.end_with_job(&row);
+        }
+    }
+
+    /// Ends a row with its job. The next write removes it from the store.
+    fn end_with_job(&mut self, row: &Reservation) {
+        self.leases.with(|leases| leases.stop(&row.job));
+        self.dirty.insert(Arc::clone(&row.job));
+        // Without a uid, the next job of this name could not be told from this one.
+        if !row.uid.is_empty() {
+            let tombstone = ReservationTombstone {
+                job: Arc::clone(&row.job),
+                uid: Arc::clone(&row.uid),
+                attempt: row.attempt,
+                job_ended: true,
+            };
+            self.tombstones.insert(Arc::clone(&row.job), Arc::new(tombstone));
+            self.date_tombstone(&row.job, self.last_check);
+        }
+    }
+
+    fn remove_tombstone(&mut self, job: &Arc<str>) {
+        self.tombstones.remove(job);
+        if let Some(since) = self.tombstone_since.remove(job) {
+            self.tombstones_by_age.remove(&(since, Arc::clone(job)));
+        }
+        self.dirty.insert(Arc::clone(job));
+    }
+
+    /// Records when a tombstone was created.
+    fn date_tombstone(&mut self, job: &Arc<str>, now: Duration) {
+        if let Some(since) = self.tombstone_since.insert(Arc::clone(job), now) {
+            self.tombstones_by_age.remove(&(since, Arc::clone(job)));
+        }
+        self.tombstones_by_age.insert((now, Arc::clone(job)));
+    }
+
+    /// Drops tombstones that are too old or too many.
+    fn expire_tombstones(&mut self, now: Duration) {
+        while let Some((since, job)) = self.tombstones_by_age.first() {
+            let old = now.saturating_sub(*since) > self.limits.tombstone_age;
+            if !old && self.tombstones_by_age.len() <= self.limits.reservation_tombstones {
+                break;
+            }
+            let job = Arc::clone(job);
+            self.remove_tombstone(&job);
+        }
+    }
+
+    /// True if the clock has not been looked at for long: a queue that is always full rejects that command.
+    pub(super) fn is_overdue(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last_check) >= OVERDUE
+    }
+
+    /// Advances the clock: leases run, and old tombstones go. Returns the jobs with expired leases, for
+    /// [`LedgerDraft::expire`].
+    pub(super) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.last_check = self.last_check.max(now);
+        self.expire_tombstones(now);
+        self.leases.with(|leases| {
+            leases.advance_clock(now, heard);
+            leases.expired()
+        })
+    }
+
+    /// Writes a draft and all pending repairs to the store at once. `others`: writes of other modules that go with it.
+    ///
+    /// # Errors
+    /// The store failed: nothing of the draft has happened.
+    pub(super) fn write_draft(
+        &mut self,
+        draft: LedgerDraft,
+        now: Duration,
+        others: Vec<StoreWrite>,
+    ) -> Result<AppliedDraft, StoreError> {
+        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).collect();
+        let mut writes = others;
+        writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
+            job: Arc::clone(job),
+            reservation: draft.cluster_state.reservations().get(job).cloned(),
+            tombstone: draft.tombstones.get(job).cloned(),
+        }));
+        if !writes.is_empty()
+            && let Err(error) = self.store.write(&writes)
+        {
+            // The next write repairs whatever of this one reached the store.
+            self.dirty.extend(draft.changed_jobs);
+            return Err(error);
+        }
+        self.dirty.clear();
+        for job in &draft.changed_jobs {
+            match draft.cluster_state.reservations().get(job) {
+                Some(row) => self.leases.with(|leases| leases.start(job, &row.source, row.lease)),
+                None => self.leases.with(|leases| leases.stop(job)),
+            }
+            match (self.tombstones.get(job), draft.tombstones.get(job)) {
+                (before, after) if before == after => {}
+                (_, Some(_)) => self.date_tombstone(job, now),
+                (_, None) => {
+                    if let Some(since) = self.tombstone_since.remove(job) {
+                        self.tombstones_by_age.remove(&(since, Arc::clone(job)));
+                    }
+                }
+            }
+        }
+        // The other changed jobs have their lease already, or none.
+        let renewed = draft
+            .renewed_leases
+            .iter()
+            .filter(|(job, ..)| !draft.changed_jobs.contains(job));
+        for (job, source, lease) in renewed {
+            self.leases.with(|leases| leases.start(job, source, *lease));
+        }
+        self.tombstones = draft.tombstones;
+        Ok(AppliedDraft {
+            cluster_state: draft.cluster_state,
+            plugin_states: draft.plugin_states,
+            changed: !draft.changed_jobs.is_empty(),
+        })
+    }
+
+    /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
+    pub(super) fn lease_left(&self, job: &str) -> Option<Duration> {
+        self.leases.with(|leases| leases.remaining(job))
+    }
+
+    /// True if the store may differ from memory.
+    pub(super) fn needs_repair(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+}
+
+impl ReservationTombstone {
+    /// True if a request of this incarnation and attempt comes too late.
+    pub(super) fn covers(&self, uid: &str, attempt: u64) -> bool {
+        if self.job_ended {
+            return *self.uid == *uid;
+        }
+        same_incarnation(&self.uid, uid) && attempt <= self.attempt
+    }
+}

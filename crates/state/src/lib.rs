@@ -1,0 +1,332 @@
+//! State of the server: one writer applies all changes and publishes immutable snapshots; readers never wait.
+
+mod apply_durable;
+mod assumptions;
+mod batch;
+mod clock;
+mod commit_judge;
+mod commit_session;
+mod confirm_session;
+mod error;
+mod interner;
+mod ledger;
+mod limits;
+mod node_table;
+mod origin;
+mod policies;
+mod policy_reload;
+mod policy_removal;
+mod policy_store;
+mod policy_writer;
+mod ports;
+mod published;
+mod queue_hierarchy;
+mod reservations;
+mod resource_names;
+mod session_query;
+mod session_registry;
+mod session_status;
+mod session_steps;
+mod session_tombstones;
+mod source_removal;
+mod source_status;
+mod sources;
+pub mod store;
+mod store_health;
+mod unreadable;
+mod writer;
+
+#[cfg(test)]
+mod assumption_tests;
+#[cfg(test)]
+mod commit_fixture;
+#[cfg(test)]
+mod commit_quota_tests;
+#[cfg(test)]
+mod commit_reference_tests;
+#[cfg(test)]
+mod commit_store_tests;
+#[cfg(test)]
+mod commit_tests;
+#[cfg(test)]
+mod ledger_late_tests;
+#[cfg(test)]
+mod ledger_tests;
+#[cfg(test)]
+mod ledger_tree_tests;
+#[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
+mod session_race_tests;
+#[cfg(test)]
+mod session_tests;
+#[cfg(test)]
+mod shuttle_card_tests;
+#[cfg(test)]
+mod shuttle_disk;
+#[cfg(test)]
+mod shuttle_fixture;
+#[cfg(test)]
+mod shuttle_tests;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod unreadable_tests;
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::error::TrySendError;
+
+pub use batch::{
+    Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest,
+    SourceKind,
+};
+pub use clock::{Clock, SystemClock};
+pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
+pub use confirm_session::SessionConfirm;
+pub use error::{PolicyError, StateError};
+pub use interner::RecordInterner;
+pub use ledger::{
+    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+};
+pub use limits::StateLimits;
+pub use origin::PolicyOrigin;
+pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+pub use policy_reload::{document_hash, is_policy_name};
+pub use policy_removal::{DeletedPolicy, PolicyDeletion};
+pub use policy_store::StoredPolicyError;
+pub use resource_names::ResourceNames;
+pub use session_status::SessionStatus;
+pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
+pub use source_removal::{ForgetSource, ForgottenSource};
+pub use source_status::SourceStatus;
+pub use store_health::StoreStatus;
+
+use crate::store::{MemoryStore, Store, StoreError, StoredState};
+use ledger::{AdmissionLedger, SharedLeases};
+use policies::PolicyRegistry;
+use policy_writer::PolicyWriter;
+use published::PublishedSnapshot;
+use session_registry::SessionRegistry;
+use store_health::{StoreHealth, WatchedStore};
+use writer::{Writer, WriterCommand, WriterParts};
+
+/// Options with which the state starts.
+#[derive(Clone, Debug, Default)]
+pub struct StateOptions {
+    /// Every bound.
+    pub limits: StateLimits,
+    /// Epoch of this start; choose it at random.
+    pub epoch: u64,
+    /// Sources that must be synced before the service is ready.
+    pub expected_sources: Vec<Arc<str>>,
+    /// Confirms every request. Tests use this to prove that they notice a broken promise.
+    #[doc(hidden)]
+    #[cfg(debug_assertions)]
+    pub without_checks: bool,
+}
+
+/// Error of the start of the state.
+#[derive(Debug, thiserror::Error)]
+pub enum StateStartError {
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stored policy that was in force can no longer be read.
+    #[error(transparent)]
+    Policy(#[from] StoredPolicyError),
+}
+
+/// Shared state of the server, and all ways to read and change it.
+#[derive(Debug)]
+pub struct SharedState {
+    limits: StateLimits,
+    clock: Arc<dyn Clock>,
+    names: Arc<ResourceNames>,
+    published: Arc<PublishedSnapshot>,
+    sources: Arc<source_status::SourceRegistry>,
+    policies: Arc<PolicyRegistry>,
+    sessions: SessionRegistry,
+    leases: SharedLeases,
+    store_health: Arc<StoreHealth>,
+    commands: tokio::sync::mpsc::Sender<WriterCommand>,
+}
+
+impl SharedState {
+    /// Starts the writer on its own thread, over an empty state without policies that is held in memory only. The
+    /// writer ends when the last handle on the state is dropped.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StateStartError> {
+        Self::start_on(options, clock, Box::new(MemoryStore::default()))
+    }
+
+    /// Starts the state over a store, with the store's content.
+    ///
+    /// # Errors
+    /// No thread can be started, the store cannot be read, or this program rejects a stored policy that was in
+    /// force.
+    pub fn start_on(
+        options: StateOptions,
+        clock: Arc<dyn Clock>,
+        store: Box<dyn Store>,
+    ) -> Result<Arc<Self>, StateStartError> {
+        #[cfg(debug_assertions)]
+        let without_checks = options.without_checks;
+        let StateOptions {
+            epoch,
+            expected_sources,
+            limits,
+            ..
+        } = options;
+        let (mut store, store_health) = WatchedStore::new(store, Arc::clone(&clock));
+        let stored_state = store.load()?;
+        let names = Arc::new(ResourceNames::new(limits.resource_names));
+        let snapshots = Arc::new(PublishedSnapshot::new(epoch));
+        let intake = sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
+        let sources = Arc::clone(&intake.registry);
+        let (policy_writer, in_force) = PolicyWriter::open(&limits, &stored_state)?;
+        let policies = Arc::clone(&policy_writer.registry);
+        let leases = SharedLeases::default();
+        let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
+        let parts = WriterParts {
+            names: Arc::clone(&names),
+            publisher: Arc::clone(&snapshots) as _,
+            sources: intake,
+            policies: policy_writer,
+            clock: Arc::clone(&clock),
+        };
+        let writer = Writer::new(parts, &stored_state, |cluster_state| {
+            let ledger = AdmissionLedger::open(&limits, Box::new(store), &stored_state, &leases, cluster_state);
+            #[cfg(debug_assertions)]
+            let ledger = ledger.without_checks(without_checks);
+            ledger
+        });
+        #[cfg(debug_assertions)]
+        let writer = writer.without_checks(without_checks);
+        let mut writer = writer;
+        if stored_state != StoredState::default() {
+            writer.publish_initial(in_force);
+        }
+        std::thread::Builder::new()
+            .name("pumice-writer".to_owned())
+            .spawn(move || writer.run(queue))?;
+        let sessions = SessionRegistry::new(limits.clone(), Arc::clone(&clock), epoch);
+        let state = Arc::new(Self {
+            limits,
+            clock,
+            names,
+            published: snapshots,
+            sources,
+            policies,
+            sessions,
+            leases,
+            store_health,
+            commands,
+        });
+        session_registry::sweep_while_alive(&state)?;
+        Ok(state)
+    }
+
+    /// Newest snapshot: one atomic load.
+    pub fn snapshot(&self) -> Arc<pumice_engine::Snapshot> {
+        self.published.newest()
+    }
+
+    /// Waits for a snapshot that is at least as new as the revision.
+    ///
+    /// # Errors
+    /// The revision is of another epoch, or no such snapshot exists within `max_wait`.
+    pub async fn snapshot_at(
+        &self,
+        at_least: Option<pumice_engine::Revision>,
+        positions: &[pumice_engine::SourcePosition],
+        max_wait: std::time::Duration,
+    ) -> Result<Arc<pumice_engine::Snapshot>, StateError> {
+        self.published.wait_for(at_least, positions, max_wait).await
+    }
+
+    /// Resource names, for conversion at the edge.
+    pub fn resource_names(&self) -> &ResourceNames {
+        &self.names
+    }
+
+    /// Bounds of the state.
+    pub fn limits(&self) -> &StateLimits {
+        &self.limits
+    }
+
+    /// Clock of the state.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Sources that are known or expected, by name.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        self.sources.status()
+    }
+
+    /// Applies a batch. The outcome comes when its changes are visible.
+    ///
+    /// # Errors
+    /// A limit is exceeded, or the writer has ended. A gap and a fenced source are outcomes, not errors.
+    pub async fn apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+        let (reply, outcome) = tokio::sync::oneshot::channel();
+        self.send(WriterCommand::Apply(Box::new(batch), reply.into())).await?;
+        outcome.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Applies a batch like [`SharedState::apply_batch`], but rejects it if too many batches wait for the writer.
+    ///
+    /// # Errors
+    /// The errors of [`SharedState::apply_batch`].
+    pub async fn try_apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+        let (reply, outcome) = tokio::sync::oneshot::channel();
+        match self
+            .commands
+            .try_send(WriterCommand::Apply(Box::new(batch), reply.into()))
+        {
+            Ok(()) => outcome.await.map_err(|_| StateError::ShuttingDown)?,
+            Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
+            Err(TrySendError::Full(_)) => {
+                let message = "too many batches wait for the writer".to_owned();
+                Err(sources::limit_error(
+                    "queued_writes",
+                    self.limits.queued_writes,
+                    message,
+                ))
+            }
+        }
+    }
+
+    /// Number of batches and policies that wait for the writer.
+    pub fn queued_writes(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
+    }
+
+    /// Status of the store.
+    pub fn store_status(&self) -> StoreStatus {
+        self.store_health.status()
+    }
+
+    /// True as long as the writer runs.
+    pub fn is_alive(&self) -> bool {
+        !self.commands.is_closed()
+    }
+
+    /// Runs a short function on the writer's thread, soon.
+    ///
+    /// # Errors
+    /// The writer has stopped.
+    pub async fn run_on_writer(&self, work: fn()) -> Result<(), StateError> {
+        self.send(WriterCommand::Run(work)).await
+    }
+
+    async fn send(&self, command: WriterCommand) -> Result<(), StateError> {
+        self.commands.send(command).await.map_err(|_| StateError::ShuttingDown)
+    }
+}

@@ -1,0 +1,131 @@
+//! Bounds on everything that callers can make grow.
+
+use std::time::Duration;
+
+use pumice_engine::policy;
+
+/// Bounds of the state. A request that would exceed one is rejected with an error that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateLimits {
+    /// Maximum number of distinct resource names.
+    pub resource_names: usize,
+    /// Maximum number of sources.
+    pub sources: usize,
+    /// Maximum number of records, of all kinds and sources together.
+    pub records: usize,
+    /// Maximum number of records in full syncs that are being sent, of all sources together.
+    pub full_sync_records: usize,
+    /// Maximum number of batches that wait for the writer.
+    pub queued_writes: usize,
+    /// Maximum number of outcomes stored per source for repeated batches.
+    pub stored_outcomes: usize,
+    /// Maximum number of sessions open at once.
+    pub sessions: usize,
+    /// Maximum number of changes in one session.
+    pub session_changes: u64,
+    /// Maximum bytes that open sessions pin together.
+    pub session_bytes: usize,
+    /// Maximum number of savepoints in one session.
+    pub session_savepoints: usize,
+    /// Silence after which a session ends, unless it asked for another lease.
+    pub session_lease: Duration,
+    /// Longest lease that a session can ask for.
+    pub session_lease_max: Duration,
+    /// Maximum number of assumptions at once.
+    pub assumptions: usize,
+    /// Lease of an assumption that its source does not confirm. It runs only while the source is heard.
+    pub assumption_lease: Duration,
+    /// Maximum number of placements, and of jobs, in one commit.
+    pub commit_placements: usize,
+    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits. A commit beyond it is refused.
+    pub commit_outcomes: usize,
+    /// Age at which a session ends, unless a change of it is under way.
+    pub session_age: Duration,
+    /// Time for which an ended session replies with its recorded outcome.
+    pub tombstone_age: Duration,
+    /// Maximum number of sessions that are remembered of those that ended without a commit.
+    pub tombstones: usize,
+    /// Maximum number of reservations of jobs.
+    pub reservations: usize,
+    /// Lease of a reservation that is not used, unless its caller asked for another time.
+    pub reservation_lease: Duration,
+    /// Longest lease that a confirmation can ask for.
+    pub reservation_lease_max: Duration,
+    /// Maximum number of ended reservations that are remembered, so that late requests do not revive them.
+    pub reservation_tombstones: usize,
+    /// Silence after which a source counts as stale: leases of its jobs' reservations and of its tasks' assumptions
+    /// pause.
+    pub source_stale: Duration,
+    /// Maximum number of names of policies.
+    pub policy_names: usize,
+    /// Maximum number of versions stored per policy.
+    pub policy_versions: usize,
+    /// Maximum bytes of documents stored per policy, including earlier versions and the text that loading derived from
+    /// them. Two versions stay whatever their size.
+    pub policy_history_bytes: usize,
+    /// Longest policy document in bytes.
+    pub policy_bytes: usize,
+    /// Deepest nesting of a policy document.
+    pub policy_depth: usize,
+    /// Maximum number of values in a policy document.
+    pub policy_nodes: usize,
+    /// Maximum number of values read from a policy document; values that aliases repeat count each time.
+    pub policy_reads: usize,
+    /// Maximum bytes of text read from a policy document; text that aliases repeat counts each time.
+    pub policy_read_bytes: usize,
+    /// Longest wait for a revision.
+    pub wait: Duration,
+}
+
+impl StateLimits {
+    /// Bounds on the text of a policy document.
+    pub fn document_limits(&self) -> policy::YamlLimits {
+        policy::YamlLimits {
+            bytes: self.policy_bytes,
+            depth: self.policy_depth,
+            nodes: self.policy_nodes,
+            reads: self.policy_reads,
+            read_bytes: self.policy_read_bytes,
+        }
+    }
+}
+
+impl Default for StateLimits {
+    fn default() -> Self {
+        Self {
+            resource_names: 1_024,
+            sources: 64,
+            records: 8_000_000,
+            full_sync_records: 4_000_000,
+            queued_writes: 256,
+            stored_outcomes: 64,
+            sessions: 256,
+            session_changes: 1_000_000,
+            session_bytes: 1 << 30,
+            session_savepoints: 256,
+            session_lease: Duration::from_secs(30),
+            session_lease_max: Duration::from_mins(5),
+            assumptions: 1_000_000,
+            assumption_lease: Duration::from_mins(5),
+            commit_placements: 50_000,
+            commit_outcomes: 1_000_000,
+            session_age: Duration::from_mins(10),
+            tombstone_age: Duration::from_mins(10),
+            tombstones: 4_096,
+            reservations: 1_000_000,
+            reservation_lease: Duration::from_mins(10),
+            reservation_lease_max: Duration::from_hours(24),
+            reservation_tombstones: 100_000,
+            source_stale: Duration::from_mins(1),
+            policy_names: 64,
+            policy_versions: 64,
+            policy_history_bytes: 16 << 20,
+            policy_bytes: 1 << 20,
+            policy_depth: 64,
+            policy_nodes: 100_000,
+            policy_reads: 100_000,
+            policy_read_bytes: 2 << 20,
+            wait: Duration::from_secs(30),
+        }
+    }
+}

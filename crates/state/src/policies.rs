@@ -1,0 +1,304 @@
+//! Policies: their versions, their history, and the one operation that changes a policy.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::error::PolicyError;
+use super::origin::PolicyOrigin;
+use pumice_engine::PolicyInForce;
+use pumice_engine::model::Problem;
+use pumice_engine::policy::diagnostics::truncate_text;
+use pumice_engine::policy::{Compatibility, DiagnosticReport, Policy};
+
+/// Errors of a refused document that its message names.
+const MAX_NAMED_ERRORS: usize = 3;
+/// Most characters of one error in that message.
+const MAX_ERROR_CHARS: usize = 240;
+
+/// Version of a policy.
+#[derive(Clone, Debug)]
+pub struct PolicyVersion {
+    /// Compiled policy with its name, version and hash.
+    pub in_force: Arc<PolicyInForce>,
+    /// Document as it was sent.
+    pub document: Arc<str>,
+    /// Document as loaded: typed values, before defaults and repairs.
+    pub loaded_document: Arc<str>,
+    /// Effective document: every default filled in and every repair made.
+    pub effective_document: Arc<str>,
+    /// Diagnostics from loading.
+    pub report: Arc<DiagnosticReport>,
+    /// Origin of the version.
+    pub origin: PolicyOrigin,
+    /// Time since 1970 at which the version was accepted.
+    pub accepted_at: Duration,
+}
+
+impl PolicyVersion {
+    /// Bytes of all its documents.
+    fn bytes(&self) -> usize {
+        self.document.len() + self.loaded_document.len() + self.effective_document.len()
+    }
+}
+
+/// Document that was rejected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RejectedDocument {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Origin of the document.
+    pub origin: PolicyOrigin,
+    /// Diagnostics, errors among them.
+    pub report: DiagnosticReport,
+    /// Version that stays in force; 0: none.
+    pub serving: u64,
+}
+
+impl std::fmt::Display for RejectedDocument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (problems, warnings) = (self.report.errors().count(), self.report.warnings().count());
+        let plural = |count: usize, word| {
+            if count == 1 {
+                format!("1 {word}")
+            } else {
+                format!("{count} {word}s")
+            }
+        };
+        write!(f, "policy `{}` refused: {}", self.name, plural(problems, "error"))?;
+        self.write_first_errors(f, problems)?;
+        if warnings > 0 {
+            write!(f, ", {}", plural(warnings, "warning"))?;
+        }
+        match self.serving {
+            0 => f.write_str("; no policy of that name is in force"),
+            version => write!(f, "; version {version} stays in force"),
+        }
+    }
+}
+
+impl RejectedDocument {
+    /// Writes the first errors in parentheses, on one line, whatever characters the document has.
+    fn write_first_errors(&self, f: &mut std::fmt::Formatter<'_>, count: usize) -> std::fmt::Result {
+        for (number, error) in self.report.errors().take(MAX_NAMED_ERRORS).enumerate() {
+            f.write_str(if number == 0 { " (" } else { "; " })?;
+            write!(f, "{}:{}: {}: ", error.line, error.column, error.code)?;
+            let text = match error.path.as_str() {
+                "" => error.message.clone(),
+                path => format!("{path}: {}", error.message),
+            };
+            for c in truncate_text(&text, MAX_ERROR_CHARS).chars() {
+                match c {
+                    c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                    c => write!(f, "{c}")?,
+                }
+            }
+        }
+        match count.saturating_sub(MAX_NAMED_ERRORS) {
+            0 if count == 0 => Ok(()),
+            0 => f.write_str(")"),
+            more => write!(f, "; and {more} more)"),
+        }
+    }
+}
+
+/// Request to put a document in force.
+#[derive(Clone, Debug)]
+pub struct PolicyReload {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Policy document.
+    pub document: Arc<str>,
+    /// Version that must be in force now; 0: none; `None`: any.
+    pub expected_version: Option<u64>,
+    /// True to check only, and change nothing.
+    pub dry_run: bool,
+    /// True if warnings count as errors.
+    pub strict: bool,
+    /// Compatibility of a document that does not set it.
+    pub compatibility: Compatibility,
+    /// Origin of the document.
+    pub origin: PolicyOrigin,
+}
+
+/// Request to put an earlier version in force again.
+#[derive(Clone, Debug)]
+pub struct PolicyRollback {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Version to put in force; 0: the one before the version in force.
+    pub version: u64,
+    /// Version that must be in force now; `None`: any.
+    pub expected_version: Option<u64>,
+    /// True to check only, and change nothing.
+    pub dry_run: bool,
+}
+
+/// Result of a reload or a rollback that was accepted.
+#[derive(Clone, Debug)]
+pub struct ReloadedPolicy {
+    /// Version that is now in force; in a dry run the version that would be, numbered 0.
+    pub version: Arc<PolicyVersion>,
+    /// True if this policy was in force already: nothing changed.
+    pub unchanged: bool,
+    /// Unified diff of the effective documents before and after.
+    pub difference: String,
+    /// Queues, as they are now, that the policy cannot place in its hierarchy.
+    pub queue_problems: Vec<Problem>,
+    pub(super) dry_run: bool,
+}
+
+impl ReloadedPolicy {
+    /// True if the reload made a new snapshot.
+    pub(super) fn publishes(&self) -> bool {
+        !self.unchanged && !self.dry_run
+    }
+}
+
+/// Compiled document on its way to the writer.
+#[derive(Debug)]
+pub(super) struct PolicyInstall {
+    pub(super) name: Arc<str>,
+    pub(super) expected_version: Option<u64>,
+    pub(super) dry_run: bool,
+    pub(super) hash: Arc<str>,
+    /// Hash of the document and its compatibility.
+    pub(super) fingerprint: Arc<str>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) version: PolicyVersion,
+}
+
+impl PolicyInstall {
+    /// True if the document is the one in force.
+    pub(super) fn is_in_force(&self, active: &PolicyVersion) -> bool {
+        let other = &active.in_force;
+        self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
+    }
+
+    pub(super) fn into_version(self, version: u64) -> Arc<PolicyVersion> {
+        let Self {
+            name,
+            hash,
+            policy,
+            version: record,
+            ..
+        } = self;
+        let in_force = Arc::new(PolicyInForce {
+            name,
+            version,
+            hash,
+            profile: Arc::default(),
+            policy,
+        });
+        Arc::new(PolicyVersion { in_force, ..record })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct PolicyHistory {
+    pub(super) last: u64,
+    pub(super) versions: VecDeque<Arc<PolicyVersion>>,
+    /// Fingerprint of the last accepted policy file.
+    pub(super) file_fingerprint: Option<Arc<str>>,
+}
+
+impl PolicyHistory {
+    /// Adds a version. Returns the oldest versions, which are dropped to stay within `max_versions` and `max_bytes`.
+    pub(super) fn accept(
+        &mut self,
+        version: &Arc<PolicyVersion>,
+        max_versions: usize,
+        max_bytes: usize,
+    ) -> Vec<Arc<PolicyVersion>> {
+        self.last = version.in_force.version;
+        self.versions.push_back(Arc::clone(version));
+        let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
+            let size: usize = versions.iter().map(|version| version.bytes()).sum();
+            versions.len() > max_versions.max(1) || (size > max_bytes && versions.len() > 2)
+        };
+        let mut dropped = Vec::new();
+        while beyond(&self.versions) {
+            dropped.extend(self.versions.pop_front());
+        }
+        dropped
+    }
+}
+
+/// Policies with their histories, by name.
+pub(super) type PolicyHistories = BTreeMap<Arc<str>, Arc<PolicyHistory>>;
+
+/// All policies with their histories, as readers see them. A reader loads one pointer and waits for nobody: the writer
+/// puts whole values in its place ([`super::policy_writer::PolicyWriter`]), after the store has them.
+#[derive(Debug, Default)]
+pub(super) struct PolicyRegistry {
+    histories: ArcSwap<PolicyHistories>,
+    /// Last rejected document of each policy that has not accepted one since.
+    rejected: ArcSwap<BTreeMap<Arc<str>, RejectedDocument>>,
+}
+
+impl PolicyRegistry {
+    /// Histories as they are now.
+    pub(super) fn histories(&self) -> Arc<PolicyHistories> {
+        self.histories.load_full()
+    }
+
+    /// Puts other histories in the place of these. Only the writer calls this.
+    pub(super) fn publish(&self, histories: PolicyHistories) {
+        self.histories.store(Arc::new(histories));
+    }
+
+    /// Forgets the rejected document of a policy, because a later one was accepted or the policy is gone.
+    pub(super) fn clear_rejection(&self, name: &str) {
+        self.rejected.rcu(|rejected| {
+            let mut others = BTreeMap::clone(rejected);
+            others.remove(name);
+            others
+        });
+    }
+
+    /// Last rejected document of each policy that has not accepted one since, by policy name.
+    pub(super) fn rejected_documents(&self) -> Vec<RejectedDocument> {
+        self.rejected.load().values().cloned().collect()
+    }
+
+    /// Version of a policy; 0: the one in force.
+    pub(super) fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
+        let histories = self.histories.load();
+        let unknown = || PolicyError::UnknownPolicy { name: Arc::clone(name) };
+        let versions = &histories.get(name).ok_or_else(unknown)?.versions;
+        let found = match version {
+            0 => versions.back(),
+            wanted => versions.iter().find(|stored| stored.in_force.version == wanted),
+        };
+        found.cloned().ok_or_else(|| match version {
+            0 => unknown(),
+            version => PolicyError::UnknownVersion {
+                name: Arc::clone(name),
+                version,
+            },
+        })
+    }
+
+    /// Error of a rejected document. The document is remembered, unless this is a dry run.
+    pub(super) fn reject(&self, mut rejection: RejectedDocument, dry_run: bool) -> PolicyError {
+        let histories = self.histories.load();
+        rejection.serving = histories
+            .get(&rejection.name)
+            .and_then(|history| history.versions.back())
+            .map_or(0, |active| active.in_force.version);
+        // A name without any version is not remembered: callers could invent names without end.
+        if !dry_run && histories.contains_key(&rejection.name) {
+            self.rejected.rcu(|rejected| {
+                let mut rejected = BTreeMap::clone(rejected);
+                rejected.insert(Arc::clone(&rejection.name), rejection.clone());
+                // The policy may have been deleted meanwhile.
+                let histories = self.histories.load();
+                rejected.retain(|name, _| histories.contains_key(name));
+                rejected
+            });
+        }
+        PolicyError::Rejected(Box::new(rejection))
+    }
+}

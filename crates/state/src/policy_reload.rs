@@ -1,0 +1,280 @@
+//! Reload and rollback: the way of a policy to the writer, and look-ups of versions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::error::{PolicyError, StateError};
+use super::origin::PolicyOrigin;
+use super::policies::{PolicyInstall, PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+use super::policy_removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
+use super::policy_store;
+use super::writer::WriterCommand;
+use pumice_engine::PolicyInForce;
+use pumice_engine::policy::{self, Compatibility, CompileOptions, CompiledPolicy};
+
+impl SharedState {
+    /// True if a policy is in force that has precedence over a policy file of this content: the file was accepted
+    /// before, so whatever is in force came later.
+    pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
+        let histories = self.policies.histories();
+        let file = histories
+            .get(name)
+            .and_then(|history| history.file_fingerprint.as_ref());
+        file.is_some_and(|file| *file == policy_store::document_fingerprint(document, compatibility))
+    }
+
+    /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
+    ///
+    /// # Errors
+    /// The document has errors, another version is in force than expected, the name is not a policy name, a
+    /// limit is exceeded, or the store failed.
+    pub async fn reload_policy(&self, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
+        check_policy_name(&reload.name)?;
+        let options = CompileOptions {
+            limits: self.limits.document_limits(),
+            compatibility: reload.compatibility,
+            strict: reload.strict,
+        };
+        let document = Arc::clone(&reload.document);
+        let content = policy_store::document_fingerprint(&document, reload.compatibility);
+        let compiled =
+            tokio::task::spawn_blocking(move || (policy::compile(&document, &options), document_hash(&document))).await;
+        let (compiled, hash) = compiled.map_err(|_| StateError::ShuttingDown)?;
+        let PolicyReload {
+            name,
+            document,
+            expected_version,
+            dry_run,
+            origin,
+            ..
+        } = reload;
+        let compiled = match compiled {
+            Ok(compiled) => compiled,
+            Err(report) => {
+                return Err(self.policies.reject(
+                    RejectedDocument {
+                        name,
+                        origin,
+                        report,
+                        serving: 0,
+                    },
+                    dry_run,
+                ));
+            }
+        };
+        let install = policy_install(
+            name,
+            document,
+            hash,
+            content,
+            compiled,
+            expected_version,
+            dry_run,
+            origin,
+            self.clock.wall(),
+        );
+        self.install(install).await
+    }
+
+    /// Puts an earlier version in force again, under a new version number.
+    ///
+    /// # Errors
+    /// The version does not exist, or another version is in force than expected.
+    pub async fn rollback_policy(&self, rollback: PolicyRollback) -> Result<ReloadedPolicy, PolicyError> {
+        let PolicyRollback {
+            name,
+            version,
+            expected_version,
+            dry_run,
+        } = rollback;
+        let active = self.policies.version(&name, 0)?.in_force.version;
+        let earlier = match version {
+            0 if active <= 1 => return Err(PolicyError::UnknownVersion { name, version }),
+            0 => self.policies.version(&name, active - 1)?,
+            version => self.policies.version(&name, version)?,
+        };
+        let mut again = PolicyVersion::clone(&earlier);
+        again.origin = PolicyOrigin::Rollback(earlier.in_force.version);
+        again.accepted_at = self.clock.wall();
+        let install = PolicyInstall {
+            name,
+            // The version that was in force when the target was chosen must still be in force when the writer gets to
+            // it.
+            expected_version: expected_version.or(Some(active)),
+            dry_run,
+            hash: Arc::clone(&earlier.in_force.hash),
+            fingerprint: policy_store::document_fingerprint(&earlier.document, earlier.in_force.policy.compatibility()),
+            policy: Arc::clone(&earlier.in_force.policy),
+            version: again,
+        };
+        self.install(install).await
+    }
+
+    /// Version of a policy; 0: the one in force.
+    ///
+    /// # Errors
+    /// The policy or the version does not exist.
+    pub fn policy_version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
+        self.policies.version(name, version)
+    }
+
+    /// Stored versions of a policy, newest first.
+    ///
+    /// # Errors
+    /// The policy does not exist.
+    pub fn policy_versions(&self, name: &Arc<str>) -> Result<Vec<Arc<PolicyVersion>>, PolicyError> {
+        let histories = self.policies.histories();
+        let history = histories
+            .get(name)
+            .ok_or_else(|| PolicyError::UnknownPolicy { name: Arc::clone(name) })?;
+        Ok(history.versions.iter().rev().cloned().collect())
+    }
+
+    /// Versions in force, by policy name.
+    pub fn active_policies(&self) -> Vec<Arc<PolicyVersion>> {
+        let histories = self.policies.histories();
+        let active = histories.values().filter_map(|history| history.versions.back());
+        active.cloned().collect()
+    }
+
+    /// Last rejected document of each policy that has not accepted one since, by policy name.
+    pub fn rejected_documents(&self) -> Vec<RejectedDocument> {
+        self.policies.rejected_documents()
+    }
+
+    /// Deletes a policy with all its versions, and puts the replacement, if there is one, in force in its place.
+    ///
+    /// # Errors
+    /// There is no such policy, another version is in force than expected, or the store failed: nothing was deleted.
+    pub async fn delete_policy(&self, deletion: PolicyDeletion) -> Result<DeletedPolicy, PolicyError> {
+        let PolicyDeletion {
+            name,
+            expected_version,
+            replacement,
+        } = deletion;
+        check_policy_name(&name)?;
+        let replacement = match replacement {
+            None => None,
+            Some(document) => {
+                let compatibility = Compatibility::default();
+                let options = CompileOptions {
+                    limits: self.limits.document_limits(),
+                    compatibility,
+                    strict: false,
+                };
+                let text = Arc::clone(&document);
+                let compiled = tokio::task::spawn_blocking(move || policy::compile(&text, &options)).await;
+                let compiled = compiled.map_err(|_| StateError::ShuttingDown)?;
+                let origin = PolicyOrigin::BuiltIn;
+                let rejected = |report| RejectedDocument {
+                    name: Arc::clone(&name),
+                    origin: origin.clone(),
+                    report,
+                    serving: 0,
+                };
+                let compiled = compiled.map_err(|report| PolicyError::Rejected(Box::new(rejected(report))))?;
+                Some(policy_install(
+                    Arc::clone(&name),
+                    Arc::clone(&document),
+                    document_hash(&document),
+                    policy_store::document_fingerprint(&document, compatibility),
+                    compiled,
+                    expected_version,
+                    false,
+                    origin,
+                    self.clock.wall(),
+                ))
+            }
+        };
+        let remove = PolicyRemoval {
+            name,
+            expected_version,
+            replacement,
+        };
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Remove(Box::new(remove), reply.into())).await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    async fn install(&self, install: PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Install(Box::new(install), reply.into()))
+            .await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one record, each used once")]
+fn policy_install(
+    name: Arc<str>,
+    document: Arc<str>,
+    hash: Arc<str>,
+    content: Arc<str>,
+    compiled: CompiledPolicy,
+    expected_version: Option<u64>,
+    dry_run: bool,
+    origin: PolicyOrigin,
+    accepted: Duration,
+) -> PolicyInstall {
+    let CompiledPolicy {
+        policy,
+        report,
+        loaded_document,
+        effective_document,
+    } = compiled;
+    let in_force = PolicyInForce {
+        name: Arc::clone(&name),
+        version: 0,
+        hash: Arc::clone(&hash),
+        profile: Arc::default(),
+        policy: Arc::clone(&policy),
+    };
+    let version = PolicyVersion {
+        in_force: Arc::new(in_force),
+        document,
+        loaded_document: loaded_document.into(),
+        effective_document: effective_document.into(),
+        report: Arc::new(report),
+        origin,
+        accepted_at: accepted,
+    };
+    PolicyInstall {
+        name,
+        expected_version,
+        dry_run,
+        hash,
+        fingerprint: content,
+        policy,
+        version,
+    }
+}
+
+/// SHA-256 of a document, hexadecimal.
+pub fn document_hash(document: &str) -> Arc<str> {
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(document.as_bytes()) {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+    }
+    text.into()
+}
+
+fn check_policy_name(name: &Arc<str>) -> Result<(), PolicyError> {
+    if is_policy_name(name) {
+        return Ok(());
+    }
+    Err(PolicyError::InvalidName { name: Arc::clone(name) })
+}
+
+/// True if a policy can have this name.
+pub fn is_policy_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last())
+}

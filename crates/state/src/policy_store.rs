@@ -1,0 +1,254 @@
+//! Policies in the store: versions with their origin, and the last accepted policy file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::origin::PolicyOrigin;
+use super::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
+use super::policy_reload::document_hash;
+use super::policy_writer::PolicyWriter;
+use crate::store::{Store, StoreWrite, StoredPolicy, StoredState};
+use pumice_engine::PolicyInForce;
+use pumice_engine::policy::{self, Compatibility, CompileOptions, DiagnosticReport};
+
+/// Error of a stored policy that was in force and that this program rejects.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "version {version} of policy `{name}`, which was in force, is rejected by this program: {}",
+    first_error(report)
+)]
+pub struct StoredPolicyError {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Number of the version.
+    pub version: u64,
+    /// Diagnostics of the document.
+    pub report: DiagnosticReport,
+}
+
+fn first_error(report: &DiagnosticReport) -> String {
+    report.errors().next().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Fingerprint of a policy file: hash of its content and its compatibility.
+pub(super) fn document_fingerprint(document: &str, compatibility: Compatibility) -> Arc<str> {
+    format!("{}:{}", document_hash(document), compatibility.name()).into()
+}
+
+impl PolicyOrigin {
+    /// Detail of the origin beside its kind.
+    fn detail(&self) -> Arc<str> {
+        match self {
+            Self::BuiltIn => Arc::default(),
+            Self::File(text) | Self::Hangup(text) | Self::Rpc(text) => text.as_str().into(),
+            Self::Rollback(version) => version.to_string().into(),
+        }
+    }
+
+    /// Origin from its stored kind and detail.
+    fn from_stored(kind: &str, detail: &str) -> Self {
+        match kind {
+            "built-in" => Self::BuiltIn,
+            "file" => Self::File(detail.to_owned()),
+            "sighup" => Self::Hangup(detail.to_owned()),
+            "rollback" => Self::Rollback(detail.parse().unwrap_or(0)),
+            _ => Self::Rpc(detail.to_owned()),
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Hangup(_))
+    }
+}
+
+impl PolicyVersion {
+    fn to_stored(&self) -> StoredPolicy {
+        StoredPolicy {
+            name: Arc::clone(&self.in_force.name),
+            version: self.in_force.version,
+            document: Arc::clone(&self.document),
+            compatibility: self.in_force.policy.compatibility().name().into(),
+            origin: self.origin.kind().into(),
+            origin_detail: self.origin.detail(),
+            accepted: self.accepted_at,
+        }
+    }
+}
+
+/// Writes for a version that was accepted, or that was in force already (`unchanged`).
+pub(super) fn version_writes(
+    version: &PolicyVersion,
+    unchanged: bool,
+    dropped: &[Arc<PolicyVersion>],
+    origin: &PolicyOrigin,
+    content: &Arc<str>,
+) -> Vec<StoreWrite> {
+    let name = &version.in_force.name;
+    let mut writes = Vec::new();
+    if !unchanged {
+        writes.push(StoreWrite::Policy(version.to_stored()));
+    }
+    writes.extend(dropped.iter().map(|old| StoreWrite::RemovePolicy {
+        name: Arc::clone(name),
+        version: old.in_force.version,
+    }));
+    if origin.is_file() {
+        writes.push(StoreWrite::PolicyFile {
+            name: Arc::clone(name),
+            content: Some(Arc::clone(content)),
+        });
+    }
+    writes
+}
+
+/// Subject of a write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RepairSubject {
+    Version(Arc<str>, u64),
+    File(Arc<str>),
+}
+
+impl RepairSubject {
+    fn of(write: &StoreWrite) -> Option<Self> {
+        match write {
+            StoreWrite::Policy(stored) => Some(Self::Version(Arc::clone(&stored.name), stored.version)),
+            StoreWrite::RemovePolicy { name, version } => Some(Self::Version(Arc::clone(name), *version)),
+            StoreWrite::PolicyFile { name, .. } => Some(Self::File(Arc::clone(name))),
+            StoreWrite::Job { .. } | StoreWrite::Task { .. } => None,
+        }
+    }
+
+    /// Write that makes the store equal to memory for this subject.
+    fn true_write(&self, histories: &PolicyHistories) -> StoreWrite {
+        match self {
+            Self::Version(name, number) => {
+                let mut versions = histories.get(name).into_iter().flat_map(|history| &history.versions);
+                match versions.find(|version| version.in_force.version == *number) {
+                    Some(version) => StoreWrite::Policy(version.to_stored()),
+                    None => StoreWrite::RemovePolicy {
+                        name: Arc::clone(name),
+                        version: *number,
+                    },
+                }
+            }
+            Self::File(name) => StoreWrite::PolicyFile {
+                name: Arc::clone(name),
+                content: histories.get(name).and_then(|history| history.file_fingerprint.clone()),
+            },
+        }
+    }
+}
+
+/// Subjects for which the store may differ from memory: a failed write may have reached the store, and would be in
+/// force after a crash. The next successful write repairs it.
+#[derive(Debug, Default)]
+pub(super) struct PendingRepair(BTreeSet<RepairSubject>);
+
+impl PendingRepair {
+    /// Writes to the store, together with all pending repairs.
+    ///
+    /// # Errors
+    /// The store failed: the subjects of these writes wait for a repair, too.
+    pub(super) fn write_with_repairs(
+        &mut self,
+        histories: &PolicyHistories,
+        store: &mut dyn Store,
+        writes: Vec<StoreWrite>,
+    ) -> Result<(), StateError> {
+        let about: Vec<RepairSubject> = writes.iter().filter_map(RepairSubject::of).collect();
+        let mut all = self.writes(histories);
+        all.extend(writes);
+        if let Err(error) = store.write(&all) {
+            self.0.extend(about);
+            return Err(StateError::Store(error));
+        }
+        self.clear();
+        Ok(())
+    }
+
+    pub(super) fn is_needed(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(super) fn writes(&self, histories: &PolicyHistories) -> Vec<StoreWrite> {
+        self.0.iter().map(|subject| subject.true_write(histories)).collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<PolicyVersion, DiagnosticReport> {
+    let options = CompileOptions {
+        limits: limits.document_limits(),
+        compatibility: Compatibility::from_name(&stored.compatibility).unwrap_or_default(),
+        strict: false,
+    };
+    let compiled = policy::compile(&stored.document, &options)?;
+    let in_force = PolicyInForce {
+        name: Arc::clone(&stored.name),
+        version: stored.version,
+        hash: document_hash(&stored.document),
+        profile: Arc::default(),
+        policy: compiled.policy,
+    };
+    Ok(PolicyVersion {
+        in_force: Arc::new(in_force),
+        document: Arc::clone(&stored.document),
+        loaded_document: compiled.loaded_document.into(),
+        effective_document: compiled.effective_document.into(),
+        report: Arc::new(compiled.report),
+        origin: PolicyOrigin::from_stored(&stored.origin, &stored.origin_detail),
+        accepted_at: stored.accepted,
+    })
+}
+
+/// Policies in force, by name.
+pub(super) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
+
+impl PolicyWriter {
+    /// Stored policies, and those in force.
+    ///
+    /// # Errors
+    /// This program rejects a version that was in force. An earlier version that it rejects is left out.
+    pub(super) fn open(
+        limits: &StateLimits,
+        stored_state: &StoredState,
+    ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
+        let policies = Self::new(limits);
+        let mut histories: BTreeMap<Arc<str>, PolicyHistory> = BTreeMap::new();
+        let mut in_force = ActivePolicies::new();
+        let mut stored = stored_state.policies.iter().peekable();
+        while let Some(one) = stored.next() {
+            let is_last = stored.peek().is_none_or(|next| next.name != one.name);
+            let version = match compile_stored(one, limits) {
+                Ok(version) => Arc::new(version),
+                Err(report) if is_last => {
+                    return Err(StoredPolicyError {
+                        name: Arc::clone(&one.name),
+                        version: one.version,
+                        report,
+                    });
+                }
+                Err(_) => {
+                    tracing::warn!(policy = %one.name, version = one.version, "this program rejects a stored version: it is left out");
+                    continue;
+                }
+            };
+            in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
+            let history = histories.entry(Arc::clone(&one.name)).or_default();
+            policies.restore_version(history, &version);
+        }
+        for (name, content) in &stored_state.policy_files {
+            if let Some(history) = histories.get_mut(name) {
+                history.file_fingerprint = Some(Arc::clone(content));
+            }
+        }
+        let histories = histories.into_iter().map(|(name, history)| (name, Arc::new(history)));
+        policies.registry.publish(histories.collect());
+        Ok((policies, in_force))
+    }
+}

@@ -1,0 +1,66 @@
+//! Ports of the writer: incoming commands, replies, and published snapshots. They are traits so that a model checker
+//! can take the place of the threads.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::writer::WriterCommand;
+use pumice_engine::Snapshot;
+
+/// Source of the writer's commands.
+pub(super) trait CommandInbox {
+    /// Waits for the next command; `None`: no more will come.
+    fn wait(&mut self) -> Option<WriterCommand>;
+
+    /// Next command, if one is waiting.
+    fn take(&mut self) -> Option<WriterCommand>;
+}
+
+impl CommandInbox for mpsc::Receiver<WriterCommand> {
+    fn wait(&mut self) -> Option<WriterCommand> {
+        self.blocking_recv()
+    }
+
+    fn take(&mut self) -> Option<WriterCommand> {
+        self.try_recv().ok()
+    }
+}
+
+/// Publisher of snapshots.
+pub(super) trait SnapshotPublisher: Debug + Send + Sync {
+    /// Newest snapshot.
+    fn newest(&self) -> Arc<Snapshot>;
+
+    /// Makes a snapshot the newest.
+    fn publish(&self, snapshot: Snapshot);
+}
+
+/// Reply to a command: sends the result to whoever waits for it.
+pub(super) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
+
+impl<T> CommandReply<T> {
+    /// Reply that calls this function with the result.
+    pub(super) fn to(result: impl FnOnce(T) + Send + 'static) -> Self {
+        Self(Box::new(result))
+    }
+
+    /// Sends the result.
+    pub(super) fn send(self, result: T) {
+        (self.0)(result);
+    }
+}
+
+impl<T> Debug for CommandReply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
+impl<T: Send + 'static> From<oneshot::Sender<T>> for CommandReply<T> {
+    fn from(sender: oneshot::Sender<T>) -> Self {
+        // The result is dropped if the caller has gone away.
+        Self::to(move |result| drop(sender.send(result)))
+    }
+}

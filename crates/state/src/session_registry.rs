@@ -1,0 +1,387 @@
+//! All sessions: each is a private cluster state that one scheduler changes, with a lease and a record of its end.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+
+use super::SharedState;
+use super::clock::Clock;
+use super::commit_judge::CommitOutcome;
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::session_steps::OpenedSession;
+use super::session_tombstones::{EndedSession, EndedSessions, OutcomeRoom};
+use super::sources::limit_error;
+use pumice_engine::cycle::SchedulingCycle;
+use pumice_engine::model::{ClusterState, NodeChunk};
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::{PolicyInForce, Revision};
+
+/// Result of a query that changed the session, recorded for retries.
+pub(super) type RecordedResult = Arc<dyn Any + Send + Sync>;
+
+#[derive(Debug)]
+pub(super) struct SessionState {
+    /// Result of the last change, if that was a query.
+    pub(super) recorded_result: Option<RecordedResult>,
+    pub(super) cycle: SchedulingCycle,
+    pub(super) applied: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct SessionEntry {
+    pub(super) name: Arc<str>,
+    pub(super) policy: Arc<PolicyInForce>,
+    /// Name and profile of its policy in shared state; `None`: the session is on a cluster of its own.
+    pub(super) shared: Option<(Arc<str>, Arc<str>)>,
+    pub(super) revision: Revision,
+    /// Source of the batch that it was opened with.
+    pub(super) source: Option<Arc<str>>,
+    pub(super) inner: ArcSwap<SessionState>,
+    /// True while a call changes or ends the session.
+    changing: AtomicBool,
+    /// Bytes that the session holds alone.
+    copied_bytes: AtomicUsize,
+    pub(super) opened_at: Duration,
+    pub(super) lease: Duration,
+    /// Time of the last renewal, in milliseconds of the monotonic clock.
+    pub(super) renewed_at: AtomicU64,
+    pub(super) active_queries: AtomicU32,
+}
+
+impl SessionEntry {
+    /// Claims the session for one change at a time. Nobody waits for a claim: whoever comes second gets an error. Calls
+    /// claim through [`SessionRegistry::claim_open`].
+    fn claim(&self) -> Result<ChangeClaim<'_>, StateError> {
+        if self.changing.swap(true, Ordering::AcqRel) {
+            return Err(StateError::Aborted {
+                applied: self.inner.load().applied,
+            });
+        }
+        Ok(ChangeClaim(self))
+    }
+}
+
+/// Claim of the call that changes or ends a session; given back when dropped.
+#[derive(Debug)]
+pub(super) struct ChangeClaim<'s>(&'s SessionEntry);
+
+impl Drop for ChangeClaim<'_> {
+    fn drop(&mut self) {
+        self.0.changing.store(false, Ordering::Release);
+    }
+}
+
+/// Guard of a call on a session. When it is dropped, the session's lease starts again.
+#[derive(Debug)]
+pub(super) struct SessionGuard(pub(super) Arc<SessionEntry>, Arc<dyn Clock>);
+
+impl SessionGuard {
+    fn new(session: Arc<SessionEntry>, clock: Arc<dyn Clock>) -> Self {
+        session.active_queries.fetch_add(1, Ordering::AcqRel);
+        Self(session, clock)
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.0.renewed_at.store(millis(self.1.monotonic()), Ordering::Release);
+        self.0.active_queries.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// All sessions, open and ended.
+#[derive(Debug)]
+pub(super) struct SessionRegistry {
+    pub(super) limits: StateLimits,
+    clock: Arc<dyn Clock>,
+    name_prefix: u64,
+    next: AtomicU64,
+    pub(super) open: DashMap<Arc<str>, Arc<SessionEntry>>,
+    /// Bytes that open sessions hold alone.
+    copied_bytes: AtomicUsize,
+    /// Bytes of former states that only sessions still hold, as of the last count.
+    retained_bytes: AtomicUsize,
+    pub(super) ended: EndedSessions,
+}
+
+impl SessionRegistry {
+    pub(super) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64) -> Self {
+        Self {
+            limits,
+            clock,
+            name_prefix,
+            next: AtomicU64::new(1),
+            open: DashMap::new(),
+            copied_bytes: AtomicUsize::new(0),
+            retained_bytes: AtomicUsize::new(0),
+            ended: EndedSessions::default(),
+        }
+    }
+
+    /// Checks that one more session may be opened.
+    pub(super) fn check_session_limit(&self) -> Result<(), StateError> {
+        if self.open.len() >= self.limits.sessions {
+            self.sweep();
+        }
+        if self.open.len() >= self.limits.sessions {
+            return Err(limit_error(
+                "sessions",
+                self.limits.sessions,
+                "no session can be opened until one ends".to_owned(),
+            ));
+        }
+        self.check_bytes(self.bytes())
+    }
+
+    /// Bytes that open sessions pin: the columns that they copied, and former states that nothing else holds.
+    pub(super) fn bytes(&self) -> usize {
+        let own = self.copied_bytes.load(Ordering::Acquire);
+        own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<(), StateError> {
+        let most = self.limits.session_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!("open sessions would hold {bytes} bytes");
+        Err(limit_error("session_bytes", most, message))
+    }
+
+    /// Reserves the bytes that a session will hold, unless all sessions together would hold too many. The caller holds
+    /// the session's claim.
+    pub(super) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+        self.check_growth(session, bytes)?;
+        self.record_bytes(session, bytes);
+        Ok(())
+    }
+
+    /// Checks that a session may hold this many bytes. Reserves nothing.
+    pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+        let before = session.copied_bytes.load(Ordering::Acquire);
+        match bytes.checked_sub(before) {
+            Some(more) if more > 0 => self.check_bytes(self.bytes().saturating_add(more)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the bytes that a session holds now. The caller holds the session's claim.
+    pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
+        let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
+        self.adjust_bytes(bytes, before);
+    }
+
+    fn adjust_bytes(&self, more: usize, less: usize) {
+        let grown = |own: usize| Some(own.saturating_add(more).saturating_sub(less));
+        // The update always succeeds: the closure never returns `None`.
+        let _ = self
+            .copied_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
+    }
+
+    /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
+    pub(super) fn recount_retained(&self, newest: &ClusterState) {
+        let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
+        // The table's own locks are not held while the chunks are compared.
+        let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
+        for session in open {
+            let inner = session.inner.load();
+            for chunk in inner.cycle.initial_state().unshared_chunks(newest) {
+                former.insert(Arc::as_ptr(chunk), chunk.bytes());
+            }
+        }
+        self.retained_bytes.store(former.values().sum(), Ordering::Release);
+    }
+
+    pub(super) fn open(
+        &self,
+        (cluster_state, derived): (ClusterState, PluginStates),
+        policy: Arc<PolicyInForce>,
+        shared: Option<(Arc<str>, Arc<str>)>,
+        revision: Revision,
+        (lease, source): (Option<Duration>, Option<Arc<str>>),
+    ) -> Result<OpenedSession, StateError> {
+        self.check_session_limit()?;
+        let lease = lease
+            .unwrap_or(self.limits.session_lease)
+            .min(self.limits.session_lease_max);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = format!("{:08x}.{number:x}", self.name_prefix >> 32).into();
+        let now = self.clock.monotonic();
+        let cycle = SchedulingCycle::new(cluster_state, policy.policy.compatibility(), derived);
+        let session = SessionEntry {
+            name: Arc::clone(&name),
+            policy: Arc::clone(&policy),
+            shared,
+            revision,
+            source,
+            inner: ArcSwap::from_pointee(SessionState {
+                recorded_result: None,
+                cycle,
+                applied: 0,
+            }),
+            changing: AtomicBool::new(false),
+            copied_bytes: AtomicUsize::new(0),
+            opened_at: now,
+            lease,
+            renewed_at: AtomicU64::new(millis(now)),
+            active_queries: AtomicU32::new(0),
+        };
+        self.open.insert(Arc::clone(&name), Arc::new(session));
+        Ok(OpenedSession {
+            session: name,
+            revision,
+            policy,
+            batch_outcome: None,
+            lease,
+            max_age: self.limits.session_age,
+        })
+    }
+
+    /// Session of this name, if it has not ended.
+    pub(super) fn find(&self, name: &str) -> Result<SessionGuard, StateError> {
+        let found = self
+            .open
+            .get(name)
+            .map(|session| SessionGuard::new(Arc::clone(&session), Arc::clone(&self.clock)));
+        let Some(busy) = found else {
+            return Err(self.ended.error(name));
+        };
+        // A call does not revive a session that had expired before the call came.
+        if let Some(why) = self.end_if_expired(&busy.0, 1) {
+            return Err(StateError::SessionExpired {
+                session: name.into(),
+                why,
+            });
+        }
+        Ok(busy)
+    }
+
+    /// Claims a session for a call that changes or ends it. The session may have ended between its lookup and the claim:
+    /// then the call gets the same error as one that comes later, and changes nothing.
+    pub(super) fn claim_open<'s>(&self, session: &'s SessionEntry) -> Result<ChangeClaim<'s>, StateError> {
+        let changing = session.claim()?;
+        if self.open.contains_key(&session.name) {
+            Ok(changing)
+        } else {
+            Err(self.ended.error(&session.name))
+        }
+    }
+
+    /// Reason why a session has expired, if it has. `own`: calls under way that do not count.
+    fn expiry_reason(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
+        let now = self.clock.monotonic();
+        if now.saturating_sub(session.opened_at) > self.limits.session_age {
+            return Some("it reached its maximum age");
+        }
+        let silent = millis(now).saturating_sub(session.renewed_at.load(Ordering::Acquire));
+        let idle = session.active_queries.load(Ordering::Acquire) <= own;
+        (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
+    }
+
+    /// Ends a session that has expired, unless a change or a commit of it is under way, which may still succeed.
+    fn end_if_expired(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
+        self.expiry_reason(session, own)?;
+        let _changing = session.claim().ok()?;
+        let why = self.expiry_reason(session, own)?;
+        if self.open.contains_key(&session.name) {
+            self.end(session, false, why, None);
+        }
+        Some(why)
+    }
+
+    /// Ends a session. The caller holds its claim.
+    fn end(&self, session: &SessionEntry, closed: bool, why: &'static str, outcome: Option<Arc<CommitOutcome>>) -> u64 {
+        let applied = session.inner.load().applied;
+        self.ended.insert(
+            &session.name,
+            EndedSession {
+                ended_at: self.clock.monotonic(),
+                closed,
+                reason: why,
+                commit_outcome: outcome,
+                applied,
+            },
+        );
+        if let Some((_, ended)) = self.open.remove(&session.name) {
+            self.adjust_bytes(0, ended.copied_bytes.swap(0, Ordering::AcqRel));
+        }
+        applied
+    }
+
+    /// Ends a session that was committed.
+    pub(super) fn end_committed(&self, session: &SessionEntry, outcome: Arc<CommitOutcome>) {
+        self.end(session, true, "it was committed", Some(outcome));
+    }
+
+    /// Ends expired sessions, and forgets sessions that ended long ago.
+    pub(super) fn sweep(&self) {
+        let over = self
+            .open
+            .iter()
+            .filter(|session| self.expiry_reason(session, 0).is_some());
+        let over: Vec<Arc<SessionEntry>> = over.map(|session| Arc::clone(&session)).collect();
+        for session in over {
+            self.end_if_expired(&session, 0);
+        }
+        self.ended.sweep(self.clock.monotonic(), &self.limits);
+    }
+
+    /// Reserves room for the outcome of a commit with at most this many items.
+    pub(super) fn reserve_outcome(&self, items: usize) -> Result<OutcomeRoom<'_>, StateError> {
+        let room = self.ended.reserve_outcome(items, &self.limits);
+        room.or_else(|_| {
+            self.ended.sweep(self.clock.monotonic(), &self.limits);
+            self.ended.reserve_outcome(items, &self.limits)
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn close(&self, name: &str) -> Result<u64, StateError> {
+        if let Some(closed) = self.ended.closed_result(name) {
+            return closed;
+        }
+        let busy = self.find(name)?;
+        let changing = self.claim_open(&busy.0);
+        // Another call may have closed or committed it since it was looked up: its outcome is the answer here, too.
+        if let Some(closed) = self.ended.closed_result(name) {
+            return closed;
+        }
+        let _changing = changing?;
+        Ok(self.end(&busy.0, true, "it was closed", None))
+    }
+}
+
+/// Period of the check for expired leases.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Starts the thread that ends expired sessions as long as the state exists.
+pub(super) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
+    let state = Arc::downgrade(state);
+    let sweep = move || {
+        while let Some(state) = state.upgrade() {
+            state.sessions.sweep();
+            state.sessions.recount_retained(&state.snapshot().state);
+            state.try_expire_leases();
+            drop(state);
+            std::thread::sleep(SWEEP_EVERY);
+        }
+    };
+    std::thread::Builder::new()
+        .name("pumice-sweeper".to_owned())
+        .spawn(sweep)
+        .map(drop)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

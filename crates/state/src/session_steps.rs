@@ -1,0 +1,322 @@
+//! Sessions: opening, stepping through, and closing them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SharedState;
+use super::batch::{Batch, BatchOutcome};
+use super::error::StateError;
+use super::published;
+use super::session_registry::{SessionEntry, SessionGuard, SessionRegistry, SessionState};
+use super::sources::limit_error;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
+use pumice_engine::model::ClusterState;
+use pumice_engine::{PolicyInForce, Revision, Snapshot};
+
+/// Base of a session: the state and the policy that it is pinned to.
+#[derive(Clone, Debug)]
+pub enum SessionBase {
+    /// Newest state, under a policy in force.
+    Latest {
+        /// Name of the policy.
+        policy: Arc<str>,
+        /// Profile of the policy; empty: the only one.
+        profile: Arc<str>,
+    },
+    /// Cluster and policy of its own.
+    Inline {
+        /// Cluster state.
+        cluster_state: Box<ClusterState>,
+        /// Compiled policy.
+        policy: Arc<PolicyInForce>,
+    },
+}
+
+/// Request to open a session.
+#[derive(Debug)]
+pub struct OpenSession {
+    /// State and policy to pin, after `batch` is applied.
+    pub base: SessionBase,
+    /// Changes of the scheduler's own source since its last batch.
+    pub batch: Option<Batch>,
+    /// Silence after which the session ends; `None`: the default of the limits.
+    pub lease: Option<Duration>,
+}
+
+/// Session that was opened.
+#[derive(Clone, Debug)]
+pub struct OpenedSession {
+    /// Name that every later call on the session gives.
+    pub session: Arc<str>,
+    /// Revision of the state that it is pinned to.
+    pub revision: Revision,
+    /// Policy that it is pinned to.
+    pub policy: Arc<PolicyInForce>,
+    /// Outcome of the batch.
+    pub batch_outcome: Option<BatchOutcome>,
+    /// Granted lease.
+    pub lease: Duration,
+    /// Age at which the session ends whatever happens.
+    pub max_age: Duration,
+}
+
+/// Session after some of its changes. Its lease pauses while this value exists.
+#[derive(Debug)]
+pub struct SteppedSession {
+    /// State as the session sees it.
+    pub cluster_state: ClusterState,
+    /// Policy of the session.
+    pub policy: Arc<PolicyInForce>,
+    /// Revision of the state that the session is pinned to.
+    pub revision: Revision,
+    /// Number of the last applied change.
+    pub applied_through: u64,
+    /// Outcome of the changes of this step.
+    pub outcome: ChangeOutcome,
+    /// True if some changes had been applied before. Their outcome is not part of `outcome`, and may never have reached
+    /// the caller.
+    pub repeated: bool,
+    /// Cycle after the changes, for queries that try hypothetical changes.
+    pub cycle: SchedulingCycle,
+    _busy: SessionGuard,
+}
+
+impl SteppedSession {
+    pub(super) fn new(inner: &SessionState, busy: SessionGuard, outcome: ChangeOutcome, repeated: bool) -> Self {
+        Self {
+            cluster_state: inner.cycle.cluster_state().clone(),
+            policy: Arc::clone(&busy.0.policy),
+            revision: busy.0.revision,
+            applied_through: inner.applied,
+            outcome,
+            repeated,
+            cycle: inner.cycle.clone(),
+            _busy: busy,
+        }
+    }
+}
+impl SessionRegistry {
+    /// Applies the changes that are new, all or none. Returns the session after them.
+    fn step(&self, name: &str, after: u64, changes: &[SessionChange]) -> Result<SteppedSession, StateError> {
+        let busy = self.find(name)?;
+        let (mut outcome, mut repeated) = (ChangeOutcome::default(), false);
+        let inner = if changes.is_empty() {
+            session_at(&busy.0, after)?
+        } else {
+            let _changing = self.claim_open(&busy.0)?;
+            self.apply_changes(&busy.0, after, changes, (&mut outcome, &mut repeated))?
+        };
+        Ok(SteppedSession::new(&inner, busy, outcome, repeated))
+    }
+
+    /// Session after these changes. The caller holds the session's claim.
+    pub(super) fn session_after(
+        &self,
+        session: &SessionEntry,
+        after: u64,
+        changes: &[SessionChange],
+    ) -> Result<Arc<SessionState>, StateError> {
+        if changes.is_empty() {
+            return session_at(session, after);
+        }
+        self.apply_changes(session, after, changes, (&mut ChangeOutcome::default(), &mut false))
+    }
+
+    fn apply_changes(
+        &self,
+        session: &SessionEntry,
+        after: u64,
+        changes: &[SessionChange],
+        (outcome, repeated): (&mut ChangeOutcome, &mut bool),
+    ) -> Result<Arc<SessionState>, StateError> {
+        let inner = session.inner.load_full();
+        let (applied, last) = (inner.applied, after.saturating_add(changes.len() as u64));
+        if after > applied {
+            return Err(StateError::SequenceGap { applied, after });
+        }
+        if last < applied {
+            return Err(StateError::SequenceMismatch { applied, wanted: last });
+        }
+        self.check_changes(session, last)?;
+        let cycle;
+        (cycle, *outcome, *repeated) = self.cycle_after(session, &inner, after, changes)?;
+        let next = Arc::new(SessionState {
+            recorded_result: None,
+            cycle,
+            applied: last,
+        });
+        self.reserve_bytes(session, next.cycle.bytes())?;
+        session.inner.store(Arc::clone(&next));
+        Ok(next)
+    }
+
+    pub(super) fn check_changes(&self, session: &SessionEntry, last: u64) -> Result<(), StateError> {
+        if last <= self.limits.session_changes {
+            return Ok(());
+        }
+        let message = format!("session `{}` would have {last} changes", session.name);
+        Err(StateError::Limit {
+            limit: "session_changes",
+            value: self.limits.session_changes,
+            message,
+        })
+    }
+
+    /// Cycle after the changes that are new, their outcome, and whether some were not new.
+    pub(super) fn cycle_after(
+        &self,
+        session: &SessionEntry,
+        inner: &SessionState,
+        after: u64,
+        changes: &[SessionChange],
+    ) -> Result<(SchedulingCycle, ChangeOutcome, bool), StateError> {
+        let applied = inner.applied;
+        let skip = usize::try_from(applied.saturating_sub(after)).unwrap_or(usize::MAX);
+        let new = changes.get(skip..).unwrap_or_default();
+        // Savepoints that these changes remove are not subtracted: the bound holds at every point on the way.
+        let more = new
+            .iter()
+            .filter(|change| matches!(change, SessionChange::Savepoint(_)))
+            .count();
+        let savepoints = inner.cycle.savepoint_count() + more;
+        if savepoints > self.limits.session_savepoints {
+            let message = format!("session `{}` would have {savepoints} savepoints", session.name);
+            return Err(limit_error(
+                "session_savepoints",
+                self.limits.session_savepoints,
+                message,
+            ));
+        }
+        let mut cycle = inner.cycle.clone();
+        let outcome = cycle
+            .apply_from(skip.min(changes.len()), new)
+            .map_err(|problem| StateError::ChangeRejected { problem, applied })?;
+        Ok((cycle, outcome, skip > 0))
+    }
+}
+
+/// Policy of this name and profile.
+pub(super) fn policy_in_snapshot(
+    snapshot: &Snapshot,
+    name: &Arc<str>,
+    profile: &str,
+) -> Result<Arc<PolicyInForce>, StateError> {
+    let policy = snapshot.policies.get(name);
+    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: Arc::clone(name) })?;
+    policy.of_profile(profile).map_err(StateError::ProfileUnknown)
+}
+
+/// State of the session, if it is exactly after change `after`.
+fn session_at(session: &SessionEntry, after: u64) -> Result<Arc<SessionState>, StateError> {
+    let inner = session.inner.load_full();
+    if inner.applied == after {
+        return Ok(inner);
+    }
+    Err(StateError::SequenceMismatch {
+        applied: inner.applied,
+        wanted: after,
+    })
+}
+
+impl SharedState {
+    /// Opens a session on the newest state, after the scheduler's own changes, or on a cluster of its own.
+    ///
+    /// # Errors
+    /// The batch was not taken, no such policy exists, or a limit is exceeded.
+    pub async fn open_session(&self, open: OpenSession) -> Result<OpenedSession, StateError> {
+        let OpenSession { base, batch, lease } = open;
+        // Checked before the batch is applied.
+        if let SessionBase::Latest { policy, profile } = &base {
+            policy_in_snapshot(&self.snapshot(), policy, profile)?;
+        }
+        self.sessions.check_session_limit()?;
+        let source = batch.as_ref().map(|batch| Arc::clone(&batch.source));
+        let outcome = match batch {
+            Some(batch) => Some(self.apply_batch(batch).await?),
+            None => None,
+        };
+        if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.resync.is_some()) {
+            return Err(StateError::ResyncNeeded {
+                outcome: Box::new(outcome.clone()),
+            });
+        }
+        let snapshot = self.snapshot();
+        let opened = match base {
+            SessionBase::Inline { cluster_state, policy } => {
+                let revision = Revision {
+                    number: 0,
+                    ..snapshot.revision
+                };
+                let own = Arc::clone(&policy);
+                let derived = published::derive_plugin_states(&policy, {
+                    let cluster_state = cluster_state.clone();
+                    move || own.policy.compute_plugin_states(&cluster_state)
+                });
+                self.sessions.open(
+                    (*cluster_state, derived.await?),
+                    policy,
+                    None,
+                    revision,
+                    (lease, source),
+                )?
+            }
+            SessionBase::Latest { policy: name, profile } => {
+                let policy = policy_in_snapshot(&snapshot, &name, &profile)?;
+                let derived = published::derive_plugin_states(&policy, {
+                    let (snapshot, policy) = (Arc::clone(&snapshot), Arc::clone(&policy));
+                    move || snapshot.plugin_states(&policy)
+                });
+                let state = (snapshot.state.clone(), derived.await?);
+                let shared = Some((name, profile));
+                self.sessions
+                    .open(state, policy, shared, snapshot.revision, (lease, source))?
+            }
+        };
+        Ok(OpenedSession {
+            batch_outcome: outcome,
+            ..opened
+        })
+    }
+
+    /// Applies changes to a session and returns the session after them. `after`: number of changes before these; those
+    /// that were applied already are skipped. Without changes, the session must be exactly after change `after`.
+    ///
+    /// # Errors
+    /// The session has ended, is at another change, or rejects a change; nothing was applied.
+    pub fn step_session(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[SessionChange],
+    ) -> Result<SteppedSession, StateError> {
+        self.sessions.step(session, after, changes)
+    }
+
+    /// State of a session at its current change, for reading.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub fn peek_session(&self, session: &str) -> Result<ClusterState, StateError> {
+        let busy = self.sessions.find(session)?;
+        Ok(busy.0.inner.load().cycle.cluster_state().clone())
+    }
+
+    /// Closes a session. Returns the number of its last applied change; a retry gets the same number.
+    ///
+    /// # Errors
+    /// The session has ended in another way, or a change or its commit is under way.
+    pub fn close_session(&self, session: &str) -> Result<u64, StateError> {
+        self.sessions.close(session)
+    }
+
+    /// Number of the last applied change of a session. An ended session counts as long as it is remembered.
+    pub fn applied_through(&self, session: &str) -> Option<u64> {
+        let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
+        open.or_else(|| self.sessions.ended.applied(session))
+    }
+
+    /// Number of open sessions.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+}

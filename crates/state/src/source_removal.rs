@@ -1,0 +1,149 @@
+//! Removal of the records of a source: of those that its full sync leaves out, or of all when it is forgotten.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::batch::{BatchRecord, RecordLocation, RejectedRecord};
+use super::error::StateError;
+use super::writer::{Writer, WriterCommand};
+use pumice_engine::Revision;
+use pumice_engine::model::RecordKind;
+
+/// Asks for a source to be forgotten.
+#[derive(Clone, Debug)]
+pub struct ForgetSource {
+    /// Name of the source.
+    pub source: Arc<str>,
+    /// Forget the source even if it was heard a moment ago.
+    pub force: bool,
+}
+
+/// Numbers of what went with a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenSource {
+    /// First revision without its records.
+    pub revision: Revision,
+    /// Number of records.
+    pub records: usize,
+    /// Number of reservations.
+    pub reservations: usize,
+}
+
+impl Writer {
+    /// Forgets a source, as if it had removed each of its records and would never come again.
+    ///
+    /// # Errors
+    /// There is no such source and nothing is promised to one of that name, or it was heard a moment ago.
+    pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
+        let ForgetSource { source, force } = forget;
+        if let Err(error) = self.sources.forget(source, *force) {
+            let never_came_back = matches!(error, StateError::SourceUnknown { .. });
+            if !never_came_back || !self.keeps_promises_to(source) {
+                return Err(error);
+            }
+        }
+        let reservations = self.next.state.reservations().len();
+        let own = self.records_of(source);
+        let records = own.len();
+        for (kind, name) in own {
+            self.remove_record(kind, &name);
+        }
+        self.arbiter.assumptions.retain_reported(source, |_| false);
+        self.ledger.forget_source(&mut self.next.state, source);
+        self.unreadable.forget_source(source);
+        self.unreadable.mark_nodes(&mut self.next.state);
+        Arc::make_mut(&mut self.next.positions).remove(source);
+        self.changed = true;
+        Ok(ForgottenSource {
+            revision: self.next.revision,
+            records,
+            reservations: reservations.saturating_sub(self.next.state.reservations().len()),
+        })
+    }
+
+    /// True if jobs or tasks that the source reported, perhaps before a restart, have a reservation or an assumed placement.
+    fn keeps_promises_to(&self, source: &str) -> bool {
+        let mut reservations = self.next.state.reservations().iter();
+        reservations.any(|(_, row)| *row.source == *source) || self.arbiter.assumptions.awaits_source(source)
+    }
+
+    /// Removes the records of a source that its full sync leaves out. One that it holds in an unreadable form stays.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "asked for names, never walked: no order can show"
+    )]
+    pub(super) fn remove_absent(
+        &mut self,
+        source: &Arc<str>,
+        put: &[(BatchRecord, RecordLocation)],
+        refused: &[RejectedRecord],
+    ) {
+        let cluster_state = &self.next.state;
+        let nodes = cluster_state
+            .nodes()
+            .map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source));
+        let queues = cluster_state
+            .queues()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Queue, name, &*stored.source));
+        let jobs = cluster_state
+            .jobs()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Job, name, &*stored.source));
+        let tasks = cluster_state
+            .tasks()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
+        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
+            .filter(|(.., owner)| *owner == source)
+            .peekable();
+        // Most snapshots are a source's first, and nobody waits for its tasks.
+        if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
+            return;
+        }
+        let keys = put.iter().map(|(record, _)| record.key());
+        let mut named: std::collections::HashSet<(RecordKind, &str)> =
+            keys.map(|(kind, name)| (kind, &**name)).collect();
+        named.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
+        let absent: Vec<(RecordKind, Arc<str>)> = own
+            .filter(|(kind, name, _)| !named.contains(&(*kind, &***name)))
+            .map(|(kind, name, _)| (kind, Arc::clone(name)))
+            .collect();
+        let is_reported = |task: &str| named.contains(&(RecordKind::Task, task));
+        self.arbiter.assumptions.retain_reported(source, is_reported);
+        for (kind, name) in absent {
+            self.remove_record(kind, &name);
+        }
+    }
+
+    fn records_of(&self, source: &Arc<str>) -> Vec<(RecordKind, Arc<str>)> {
+        let state = &self.next.state;
+        let nodes = state
+            .nodes()
+            .filter(|(_, entry)| entry.source == *source)
+            .map(|(_, entry)| (RecordKind::Node, Arc::clone(&entry.record.name)));
+        let queues = state.queues().iter().filter(|(_, stored)| *stored.source == *source);
+        let jobs = state.jobs().iter().filter(|(_, stored)| *stored.source == *source);
+        let tasks = state.tasks().iter().filter(|(_, stored)| *stored.source == *source);
+        nodes
+            .chain(queues.map(|(name, _)| (RecordKind::Queue, Arc::clone(name))))
+            .chain(jobs.map(|(name, _)| (RecordKind::Job, Arc::clone(name))))
+            .chain(tasks.map(|(name, _)| (RecordKind::Task, Arc::clone(name))))
+            .collect()
+    }
+}
+
+impl SharedState {
+    /// Forgets a source; the answer comes when its records are gone from the newest snapshot, and what was durable of them
+    /// from the store.
+    ///
+    /// # Errors
+    /// There is no such source, or it was heard a moment ago.
+    pub async fn forget_source(&self, forget: ForgetSource) -> Result<ForgottenSource, StateError> {
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Forget(Box::new(forget), reply.into())).await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+}

@@ -1,0 +1,91 @@
+//! Sources as readers see them: a reader loads one pointer and waits for nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::batch::SourceKind;
+use super::clock::Clock;
+use pumice_engine::SourcePosition;
+
+/// Status of a source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceStatus {
+    /// Position of the source.
+    pub position: SourcePosition,
+    /// Time since the source was last heard; `None`: never.
+    pub silence: Option<Duration>,
+    /// True if a full sync of the source was applied and nothing is missing since.
+    pub synced: bool,
+    /// Kind of the source.
+    pub kind: SourceKind,
+    /// The source is live, and has been silent for too long.
+    pub stale: bool,
+}
+
+/// Condition of a source after its last batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SourceCondition {
+    pub(super) epoch: u64,
+    pub(super) sequence: u64,
+    /// True if a full sync of this epoch was applied and no batch is missing since.
+    pub(super) is_current: bool,
+    pub(super) heard: Option<Duration>,
+    pub(super) kind: SourceKind,
+}
+
+impl SourceCondition {
+    /// True if the source is live and has been silent for longer than `limit`.
+    fn is_stale(&self, now: Duration, limit: Duration) -> bool {
+        let silent = self.heard.is_some_and(|heard| now.saturating_sub(heard) > limit);
+        silent && self.kind == SourceKind::Live
+    }
+
+    /// True if the records of the source are complete and up to date.
+    pub(super) fn is_synced(&self, now: Duration, limit: Duration) -> bool {
+        self.is_current && !self.is_stale(now, limit)
+    }
+}
+
+/// All sources, as readers see them. The writer publishes them whole ([`super::sources::SourceIntake`]).
+#[derive(Debug)]
+pub(super) struct SourceRegistry {
+    stale_after: Duration,
+    clock: Arc<dyn Clock>,
+    conditions: ArcSwap<BTreeMap<Arc<str>, SourceCondition>>,
+}
+
+impl SourceRegistry {
+    /// Registry without sources.
+    pub(super) fn new(stale_after: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            stale_after,
+            clock,
+            conditions: ArcSwap::default(),
+        }
+    }
+
+    /// Puts other conditions in the place of these. Only the writer calls this.
+    pub(super) fn publish(&self, conditions: BTreeMap<Arc<str>, SourceCondition>) {
+        self.conditions.store(Arc::new(conditions));
+    }
+
+    /// Status of all sources, by name.
+    pub(super) fn status(&self) -> Vec<SourceStatus> {
+        let (now, conditions) = (self.clock.monotonic(), self.conditions.load());
+        let status = conditions.iter().map(|(name, source)| SourceStatus {
+            position: SourcePosition {
+                source: Arc::clone(name),
+                source_epoch: source.epoch,
+                sequence: source.sequence,
+            },
+            silence: source.heard.map(|heard| now.saturating_sub(heard)),
+            synced: source.is_synced(now, self.stale_after),
+            kind: source.kind,
+            stale: source.is_stale(now, self.stale_after),
+        });
+        status.collect()
+    }
+}

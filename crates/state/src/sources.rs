@@ -1,0 +1,415 @@
+//! Sources: their positions, and the full syncs that are being staged.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
+use super::clock::Clock;
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::source_status::{SourceCondition, SourceRegistry};
+use pumice_engine::model::{Problem, ProblemKind};
+use pumice_engine::{Revision, SourcePosition};
+
+/// Silence after which a staged full sync is dropped, so that others can stage theirs.
+const ABANDONED_AFTER: Duration = Duration::from_mins(1);
+
+/// Maximum step of a source's epoch, unless it is a time.
+const MAX_EPOCH_STEP: u64 = 1_000_000;
+
+/// Time by which the clock of a source that takes its epochs from it may be ahead of the server's.
+const MAX_CLOCK_LEAD: Duration = Duration::from_hours(1);
+
+#[derive(Debug, Default)]
+struct SourceProgress {
+    epoch: u64,
+    sequence: u64,
+    /// True if a full sync of this epoch was applied.
+    complete: bool,
+    /// True if a batch was missing when the source was last heard.
+    gap: bool,
+    heard: Option<Duration>,
+    outcomes: VecDeque<BatchOutcome>,
+    staged: Option<Batch>,
+    kind: SourceKind,
+}
+
+impl SourceProgress {
+    fn condition(&self) -> SourceCondition {
+        SourceCondition {
+            epoch: self.epoch,
+            sequence: self.sequence,
+            is_current: self.complete && !self.gap,
+            heard: self.heard,
+            kind: self.kind,
+        }
+    }
+}
+
+/// Decision about a batch.
+#[derive(Debug)]
+pub(super) enum IntakeResult {
+    /// Reply at once: the batch is repeated, fenced, after a gap, or staged.
+    Reply(BatchOutcome),
+    /// Apply the batch, then call [`SourceIntake::applied`].
+    Apply(Box<Batch>),
+}
+
+/// The writer's part of the sources: it decides about batches, and stages full syncs. Readers see what it publishes
+/// ([`SourceRegistry`]).
+#[derive(Debug)]
+pub(super) struct SourceIntake {
+    limits: StateLimits,
+    clock: Arc<dyn Clock>,
+    expected: BTreeSet<Arc<str>>,
+    by_name: BTreeMap<Arc<str>, SourceProgress>,
+    pub(super) registry: Arc<SourceRegistry>,
+}
+
+impl SourceIntake {
+    pub(super) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+        let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
+        let by_name = expected
+            .iter()
+            .map(|name| (Arc::clone(name), SourceProgress::default()))
+            .collect();
+        let registry = SourceRegistry::new(limits.source_stale, Arc::clone(&clock));
+        let intake = Self {
+            expected,
+            limits,
+            clock,
+            by_name,
+            registry: Arc::new(registry),
+        };
+        intake.publish();
+        intake
+    }
+
+    /// Shows readers the sources as they are now.
+    fn publish(&self) {
+        let known = self.by_name.iter();
+        let conditions = known.map(|(name, source)| (Arc::clone(name), source.condition()));
+        self.registry.publish(conditions.collect());
+    }
+
+    /// Sources that are synced and not stale.
+    pub(super) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
+        let heard = self
+            .by_name
+            .iter()
+            .filter(|(_, source)| source.condition().is_synced(now, self.limits.source_stale));
+        heard.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
+    pub(super) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+        let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
+        check_epoch(batch.source_epoch, known, self.clock.wall())?;
+        let result = self.judge(batch, newest);
+        self.publish();
+        result
+    }
+
+    fn judge(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+        check_batch(&batch)?;
+        let batch = batch.with_locations();
+        let (now, limits) = (self.clock.monotonic(), &self.limits);
+        let sources = &mut self.by_name;
+        let name = Arc::clone(&batch.source);
+        let result = |source: &SourceProgress, resync| {
+            let outcome = BatchOutcome {
+                position: source_position(&name, source),
+                revision: newest,
+                ..BatchOutcome::default()
+            };
+            Ok(IntakeResult::Reply(BatchOutcome { resync, ..outcome }))
+        };
+        let elsewhere = match batch.kind {
+            BatchKind::Delta => 0,
+            BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(sources, &name, now),
+        };
+        if !sources.contains_key(&name) {
+            // A source is remembered only from its first accepted batch, so that invented names do not fill the memory.
+            let fresh = SourceProgress::default();
+            if let Some((reason, message)) = resync_reason(&fresh, &batch) {
+                return result(&fresh, Some(ResyncRequest { reason, message }));
+            }
+            if sources.len() >= limits.sources {
+                return Err(limit_error(
+                    "sources",
+                    limits.sources,
+                    format!("`{name}` would be one more source"),
+                ));
+            }
+        }
+        let source = sources.entry(Arc::clone(&name)).or_default();
+        let resync = resync_reason(source, &batch);
+        if !resync.as_ref().is_some_and(|(reason, _)| reason.is_of_another_epoch()) {
+            (source.heard, source.kind) = (Some(now), batch.source_kind);
+        }
+        if let Some((reason, message)) = resync {
+            if reason == ResyncReason::Gap {
+                (source.gap, source.staged) = (true, None);
+            }
+            return result(source, Some(ResyncRequest { reason, message }));
+        }
+        if batch.source_epoch == source.epoch && batch.sequence <= source.sequence {
+            let stored = source
+                .outcomes
+                .iter()
+                .find(|outcome| outcome.position.sequence == batch.sequence);
+            return match stored {
+                Some(stored) => Ok(IntakeResult::Reply(stored.clone())),
+                None => result(source, None),
+            };
+        }
+        if batch.source_epoch > source.epoch {
+            *source = SourceProgress {
+                epoch: batch.source_epoch,
+                heard: Some(now),
+                kind: batch.source_kind,
+                ..SourceProgress::default()
+            };
+        }
+        accept(limits, source, batch, newest, elsewhere)
+    }
+
+    /// Records that a batch was applied, with its outcome.
+    pub(super) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome) {
+        let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
+            return;
+        };
+        source.sequence = outcome.position.sequence;
+        source.complete |= kind == BatchKind::FullSyncLast;
+        source.gap = false;
+        store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
+        self.publish();
+    }
+
+    /// Forgets a source. One that the service expects keeps its slot, as if it had not been heard yet.
+    ///
+    /// # Errors
+    /// There is no such source, or it was heard within `source_stale` and is not to be forgotten by `force`.
+    pub(super) fn forget(&mut self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
+        let now = self.clock.monotonic();
+        let Some(source) = self.by_name.get(name) else {
+            return Err(StateError::SourceUnknown { name: Arc::clone(name) });
+        };
+        let silence = source.heard.map(|heard| now.saturating_sub(heard));
+        if let Some(silence) = silence.filter(|silence| !force && *silence <= self.limits.source_stale) {
+            return Err(StateError::SourceActive {
+                name: Arc::clone(name),
+                silence,
+                least: self.limits.source_stale,
+            });
+        }
+        if self.expected.contains(name) {
+            self.by_name.insert(Arc::clone(name), SourceProgress::default());
+        } else {
+            self.by_name.remove(name);
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Bounds of the state.
+    pub(super) fn limits(&self) -> &StateLimits {
+        &self.limits
+    }
+
+    /// Maximum number of records that the state may hold.
+    pub(super) fn max_records(&self) -> usize {
+        self.limits.records
+    }
+}
+
+/// Stages a batch that is next in its sequence, or accepts it for application.
+fn accept(
+    limits: &StateLimits,
+    source: &mut SourceProgress,
+    batch: Batch,
+    newest: Revision,
+    elsewhere: usize,
+) -> Result<IntakeResult, StateError> {
+    let name = Arc::clone(&batch.source);
+    match batch.kind {
+        BatchKind::Delta => Ok(IntakeResult::Apply(Box::new(batch))),
+        BatchKind::FullSyncLast => {
+            let whole = stage_part(limits, source, batch, elsewhere)?;
+            Ok(IntakeResult::Apply(Box::new(whole)))
+        }
+        BatchKind::FullSyncPart => {
+            let sequence = batch.sequence;
+            let part = stage_part(limits, source, batch, elsewhere)?;
+            source.staged = Some(part);
+            source.sequence = sequence;
+            let outcome = BatchOutcome {
+                position: source_position(&name, source),
+                revision: newest,
+                ..BatchOutcome::default()
+            };
+            store_outcome(source, outcome.clone(), limits.stored_outcomes);
+            Ok(IntakeResult::Reply(outcome))
+        }
+    }
+}
+
+/// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: records staged by other sources.
+fn stage_part(
+    limits: &StateLimits,
+    source: &mut SourceProgress,
+    mut batch: Batch,
+    elsewhere: usize,
+) -> Result<Batch, StateError> {
+    let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
+        return check_staged_size(limits, batch, elsewhere);
+    };
+    staged.put.append(&mut batch.put);
+    staged.rejected.append(&mut batch.rejected);
+    staged.warnings.append(&mut batch.warnings);
+    (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
+    check_staged_size(limits, staged, elsewhere)
+}
+
+fn check_staged_size(limits: &StateLimits, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
+    let most = limits.full_sync_records;
+    if record_count(&batch) + elsewhere > most {
+        let also = if elsewhere > 0 {
+            format!(", besides {elsewhere} of other sources")
+        } else {
+            String::new()
+        };
+        let message = format!("the full sync of `{}` would hold more records{also}", batch.source);
+        return Err(limit_error("full_sync_records", most, message));
+    }
+    Ok(batch)
+}
+
+fn record_count(batch: &Batch) -> usize {
+    batch.put.len() + batch.rejected.len()
+}
+
+/// Number of records staged by other sources. Drops full syncs that their sources have abandoned.
+fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> usize {
+    let mut staged = 0;
+    for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
+        let abandoned = source
+            .heard
+            .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
+        source.staged.take_if(|_| abandoned);
+        staged += source.staged.as_ref().map_or(0, record_count);
+    }
+    staged
+}
+
+/// Reason why the source must send a full sync, if this batch cannot be accepted.
+fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason, String)> {
+    let delta = batch.kind == BatchKind::Delta;
+    if batch.source_epoch < source.epoch {
+        let message = format!(
+            "source epoch {} was fenced by {}: if no newer client of the source runs, `pumice state forget {}` ends that",
+            batch.source_epoch, source.epoch, batch.source
+        );
+        return Some((ResyncReason::Fenced, message));
+    }
+    if delta && batch.source_epoch > source.epoch && source.complete {
+        let message = format!("source epoch {} must begin with a full sync", batch.source_epoch);
+        return Some((ResyncReason::EpochChanged, message));
+    }
+    if delta && (!source.complete || batch.source_epoch > source.epoch) {
+        return Some((
+            ResyncReason::UnknownSource,
+            "a source must begin with a full sync".to_owned(),
+        ));
+    }
+    // A full sync may have any number. After the largest number no batch can follow in this epoch.
+    let next = source.sequence.checked_add(1);
+    let missing = || match next {
+        Some(next) => format!("expected {next}, got {}", batch.sequence),
+        None => "the numbers of this source epoch are used up".to_owned(),
+    };
+    let follows = batch.source_epoch == source.epoch && Some(batch.sequence) == next;
+    let repeated = batch.source_epoch == source.epoch && batch.sequence <= source.sequence;
+    if repeated {
+        return None;
+    }
+    let part = source.staged.as_ref().map_or(0, |staged| staged.part);
+    if delta {
+        return (!follows).then(|| (ResyncReason::Gap, missing()));
+    }
+    if batch.part > 1 && !(follows && Some(batch.part) == part.checked_add(1)) {
+        let message = format!("part {} of a full sync came without the part before it", batch.part);
+        return Some((ResyncReason::Gap, message));
+    }
+    None
+}
+
+/// Checks that do not depend on earlier batches.
+fn check_batch(batch: &Batch) -> Result<(), StateError> {
+    let problem = |field: &str, message: &str| {
+        let problem = Problem::new(ProblemKind::Invalid, "INVALID_BATCH", field, message);
+        Err(StateError::BatchInvalid { problem })
+    };
+    if batch.source.is_empty() {
+        return problem("batch.source", "a batch names its source");
+    }
+    if batch.sequence == 0 {
+        return problem("batch.sequence", "batches are numbered from 1");
+    }
+    match batch.kind {
+        BatchKind::Delta if batch.part != 0 => problem("batch.part", "only parts of a full sync are numbered"),
+        BatchKind::FullSyncPart | BatchKind::FullSyncLast if !batch.remove.is_empty() => {
+            problem("batch.remove", "a full sync removes the records that it leaves out")
+        }
+        BatchKind::FullSyncPart | BatchKind::FullSyncLast if batch.part == 0 => {
+            problem("batch.part", "parts of a full sync are numbered from 1")
+        }
+        BatchKind::Delta | BatchKind::FullSyncPart | BatchKind::FullSyncLast => Ok(()),
+    }
+}
+
+/// Checks that an epoch leaves later ones to the source: an epoch far ahead would fence off its clients for good.
+/// `now`: time since 1970.
+fn check_epoch(epoch: u64, known: u64, now: Duration) -> Result<(), StateError> {
+    let latest_time = u64::try_from((now + MAX_CLOCK_LEAD).as_nanos()).unwrap_or(u64::MAX);
+    let most = known.saturating_add(MAX_EPOCH_STEP).max(latest_time);
+    // The last epoch leaves no later one.
+    if epoch <= most.min(u64::MAX - 1) {
+        return Ok(());
+    }
+    let message = format!(
+        "source epoch {epoch} is too far ahead: the known one is {known}, and this may be {most} at most. Count up by one, or \
+         take the time in nanoseconds since 1970"
+    );
+    let problem = Problem::new(
+        ProblemKind::Invalid,
+        "SOURCE_EPOCH_TOO_HIGH",
+        "batch.source_epoch",
+        message,
+    );
+    Err(StateError::BatchInvalid { problem })
+}
+
+fn store_outcome(source: &mut SourceProgress, outcome: BatchOutcome, most: usize) {
+    source.outcomes.push_back(outcome);
+    while source.outcomes.len() > most {
+        source.outcomes.pop_front();
+    }
+}
+
+fn source_position(name: &Arc<str>, source: &SourceProgress) -> SourcePosition {
+    SourcePosition {
+        source: Arc::clone(name),
+        source_epoch: source.epoch,
+        sequence: source.sequence,
+    }
+}
+
+pub(super) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
+    StateError::Limit {
+        limit,
+        value: value as u64,
+        message,
+    }
+}

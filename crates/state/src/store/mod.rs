@@ -1,0 +1,237 @@
+//! Durable storage: one trait, one conformance suite, several backends.
+//!
+//! On disk (`disk`), a directory holds the store and the identity of it (`directory`). The store's file is a header
+//! (`header`) and a B-tree (`tree`) of rows with checksums (`row`).
+//!
+//! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
+//! versions of policies, and the last accepted policy file. Only the writer writes to it; it is read once, at the
+//! start.
+
+mod directory;
+mod disk;
+#[cfg(any(test, debug_assertions))]
+mod failing;
+mod format;
+mod header;
+mod medium;
+mod memory;
+mod row;
+mod tree;
+mod unlocked;
+
+#[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use disk::DiskStore;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
+pub use memory::MemoryStore;
+pub use unlocked::UnlockedStore;
+
+use pumice_engine::model::{Reservation, Uid};
+
+/// Durability of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The write is lost when the process ends.
+    Memory,
+    /// The write survives a crash.
+    Disk,
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "MEMORY",
+            Self::Disk => "DISK",
+        })
+    }
+}
+
+/// Record of a reservation that ended, so that a late request cannot revive it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationTombstone {
+    /// Name of the job: the key.
+    pub job: Arc<str>,
+    /// Incarnation of the job; empty: not given.
+    pub uid: Arc<str>,
+    /// Last attempt that has ended; all earlier ones have ended, too.
+    pub attempt: u64,
+    /// True if the job itself has ended: every attempt of this incarnation is over.
+    pub job_ended: bool,
+}
+
+/// Committed placement that its source has not reported yet, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAssumption {
+    /// Name of the task: the key.
+    pub task: Arc<str>,
+    /// Incarnation of the task; empty: not given.
+    pub uid: Uid,
+    /// Node that the task is placed on.
+    pub node: Arc<str>,
+    /// Card that the task uses; empty: none chosen.
+    pub card: Arc<str>,
+    /// Session whose commit made the placement.
+    pub session: Arc<str>,
+    /// Source that reports the task.
+    pub source: Arc<str>,
+}
+
+/// Version of a policy, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPolicy {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Number of the version: 1, 2, 3, … under that name.
+    pub version: u64,
+    /// Document as it was sent.
+    pub document: Arc<str>,
+    /// Compatibility used if the document does not set it: `corrected` or `upstream`.
+    pub compatibility: Arc<str>,
+    /// Kind of the origin.
+    pub origin: Arc<str>,
+    /// Detail of the origin: a path, a caller, or a version.
+    pub origin_detail: Arc<str>,
+    /// Time since 1970 at which it was accepted.
+    pub accepted: Duration,
+}
+
+/// One write to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreWrite {
+    /// State of a job now; `None` twice: the store holds nothing of it.
+    Job {
+        /// Name of the job.
+        job: Arc<str>,
+        /// Reservation of the job.
+        reservation: Option<Arc<Reservation>>,
+        /// Tombstone of an earlier reservation.
+        tombstone: Option<Arc<ReservationTombstone>>,
+    },
+    /// State of a task now.
+    Task {
+        /// Name of the task.
+        task: Arc<str>,
+        /// Committed placement; `None`: the store holds none.
+        assumption: Option<Arc<StoredAssumption>>,
+    },
+    /// Stores a version of a policy.
+    Policy(StoredPolicy),
+    /// Removes a version of a policy.
+    RemovePolicy {
+        /// Name of the policy.
+        name: Arc<str>,
+        /// Number of the version.
+        version: u64,
+    },
+    /// Records the last accepted policy file.
+    PolicyFile {
+        /// Name of the policy.
+        name: Arc<str>,
+        /// Fingerprint of the file's content; `None`: no file was accepted.
+        content: Option<Arc<str>>,
+    },
+}
+
+/// Complete content of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredState {
+    /// Reservations, by job.
+    pub reservations: Vec<Arc<Reservation>>,
+    /// Tombstones, by job.
+    pub tombstones: Vec<Arc<ReservationTombstone>>,
+    /// Committed placements, by task.
+    pub assumptions: Vec<Arc<StoredAssumption>>,
+    /// Versions of policies, by name and version.
+    pub policies: Vec<StoredPolicy>,
+    /// Fingerprint of the last accepted policy file, by policy.
+    pub policy_files: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Error of a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the store open.
+    #[error("{place} is in use by another server: stop that one, or give this one another `data_dir`")]
+    InUse {
+        /// Location of the store.
+        place: String,
+    },
+    /// Another version of the program wrote the store.
+    #[error(
+        "{place} has format {found}; this program reads format {known}: run the program that wrote it, or begin with an \
+         empty `data_dir`"
+    )]
+    Format {
+        /// Location of the store.
+        place: String,
+        /// Format of the store.
+        found: u64,
+        /// Format that this program reads.
+        known: u64,
+    },
+    /// The store is gone from a directory that had one.
+    #[error(
+        "{place} is missing, and `pumice.id` beside it says that a store was made there: put the file back (is its disk \
+         mounted?), or delete `pumice.id` to begin with an empty store"
+    )]
+    Missing {
+        /// Location of the store.
+        place: String,
+    },
+    /// Another store, or an older copy, is in the place of the one that was there.
+    #[error(
+        "{place} is not the store that was there: another file, or an older copy, is in its place. Put the right one back, \
+         or stop the server and delete `pumice.id` beside it to serve this one"
+    )]
+    Replaced {
+        /// Location of the store.
+        place: String,
+    },
+    /// The content of the store is not what was written.
+    #[error(
+        "{place} is damaged: {what}. Put back a copy of its directory, or move the directory away to begin with an empty \
+         store, without the reservations, committed placements and policies of this one"
+    )]
+    Damaged {
+        /// Location of the store.
+        place: String,
+        /// Part of the store and its problem.
+        what: String,
+    },
+    /// The disk failed, or is full.
+    #[error("{place}: {message}")]
+    Failed {
+        /// Location of the store.
+        place: String,
+        /// Message of the system.
+        message: String,
+    },
+}
+
+/// Store of durable records.
+pub trait Store: Debug + Send {
+    /// Durability of writes to this store.
+    fn durability(&self) -> Durability;
+
+    /// Complete content, sorted.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn load(&mut self) -> Result<StoredState, StoreError>;
+
+    /// Writes in order, all or none. The writes are durable when it returns.
+    ///
+    /// # Errors
+    /// The store failed. Part of the writes may be visible after a crash all the same, so the caller has to write the
+    /// true content again.
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError>;
+}

@@ -1,0 +1,182 @@
+//! Health of the store: each write is watched, for probes and metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::Clock;
+use crate::store::{Durability, Store, StoreError, StoreWrite, StoredState};
+use pumice_engine::short_lock::ShortLock;
+
+/// Time after which a write under way counts as a failure of the disk.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
+
+/// Status of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Durability of writes.
+    pub durability: Durability,
+    /// Number of writes that failed since the start.
+    pub failed_writes: u64,
+    /// Problem of the store now, for people; `None`: the last write succeeded.
+    pub problem: Option<String>,
+}
+
+/// Writes of a store as they were seen.
+#[derive(Debug, Default)]
+struct WriteRecord {
+    failed: u64,
+    /// Start of the write under way.
+    began: Option<Duration>,
+    /// Start of the present row of failures, and the last error.
+    failing: Option<(Duration, StoreError)>,
+}
+
+/// Health of the store, shared with probes and metrics.
+#[derive(Debug)]
+pub(super) struct StoreHealth {
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    record: ShortLock<WriteRecord>,
+}
+
+impl WriteRecord {
+    /// Problem of the store now.
+    fn problem(&self, now: Duration) -> Option<String> {
+        let stalled = self.began.map(|began| now.saturating_sub(began));
+        if let Some(time) = stalled.filter(|time| *time >= STALLED_AFTER) {
+            return Some(format!("a write has waited for the disk for {} s", time.as_secs()));
+        }
+        let (since, error) = self.failing.as_ref()?;
+        let time = now.saturating_sub(*since).as_secs();
+        Some(format!("writes have failed for {time} s: {error}"))
+    }
+
+    /// Records the end of a write. Returns the failure before it.
+    fn end_write(&mut self, now: Duration, error: Option<&StoreError>) -> Option<(Duration, StoreError)> {
+        self.began = None;
+        let before = self.failing.take();
+        if let Some(error) = error {
+            self.failed += 1;
+            let since = before.as_ref().map_or(now, |(since, _)| *since);
+            self.failing = Some((since, error.clone()));
+        }
+        before
+    }
+}
+
+impl StoreHealth {
+    pub(super) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(super) fn status(&self) -> StoreStatus {
+        let now = self.clock.monotonic();
+        let (failed_writes, problem) = self.record.with(|record| (record.failed, record.problem(now)));
+        StoreStatus {
+            durability: self.durability,
+            failed_writes,
+            problem,
+        }
+    }
+
+    fn begin_write(&self) {
+        let now = self.clock.monotonic();
+        self.record.with(|record| record.began = Some(now));
+    }
+
+    /// Records the end of a write. The log has a line when failures begin, and one when they end.
+    fn end_write(&self, error: Option<&StoreError>) {
+        let now = self.clock.monotonic();
+        let before = self.record.with(|record| record.end_write(now, error));
+        match (before, error) {
+            (Some((since, _)), None) => {
+                let seconds = now.saturating_sub(since).as_secs();
+                tracing::info!(seconds, "the store works again");
+            }
+            (Some((_, known)), Some(error)) if known == *error => {}
+            (_, Some(error)) => {
+                tracing::error!(%error, "the store fails: until it works again, nothing is confirmed, committed, released or reloaded");
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// Store whose writes are watched.
+#[derive(Debug)]
+pub(super) struct WatchedStore {
+    store: Box<dyn Store>,
+    health: Arc<StoreHealth>,
+}
+
+impl WatchedStore {
+    pub(super) fn new(store: Box<dyn Store>, clock: Arc<dyn Clock>) -> (Self, Arc<StoreHealth>) {
+        let health = Arc::new(StoreHealth {
+            durability: store.durability(),
+            clock,
+            record: ShortLock::default(),
+        });
+        let watched = Self {
+            store,
+            health: Arc::clone(&health),
+        };
+        (watched, health)
+    }
+}
+
+impl Store for WatchedStore {
+    fn durability(&self) -> Durability {
+        self.health.durability
+    }
+
+    fn load(&mut self) -> Result<StoredState, StoreError> {
+        self.store.load()
+    }
+
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        self.health.begin_write();
+        let result = self.store.write(writes);
+        self.health.end_write(result.as_ref().err());
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{FailingStore, StoreErrorMode};
+    use crate::tests::FakeClock;
+
+    #[test]
+    fn failures_and_stalled_writes_are_seen() {
+        let (inner, clock) = (FailingStore::default(), Arc::new(FakeClock::default()));
+        let (mut store, health) = WatchedStore::new(Box::new(inner.clone()), Arc::clone(&clock) as _);
+        store.write(&[]).unwrap();
+        assert_eq!((health.status().failed_writes, health.status().problem), (0, None));
+
+        inner.set_error_mode(StoreErrorMode::RejectWrites);
+        for _ in 0..2 {
+            store.write(&[]).unwrap_err();
+            clock.advance(3_000);
+        }
+        let status = health.status();
+        assert_eq!(status.failed_writes, 2);
+        assert_eq!(status.problem.unwrap(), "writes have failed for 6 s: there: full");
+        inner.set_error_mode(StoreErrorMode::None);
+        store.write(&[]).unwrap();
+        assert_eq!((health.status().failed_writes, health.status().problem), (2, None));
+
+        let blocked = inner.block_flush();
+        let write = std::thread::spawn(move || store.write(&[]));
+        blocked.wait_for_write();
+        assert_eq!(health.status().problem, None);
+        clock.advance(5_000);
+        assert_eq!(
+            health.status().problem.unwrap(),
+            "a write has waited for the disk for 5 s"
+        );
+        drop(blocked);
+        write.join().unwrap().unwrap();
+        assert_eq!(health.status().problem, None);
+    }
+}

@@ -1,0 +1,489 @@
+//! The single writer: applies queued commands in groups, publishes one snapshot per group, then replies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::apply_durable::DurableCommand;
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
+use super::clock::Clock;
+use super::commit_session::CommitArbiter;
+use super::error::{PolicyError, StateError};
+use super::interner::RecordInterner;
+use super::ledger::AdmissionLedger;
+use super::node_table::NodeTable;
+use super::policies::{PolicyInstall, ReloadedPolicy};
+use super::policy_removal::{DeletedPolicy, PolicyRemoval};
+use super::policy_store::ActivePolicies;
+use super::policy_writer::PolicyWriter;
+use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use super::queue_hierarchy;
+use super::resource_names::ResourceNames;
+use super::source_removal::{ForgetSource, ForgottenSource};
+use super::sources::{IntakeResult, SourceIntake};
+use super::unreadable::{UnreadableTasks, uncounted_warning};
+use crate::store::StoredState;
+use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::{Revision, Snapshot, SourcePosition};
+
+/// Maximum number of commands that share a publication.
+const MAX_GROUP: usize = 64;
+
+/// Maximum number of problems, and of warnings, that an outcome lists.
+const MAX_LISTED: usize = 1_000;
+
+/// Number of slots from which the node table is rebuilt, if fewer than half of them hold a node.
+const COMPACT_FROM: usize = 4_096;
+
+/// Command to the writer.
+#[derive(Debug)]
+pub(super) enum WriterCommand {
+    /// Apply a batch.
+    Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
+    /// Put a compiled policy in force.
+    Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
+    /// Delete a policy.
+    Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
+    /// Forget a source.
+    Forget(Box<ForgetSource>, CommandReply<Result<ForgottenSource, StateError>>),
+    /// Change the admission ledger or assumptions. The writer handles these after the other commands of the group, on
+    /// the state that those make.
+    Durable(DurableCommand),
+    /// Run a short function on the writer's thread, between two groups.
+    Run(fn()),
+}
+
+/// Reply that waits for the publication.
+enum PendingReply {
+    Applied(Box<BatchOutcome>, CommandReply<Result<BatchOutcome, StateError>>),
+    Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
+    Removed(Box<DeletedPolicy>, CommandReply<Result<DeletedPolicy, PolicyError>>),
+    Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
+}
+
+/// The writer's own state: the snapshot that it publishes next.
+#[derive(Debug)]
+pub(super) struct Writer {
+    names: Arc<ResourceNames>,
+    pub(super) publisher: Arc<dyn SnapshotPublisher>,
+    pub(super) sources: SourceIntake,
+    pub(super) policies: PolicyWriter,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) ledger: AdmissionLedger,
+    node_table: Arc<NodeTable>,
+    pub(super) arbiter: CommitArbiter,
+    interner: RecordInterner,
+    pub(super) unreadable: UnreadableTasks,
+    pub(super) next: Snapshot,
+    /// Plugin states of the next snapshot that are known already, by policy.
+    pub(super) plugin_states: BTreeMap<Arc<str>, PluginStates>,
+    /// True if the next snapshot differs from the newest one.
+    pub(super) changed: bool,
+    /// True if the last write to the store failed.
+    pub(super) store_fails: bool,
+    /// Set if the writer is to end after this group.
+    pub(super) stop: Option<CommandReply<()>>,
+}
+
+/// Shared parts that the writer works with.
+#[derive(Debug)]
+pub(super) struct WriterParts {
+    pub(super) names: Arc<ResourceNames>,
+    pub(super) publisher: Arc<dyn SnapshotPublisher>,
+    pub(super) sources: SourceIntake,
+    pub(super) policies: PolicyWriter,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Writer {
+    /// Writer over a state without records, with the store's content. `ledger` puts its reservations into the cluster
+    /// state.
+    pub(super) fn new(
+        parts: WriterParts,
+        stored_state: &StoredState,
+        ledger: impl FnOnce(&mut ClusterState) -> AdmissionLedger,
+    ) -> Self {
+        let WriterParts {
+            names,
+            publisher,
+            sources,
+            policies,
+            clock,
+        } = parts;
+        let node_table = Arc::new(NodeTable::default());
+        let mut next = Snapshot::clone(&publisher.newest());
+        next.state = ClusterState::new(Arc::clone(&node_table) as _, 1);
+        let ledger = ledger(&mut next.state);
+        let arbiter = CommitArbiter::open(sources.limits(), stored_state);
+        Self {
+            names,
+            publisher,
+            sources,
+            policies,
+            clock,
+            ledger,
+            node_table,
+            arbiter,
+            interner: RecordInterner::copying(),
+            unreadable: UnreadableTasks::default(),
+            next,
+            plugin_states: BTreeMap::new(),
+            changed: false,
+            store_fails: false,
+            stop: None,
+        }
+    }
+
+    /// Makes commits accept placements that break the rules. Tests use this to prove that they notice a broken promise.
+    #[cfg(debug_assertions)]
+    pub(super) fn without_checks(mut self, without: bool) -> Self {
+        self.arbiter.without_checks(without);
+        self
+    }
+
+    /// Publishes what the store held: policies and reservations.
+    pub(super) fn publish_initial(&mut self, policies: ActivePolicies) {
+        self.next.policies = Arc::new(policies);
+        self.next.revision.number += 1;
+        self.publish();
+    }
+
+    /// Runs until every sender is gone, or a command stops it.
+    pub(super) fn run(mut self, mut queue: impl CommandInbox) {
+        while let Some(first) = queue.wait() {
+            let (mut pending, mut ledger, mut taken) = (Vec::new(), Vec::new(), 1);
+            self.next.revision.number += 1;
+            self.handle(first, &mut pending, &mut ledger);
+            while taken < MAX_GROUP {
+                let Some(more) = queue.take() else { break };
+                self.handle(more, &mut pending, &mut ledger);
+                taken += 1;
+            }
+            if self.ledger.is_overdue(self.clock.monotonic()) {
+                ledger.push(DurableCommand::ExpireLeases(None));
+            }
+            let outcomes = self.apply_durable(ledger);
+            if std::mem::take(&mut self.changed) {
+                self.publish();
+            } else {
+                self.next.revision.number -= 1;
+                self.plugin_states.clear();
+            }
+            self.reply_durable(outcomes);
+            for pending in pending {
+                send_reply(pending);
+            }
+            if self.stop.is_some() {
+                break;
+            }
+        }
+        let stop = self.stop.take();
+        // The store is closed before the reply.
+        drop((self, queue));
+        if let Some(stop) = stop {
+            stop.send(());
+        }
+    }
+
+    fn visible_revision(&self) -> Revision {
+        Revision {
+            number: self.next.revision.number - 1,
+            ..self.next.revision
+        }
+    }
+
+    fn handle(&mut self, command: WriterCommand, pending: &mut Vec<PendingReply>, ledger: &mut Vec<DurableCommand>) {
+        match command {
+            WriterCommand::Apply(batch, reply) => match self.sources.intake(*batch, self.visible_revision()) {
+                Ok(IntakeResult::Apply(batch)) => {
+                    let kind = batch.kind;
+                    let outcome = self.apply_batch(*batch);
+                    self.changed = true;
+                    // Later batches of this group are judged after this one.
+                    self.sources.applied(kind, &outcome);
+                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
+                }
+                // The stored outcome of a batch of this group waits for the publication, too.
+                Ok(IntakeResult::Reply(outcome)) if outcome.revision == self.next.revision => {
+                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
+                }
+                Ok(IntakeResult::Reply(outcome)) => reply.send(Ok(outcome)),
+                Err(error) => reply.send(Err(error)),
+            },
+            WriterCommand::Install(install, reply) => {
+                let mut installed = self
+                    .policies
+                    .install(*install, &mut self.next.policies, self.ledger.store());
+                // The next look at the clock repairs the store; batches do not try it each time.
+                self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
+                if let Ok(reloaded) = &mut installed {
+                    let policy = &reloaded.version.in_force.policy;
+                    reloaded.queue_problems =
+                        truncate_problems(queue_hierarchy::policy_problems(policy, &self.next.state));
+                }
+                match installed {
+                    // A repeated reload of a policy that this group put in force waits for the publication, too.
+                    Ok(reloaded) if reloaded.publishes() || !pending.is_empty() => {
+                        self.changed |= reloaded.publishes();
+                        pending.push(PendingReply::Installed(Box::new(reloaded), reply));
+                    }
+                    other => reply.send(other),
+                }
+            }
+            WriterCommand::Remove(removal, reply) => {
+                let removed = self
+                    .policies
+                    .remove(*removal, &mut self.next.policies, self.ledger.store());
+                self.store_fails |= matches!(removed, Err(PolicyError::State(StateError::Store(_))));
+                match removed {
+                    Ok(removed) => {
+                        self.changed = true;
+                        pending.push(PendingReply::Removed(Box::new(removed), reply));
+                    }
+                    Err(error) => reply.send(Err(error)),
+                }
+            }
+            WriterCommand::Forget(forget, reply) => match self.forget_source(&forget) {
+                Ok(forgotten) => {
+                    // What was durable of it leaves the store with this group.
+                    ledger.push(DurableCommand::ExpireLeases(None));
+                    pending.push(PendingReply::Forgotten(forgotten, reply));
+                }
+                Err(error) => reply.send(Err(error)),
+            },
+            WriterCommand::Durable(command) => ledger.push(command),
+            WriterCommand::Run(work) => work(),
+        }
+    }
+
+    /// Applies a batch to the next snapshot.
+    fn apply_batch(&mut self, mut batch: Batch) -> BatchOutcome {
+        let watch = queue_hierarchy::judge_queues(&mut batch, &self.next.state, &self.next.policies);
+        let Batch {
+            source,
+            source_epoch,
+            sequence,
+            kind,
+            part: _,
+            put,
+            rejected,
+            remove,
+            mut warnings,
+            source_kind: _,
+        } = batch;
+        self.next.state.set_resources(self.names.current_table());
+        let mut problems = Vec::new();
+        if kind == BatchKind::FullSyncLast {
+            self.remove_absent(&source, &put, &rejected);
+            self.unreadable.forget_source(&source);
+        }
+        for (kind, name) in remove {
+            if kind == RecordKind::Task {
+                self.unreadable.forget_own(&source, &name);
+            }
+            if self.owns(&source, kind, &name) {
+                self.remove_record(kind, &name);
+            } else if kind == RecordKind::Task {
+                self.arbiter.assumptions.unreported_task_removed(&source, &name);
+            }
+        }
+        for (record, place) in put {
+            let (kind, name) = record.key();
+            match self.next.state.source_of(kind, name) {
+                Some(owner) if *owner != source => problems.push(foreign_record(name, owner, &place.field_path(kind))),
+                None if self.record_count() >= self.sources.max_records() => {
+                    problems.push(too_many_records(self.sources.max_records(), &place.field_path(kind)));
+                }
+                known => {
+                    let is_new = known.is_none();
+                    self.put_record(record, &source, is_new);
+                }
+            }
+        }
+        problems.extend(self.reject_records(&source, rejected, &mut warnings));
+        warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
+        let position = SourcePosition {
+            source: Arc::clone(&source),
+            source_epoch,
+            sequence,
+        };
+        Arc::make_mut(&mut self.next.positions).insert(source, position.clone());
+        BatchOutcome {
+            position,
+            revision: self.next.revision,
+            rejected: truncate_problems(problems),
+            warnings: truncate_problems(warnings),
+            resync: None,
+        }
+    }
+
+    /// Rejects records; their problems.
+    fn reject_records(
+        &mut self,
+        source: &Arc<str>,
+        rejected: Vec<RejectedRecord>,
+        warnings: &mut Vec<Problem>,
+    ) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for record in rejected {
+            warnings.extend(self.reject_record(source, &record));
+            problems.extend(record.problems);
+        }
+        self.unreadable.mark_nodes(&mut self.next.state);
+        problems
+    }
+
+    /// Marks the last good record of a rejected one, if there is one. A warning, if something is not counted.
+    fn reject_record(&mut self, source: &Arc<str>, rejected: &RejectedRecord) -> Option<Problem> {
+        let (kind, name) = &rejected.key;
+        match self.next.state.source_of(*kind, name) {
+            Some(owner) if owner != source => return None,
+            Some(_) => {
+                let problems = rejected.problems.clone().into();
+                self.next.state.set_invalid(*kind, name, Some(problems));
+            }
+            None => {}
+        }
+        match kind {
+            RecordKind::Node => self.unreadable.recheck_node(name),
+            RecordKind::Task if self.record_count() < self.sources.max_records() => {
+                self.unreadable.insert(source, rejected);
+            }
+            RecordKind::Task | RecordKind::Queue | RecordKind::Job => {}
+        }
+        uncounted_warning(&self.next.state, rejected)
+    }
+
+    fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
+        self.next
+            .state
+            .source_of(kind, name)
+            .is_some_and(|owner| owner == source)
+    }
+
+    /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
+    fn record_count(&self) -> usize {
+        let cluster_state = &self.next.state;
+        cluster_state.slots() as usize
+            + cluster_state.queues().len()
+            + cluster_state.jobs().len()
+            + cluster_state.tasks().len()
+            + self.unreadable.len()
+    }
+
+    fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
+        match record {
+            BatchRecord::Node(record) => {
+                let record = self.interner.intern_node(record, &self.next.state);
+                self.node_table.assign_slot(&record.name);
+                self.unreadable.recheck_node(&record.name);
+                self.next.state.put_node(record, source);
+            }
+            BatchRecord::Queue(record) => self.next.state.put_queue(record, source),
+            BatchRecord::Job(mut record) => {
+                self.interner.intern_job(&mut record);
+                let (before, name) = (
+                    self.next.state.jobs().get(&record.name).cloned(),
+                    Arc::clone(&record.name),
+                );
+                self.next.state.put_job(record, source);
+                self.job_changed(&name, before.as_ref().map(|before| &before.record));
+            }
+            BatchRecord::Task(mut record) => {
+                self.interner.intern_task(&mut record, is_new);
+                self.unreadable.forget(&record.name);
+                self.arbiter.assumptions.put_task(record, source, &mut self.next.state);
+            }
+        }
+    }
+
+    /// Tells the ledger about a changed job, since a reservation ends with its job.
+    fn job_changed(&mut self, name: &str, before: Option<&JobRecord>) {
+        let after = self.next.state.jobs().get(name).cloned();
+        let after = after.as_ref().map(|after| &after.record);
+        self.ledger.job_changed(&mut self.next.state, before, after);
+    }
+
+    pub(super) fn remove_record(&mut self, kind: RecordKind, name: &str) {
+        let job = match kind {
+            RecordKind::Job => self.next.state.jobs().get(name).cloned(),
+            RecordKind::Node | RecordKind::Queue | RecordKind::Task => None,
+        };
+        match kind {
+            RecordKind::Node => self.next.state.remove_node(name),
+            RecordKind::Queue => self.next.state.remove_queue(name),
+            RecordKind::Job => self.next.state.remove_job(name),
+            RecordKind::Task => {
+                self.arbiter.assumptions.task_removed(name);
+                self.next.state.remove_task(name)
+            }
+        };
+        if let Some(job) = job {
+            self.job_changed(name, Some(&job.record));
+        }
+    }
+
+    fn publish(&mut self) {
+        let nodes = self.next.state.node_count() as usize;
+        let mut derived = std::mem::take(&mut self.plugin_states);
+        if self.node_table.len() > COMPACT_FROM.max(nodes * 2) {
+            self.compact();
+            // Plugin states name nodes by their slots.
+            derived.clear();
+        }
+        self.next.state.refresh_ranks();
+        let next = self.next.clone();
+        for (policy, derived) in derived {
+            next.plugin_state_cache.seed(&policy, derived);
+        }
+        self.publisher.publish(next);
+    }
+
+    /// Assigns the slots again, without removed nodes.
+    fn compact(&mut self) {
+        let nodes = Arc::new(NodeTable::default());
+        let names: BTreeSet<&Arc<str>> = self.next.state.nodes().map(|(_, entry)| &entry.record.name).collect();
+        for name in names {
+            nodes.assign_slot(name);
+        }
+        self.next.state = self.next.state.with_index(Arc::clone(&nodes) as _);
+        self.node_table = nodes;
+    }
+}
+
+fn send_reply(pending: PendingReply) {
+    match pending {
+        PendingReply::Applied(outcome, reply) => reply.send(Ok(*outcome)),
+        PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
+        PendingReply::Removed(removed, reply) => reply.send(Ok(*removed)),
+        PendingReply::Forgotten(forgotten, reply) => reply.send(Ok(forgotten)),
+    }
+}
+
+/// First problems of a list, and the number of the others. Outcomes are stored, and a batch can have a million
+/// problems.
+fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let more = problems.len().saturating_sub(MAX_LISTED);
+    if more > 0 {
+        problems.truncate(MAX_LISTED);
+        problems.shrink_to_fit();
+        let message = format!("{more} more are not listed");
+        problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
+    }
+    problems
+}
+
+fn too_many_records(limit: usize, field: &str) -> Problem {
+    let message = format!("limit `records` is {limit}: the state holds no more records");
+    Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
+}
+
+fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
+    let message = format!("`{name}` belongs to source `{owner}`");
+    Problem::new(
+        ProblemKind::FailedPrecondition,
+        "OTHER_SOURCE",
+        format!("{field}.name"),
+        message,
+    )
+}
