@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e deploy clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e deploy release-check clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its 
 deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with a real API server and Prometheus (needs root)
 	$(CARGO) build --locked --quiet
 	@deploy/check/run.sh
+
+release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have)
+	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) deploy/release/check.sh
 
 clients-generate: ## Generate the clients' messages again, after a change of the protocol
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python

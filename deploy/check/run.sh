@@ -13,6 +13,7 @@ need systemd-analyze "install systemd: it checks the unit"
 
 HELM_VERSION=v3.22.0
 KUSTOMIZE_VERSION=v5.8.1
+ACTIONLINT_VERSION=v1.7.12
 tool() {
   local bin="$root/.cache/go/bin/$2"
   [ -x "$bin" ] || { echo "building $1" >&2; GOBIN="$root/.cache/go/bin" GOFLAGS=-mod=mod go install -p 2 "$1"; mv "${bin%-v*}" "$bin"; }
@@ -22,10 +23,11 @@ export PUMICE_BIN="${PUMICE_BIN:-$root/target/debug/pumice}"
 [ -x "$PUMICE_BIN" ] || { echo "$PUMICE_BIN is missing: run cargo build, or name the program in PUMICE_BIN" >&2; exit 1; }
 HELM="$(tool "helm.sh/helm/v3/cmd/helm@$HELM_VERSION" "helm-$HELM_VERSION")"
 KUSTOMIZE="$(tool "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION" "kustomize-$KUSTOMIZE_VERSION")"
+ACTIONLINT="$(tool "github.com/rhysd/actionlint/cmd/actionlint@$ACTIONLINT_VERSION" "actionlint-$ACTIONLINT_VERSION")"
 CONTROL_PLANE="$("$root/clients/go/kubescheduler/e2e/control-plane.sh")"
 PROMETHEUS="$root/.cache/debian-prometheus/usr/bin"
 ./debian.sh "$root/.cache/debian-prometheus" prometheus
-export HELM KUSTOMIZE CONTROL_PLANE PROMETHEUS
+export HELM KUSTOMIZE ACTIONLINT CONTROL_PLANE PROMETHEUS
 
 home="$root/.cache/deploy"
 [ -x "$home/bin/python" ] || python3 -m venv "$home"

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Makes the files of a release for the machine's architecture: build.sh DIR
+# An archive of the program with its manual, completions and unit; the wheel; the bill of materials; the chart; their checksums.
+# PROFILE names cargo's profile: `dist`, unless something else is said.
+set -euo pipefail
+out="$(mkdir -p "${1:?a directory for the files}" && cd "$1" && pwd)"
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+profile="${PROFILE:-dist}"
+version="$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)"
+triple="$(rustc -vV | sed -n 's/^host: //p')"
+name="pumice-$version-$triple"
+# Equal sources give equal archives.
+date="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
+
+stage="$(mktemp -d)"
+trap 'rm -rf "$stage"' EXIT
+PROFILE="$profile" deploy/docker/build.sh "$stage/image"
+program="$stage/image/usr/local/bin/pumice"
+root="$stage/$name"
+mkdir -p "$root/completions"
+cp "$program" LICENSE CHANGELOG.md "$root/"
+"$program" man --dir "$root/man" >/dev/null
+for shell in bash zsh fish; do "$program" completions "$shell" >"$root/completions/pumice.$shell"; done
+cp -r deploy/systemd examples "$root/"
+tar --create --sort=name --mtime="@$date" --owner=0 --group=0 --numeric-owner --directory "$stage" "$name" | gzip --no-name >"$out/$name.tar.gz"
+
+tools="$PWD/.cache/release"
+[ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && "$tools/bin/python" -m pip install --quiet --disable-pip-version-check maturin==1.16.0; }
+SOURCE_DATE_EPOCH="$date" "$tools/bin/maturin" build --quiet --profile "$profile" --out "$stage/wheel"
+cp "$stage"/wheel/*.whl "$out/"
+python3 - "$stage"/wheel/*.whl "$out/$name.cyclonedx.json" <<'PYTHON'
+import sys
+import zipfile
+
+wheel, bill = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    (name,) = [name for name in archive.namelist() if name.endswith(".cyclonedx.json")]
+    open(bill, "wb").write(archive.read(name))
+PYTHON
+
+helm="${HELM:-.cache/go/bin/helm-v3.22.0}"
+[ -x "$helm" ] || { GOBIN="$PWD/.cache/go/bin" GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.22.0 && mv .cache/go/bin/helm "$helm"; }
+"$helm" package deploy/helm/pumice --destination "$out" >/dev/null
+(cd "$out" && sha256sum -- *.tar.gz *.whl *.json *.tgz >"SHA256SUMS-$triple")
+ls -l "$out"

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Makes a release from a clean clone of the last commit, and uses each of its files as their users will. Nothing leaves this machine.
+# PROFILE names cargo's profile: `dist`, unless something else is said. CARGO_TARGET_DIR may name a folder to build in.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root="$PWD"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+step() { printf '%4d s  %s\n' "$SECONDS" "$1"; }
+
+step "clone the last commit"
+git clone --quiet --no-hardlinks "$root" "$work/clone"
+cd "$work/clone"
+# Tools of others change with their versions only.
+mkdir -p .cache/go
+[ -d "$root/.cache/go/bin" ] && cp -r "$root/.cache/go/bin" .cache/go/
+unset HELM
+python3 deploy/release/versions.py "${VERSION:-}"
+
+step "build the archive, the wheel, the bill of materials and the chart"
+deploy/release/build.sh "$work/out"
+[ -z "$(git status --porcelain)" ] || { git status --short; echo "the build changed files of the tree" >&2; exit 1; }
+
+step "check the sums"
+cd "$work/out"
+sha256sum --check --quiet SHA256SUMS-*
+
+step "take a first decision from the archive"
+tar -xzf pumice-*.tar.gz -C "$work"
+program="$(echo "$work"/pumice-*/pumice)"
+started="$SECONDS"
+"$program" demo --color never >"$work/demo.txt"
+((SECONDS - started < 60)) || { echo "the first decision took $((SECONDS - started)) s" >&2; exit 1; }
+"$program" serve --config "$(dirname "$program")/systemd/pumice.yaml" --print-config >/dev/null
+test -s "$(dirname "$program")/man/pumice.1" -a -s "$(dirname "$program")/completions/pumice.bash"
+
+step "take a first decision from the wheel"
+python3 -m venv "$work/venv"
+started="$SECONDS"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check ./*.whl
+"$work/venv/bin/pumice" demo --color never >/dev/null
+((SECONDS - started < 60)) || { echo "the first decision took $((SECONDS - started)) s" >&2; exit 1; }
+(cd "$work" && "$work/venv/bin/python" -c "import pumice; pumice.task(cpu=1)")
+
+step "render the chart of the release"
+"$work/clone/.cache/go/bin/helm-v3.22.0" template pumice pumice-*.tgz --kube-version v1.36.3 >/dev/null
+
+step "count the bill of materials"
+python3 -c 'import glob, json; (name,) = glob.glob("*.cyclonedx.json"); count = len(json.load(open(name))["components"]); print(count, "components"); assert count > 100'
+step "done"
