@@ -103,8 +103,8 @@ class ControlPlane:
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind},
         )
         try:
-            with urllib.request.urlopen(request, context=self.tls, timeout=30) as answer:
-                text = answer.read().decode()
+            with urllib.request.urlopen(request, context=self.tls, timeout=30) as response:
+                text = response.read().decode()
         except urllib.error.HTTPError as error:
             raise ApiError(f"{method} {path}: {error.code} {error.read().decode()}") from error
         return json.loads(text) if text.startswith("{") else text

@@ -15,9 +15,9 @@ def main() -> int:
     """Asks once."""
     kind, port, what = sys.argv[1:]
     if kind == "http":
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{what}", timeout=5) as answer:
-            print(answer.read().decode(), end="")
-            return 0 if answer.status == 200 else 1
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{what}", timeout=5) as response:
+            print(response.read().decode(), end="")
+            return 0 if response.status == 200 else 1
     service = what.encode()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")

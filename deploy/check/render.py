@@ -15,10 +15,10 @@ OF_HELM = {"helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-po
 def without_helm(value: object) -> object:
     """An object without what only Helm reads, and without its namespace, which the kustomization names."""
     if isinstance(value, dict):
-        kept = {
+        remaining = {
             name: without_helm(inner) for name, inner in value.items() if name not in OF_HELM and name != "namespace"
         }
-        return {name: inner for name, inner in kept.items() if inner != {} or name not in ("annotations",)}
+        return {name: inner for name, inner in remaining.items() if inner != {} or name not in ("annotations",)}
     if isinstance(value, list):
         return [without_helm(inner) for inner in value]
     return value
