@@ -1,4 +1,5 @@
-//! Places of queues in the hierarchy: checks of new queues, and of existing queues when a policy is put in force.
+//! Places of queues in the hierarchy and their card quotas: checks of new queues, and of existing queues when a policy is
+//! put in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use super::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::{ClusterState, Problem, QueueRecord, RecordKind};
-use pumice_engine::plugins::drf;
+use pumice_engine::plugins::{capacity_card, drf};
 use pumice_engine::policy::Policy;
 
 /// Queues to check again once a batch is applied.
@@ -18,13 +19,17 @@ pub(super) struct QueueRecheck {
 }
 
 /// Checks the queues of a batch one by one. If a policy in force needs their places, queues with problems are rejected
-/// and their last good records stay. Otherwise they are accepted with a warning, because such a policy may come.
+/// and their last good records stay. Otherwise they are accepted with a warning, because such a policy may come. An
+/// unreadable card quota is rejected likewise, if there is a last good one; otherwise it counts as empty, with a warning.
 pub(super) fn judge_queues(
     batch: &mut Batch,
     cluster_state: &ClusterState,
     policies: &BTreeMap<Arc<str>, Arc<PolicyInForce>>,
 ) -> QueueRecheck {
     let is_checked = policies.values().any(|policy| drf::checks_hierarchy(&policy.policy));
+    let checks_quotas = policies
+        .values()
+        .any(|policy| capacity_card::checks_quotas(&policy.policy));
     let is_snapshot = batch.kind == BatchKind::FullSyncLast;
     let removes =
         |(kind, name): &(RecordKind, Arc<str>)| *kind == RecordKind::Queue && cluster_state.queues().contains(name);
@@ -35,6 +40,17 @@ pub(super) fn judge_queues(
     let (rejections, warnings) = (&mut batch.rejected, &mut batch.warnings);
     batch.put.retain(|(record, place)| {
         let BatchRecord::Queue(queue) = record else { return true };
+        let before = cluster_state.queues().get(&queue.name).map(|stored| &stored.record);
+        if let Some(problem) = capacity_card::queue_quota_problem(queue) {
+            let problem = at_record(problem, &queue.name, &place.field_path(RecordKind::Queue));
+            let is_good = |before: &&QueueRecord| capacity_card::queue_quota_problem(before).is_none();
+            if checks_quotas && before.as_ref().is_some_and(is_good) {
+                let name = Arc::clone(&queue.name);
+                rejections.push(RejectedRecord::new(RecordKind::Queue, name, vec![problem]));
+                return false;
+            }
+            warnings.push(problem);
+        }
         if let Some(problem) = drf::queue_hierarchy_problem(queue) {
             let problem = at_record(problem, &queue.name, &place.field_path(RecordKind::Queue));
             if is_checked {
@@ -48,7 +64,6 @@ pub(super) fn judge_queues(
                 .fields
                 .insert(Arc::clone(&queue.name), place.field_path(RecordKind::Queue));
         }
-        let before = cluster_state.queues().get(&queue.name).map(|stored| &stored.record);
         watch.is_needed |= before.is_none_or(|before| changes_place(before, queue));
         true
     });
@@ -82,13 +97,16 @@ pub(super) fn hierarchy_problems(watch: &QueueRecheck, cluster_state: &ClusterSt
 
 /// Problems that a policy finds in the existing queues.
 pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
-    if !drf::checks_hierarchy(policy) {
-        return Vec::new();
+    let mut problems = Vec::new();
+    if drf::checks_hierarchy(policy) {
+        let found = drf::hierarchy_problems(cluster_state).into_iter();
+        problems.extend(found.map(|(_, problem)| problem));
     }
-    drf::hierarchy_problems(cluster_state)
-        .into_iter()
-        .map(|(_, problem)| problem)
-        .collect()
+    if capacity_card::checks_quotas(policy) {
+        let queues = cluster_state.queues().iter();
+        problems.extend(queues.filter_map(|(_, stored)| capacity_card::queue_quota_problem(&stored.record)));
+    }
+    problems
 }
 
 /// Problem of a queue, located at the record that the batch put.

@@ -13,3 +13,4 @@ mod permit_quota;
 mod served;
 mod steps;
 mod tree_model;
+mod unreadable_quota;
