@@ -28,13 +28,15 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 		UnevaluatedFields: derive.UnevaluatedNodeFields(node),
 	}
 	more := map[string]string{}
-	for _, amount := range []struct{ name, key, suffix string }{{"cpu", oversubscribedCPU, "m"}, {"memory", oversubscribedMemory, ""}} {
+	for _, amount := range []struct{ name, key, suffix, unit string }{
+		{"cpu", oversubscribedCPU, "m", "milli-cores"}, {"memory", oversubscribedMemory, "", "bytes"},
+	} {
 		text, found := node.Annotations[amount.key]
 		if !found {
 			continue
 		}
 		if _, err := derive.ParseQuantity(text + amount.suffix); err != nil {
-			return nil, fieldError("metadata.annotations["+amount.key+"]", "%w", err)
+			return nil, fieldError("metadata.annotations["+amount.key+"]", "`%.64s` is no number of %s: %w", text, amount.unit, derive.ErrQuantity)
 		}
 		more[amount.name] = text + amount.suffix
 	}

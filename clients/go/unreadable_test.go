@@ -104,7 +104,11 @@ func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 	good(feed.PutNode(kubeNode("n2", "100")))
 	good(feed.PutPod(kubePod("p1", "n1", "2"), derive.Auto))
 	flush()
-	bad(feed.PutNode(kubeNode("n1", "many")), "metadata.annotations["+oversubscribedCPU+"]")
+	unreadable := feed.PutNode(kubeNode("n1", "many"))
+	bad(unreadable, "metadata.annotations["+oversubscribedCPU+"]")
+	if !strings.Contains(unreadable.Error(), "`many` is no number of milli-cores") {
+		t.Fatal(unreadable)
+	}
 	bad(feed.PutPod(kubePod("p1", "n1", "-2"), derive.Auto), "spec")
 	bad(feed.PutPod(kubePod("p2", "n2", "-2"), derive.Auto), "spec")
 	bad(feed.PutNode(&corev1.Node{}), "metadata.name")
