@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e deploy release-check clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e walk deploy release-check clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,10 @@ clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its frame
 e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its plugin, all built here (minutes the first time)
 	$(CARGO) build --locked --quiet
 	@clients/go/kubescheduler/e2e/run.sh
+
+walk: rust ## Walk through a Volcano cluster with etcd, an API server and vc-scheduler with the adapter (VOLCANO=DIR: its source)
+	$(CARGO) build --locked --quiet
+	@VOLCANO="$(VOLCANO)" clients/go/volcano/walk/run.sh $(STEPS)
 
 deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with a real API server and Prometheus (needs root)
 	$(CARGO) build --locked --quiet
