@@ -101,7 +101,10 @@ fn a_policy_without_strict_quotas_takes_the_queue_with_a_warning() {
     reload(wire, "upstream");
     wire.apply_batch(full_sync("s", 1, queues(&[("team", GOOD)]))).unwrap();
     let outcome = wire.apply_batch(delta("s", 2, queues(&[("team", BAD)]))).unwrap();
-    assert_eq!((reasons(&outcome.refused).len(), reasons(&outcome.warnings).len()), (0, 1));
+    assert_eq!(
+        (reasons(&outcome.refused).len(), reasons(&outcome.warnings).len()),
+        (0, 1)
+    );
     let place = format!("queues[team].annotations[{QUOTA}]");
     assert_eq!(
         reload(wire, ""),

@@ -197,23 +197,17 @@ def bad_records(walk: Walk) -> None:
         bound(api, "bad-pods") == 0,
         json.dumps(shown),
     )
-    make_gang(api, "last-good", "prod", 8)
-    try:
-        shown = f"8 of 8 pods bound in {walk.until_bound('last-good', 8, 20):.1f} s"
-    except TimeoutError:
-        shown = ""
-    facts.check(
-        "The queue with the bad quota goes on with its last good one",
-        shown,
-        shown or walk.describe("podgroup", "last-good")[-600:],
-    )
+    make_gang(api, "bad-queue", "prod", 8)
+    shown = until("the gang says why", lambda: rest(walk.describe("podgroup", "bad-queue"), "Warning", "QueueInvalid"), 30)
+    facts.check("New gangs of the bad queue wait, and name the annotation", "volcano.sh/card.quota" in shown, shown)
+    held = sum(bound(api, f"gang-{number}") for number in range(4))
+    facts.check("What runs there goes on", held == 64, f"{held} of 64 pods bound")
     api.annotate("/api/v1/nodes/node-000", oversubscription_cpu=None)
     api.annotate(queue, card__quota=json.dumps({objects.CARD: QUOTAS["prod"]}))
     remove_gang(api, "bad-pods")
     began = time.monotonic()
     until("no record is refused", lambda: walk.metric(leader, "volcano_pumice_refused_records") == 0, 30)
-    facts.check(
-        f"After the repair none is left, {time.monotonic() - began:.1f} s later",
-        True,
-        "volcano_pumice_refused_records 0",
-    )
+    repaired = f"After the repair none is left, {time.monotonic() - began:.1f} s later"
+    facts.check(repaired, True, "volcano_pumice_refused_records 0")
+    seconds = walk.until_bound("bad-queue", 8)
+    facts.check("The gang of the repaired queue is placed", True, f"8 of 8 pods bound in {seconds:.1f} s")

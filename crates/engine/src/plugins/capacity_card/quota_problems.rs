@@ -16,5 +16,10 @@ pub fn checks_quotas(policy: &Policy) -> bool {
 pub fn queue_quota_problem(queue: &QueueRecord) -> Option<Problem> {
     let error = read_cards(&queue.annotations, QUOTA, Compatibility::Corrected).err()?;
     let field = format!("queues[{}].annotations[{QUOTA}]", queue.name);
-    Some(Problem::new(ProblemKind::Invalid, "CARD_QUOTA_INVALID", field, error.to_string()))
+    Some(Problem::new(
+        ProblemKind::Invalid,
+        "CARD_QUOTA_INVALID",
+        field,
+        error.to_string(),
+    ))
 }
