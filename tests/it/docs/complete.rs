@@ -27,6 +27,9 @@ const NO_CODES: &[&str] = &[
     "UNIMPLEMENTED",
     "UNKNOWN",
     "OK",
+    // Words of durability, which docs/operations.md explains.
+    "DISK",
+    "MEMORY",
     // Prefixes of codes.
     "ARGUMENT_",
     // Variables of cargo, and words of HTTP, OpenTelemetry, YAML and SI.
@@ -310,6 +313,22 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
                 "{plugin}: key, meaning, unit, default and what upstream does: {row}"
             );
         }
+    }
+}
+
+#[test]
+fn the_first_screen_has_the_values_of_the_simulation() {
+    let (measured, drawing, readme) = (page("docs/simulate.md"), page("docs/policies.svg"), page("README.md"));
+    let rows = measured.lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        let share = row[5].trim_end_matches(" |");
+        let stranded = row[4].split(',').next().unwrap();
+        let bar = drawing.lines().find(|line| line.contains(&format!(">{share}<")));
+        let bar = bar.unwrap_or_else(|| panic!("no bar of {row:?}"));
+        assert!(readme.contains(share), "{row:?}");
+        assert!(drawing.contains(&format!(">{stranded}<")), "{bar} {row:?}");
     }
 }
 
