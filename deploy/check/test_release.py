@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from tools import DEPLOY, ROOT, run
+from tools import DEPLOY, ROOT, compiled_files, run
 
 
 def test_every_file_names_the_same_version() -> None:
@@ -34,3 +34,13 @@ def test_the_files_are_built_on_the_glibc_of_the_image() -> None:
     assert rust
     assert f"container: rust:{rust[1]}-bookworm" in release
     assert f'rust-version = "{rust[1]}"' in (ROOT / "Cargo.toml").read_text()
+
+
+def test_the_crate_has_every_file_that_it_compiles() -> None:
+    listed = run("cargo", "package", "--list", "--allow-dirty", "--manifest-path", ROOT / "Cargo.toml", "-p", "pumice")
+    shipped = set(listed.stdout.split())
+    compiled = compiled_files()
+    own = {name for name in compiled if not name.startswith("crates/")}
+    assert own - shipped == set()
+    assert not [name for name in shipped if name.startswith(("clients/", "deploy/", "docs/", "tests/"))]
+    assert {"LICENSE", "README.md", "build.rs"} <= shipped

@@ -78,3 +78,12 @@ def containers(deployment: Object) -> Iterator[Object]:
     pod = deployment["spec"]["template"]["spec"]
     yield from pod.get("initContainers", [])
     yield from pod["containers"]
+
+
+def compiled_files() -> set[str]:
+    """Files of the repository that the server is compiled from, as cargo lists them."""
+    listed = (ROOT / "target" / "debug" / "pumice.d").read_text().split(": ", 1)[1].split()
+    compiled = {name.removeprefix(f"{ROOT}/") for name in listed if name.startswith(f"{ROOT}/")}
+    compiled = {name for name in compiled if (ROOT / name).is_file() and not name.startswith("target/")}
+    assert len(compiled) > 100, "cargo lists few files"
+    return compiled
