@@ -8,6 +8,9 @@ need() { command -v "$1" >/dev/null || { echo "$1 is missing: $2" >&2; exit 1; }
 need go "install Go 1.26 or newer (https://go.dev/dl)"
 need python3 "install Python 3.10 or newer"
 need unshare "install util-linux"
+need ip "install iproute2"
+need openssl "install openssl"
+need curl "install curl"
 need systemd-analyze "install systemd: it checks the unit"
 ((EUID == 0)) || { echo "the check runs containers in namespaces of its own: run it as root" >&2; exit 1; }
 
