@@ -121,7 +121,8 @@ deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with
 release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have)
 	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) deploy/release/check.sh
 
-clients-generate: ## Generate the clients' messages again, after a change of the protocol
+clients-generate: rust ## Generate the clients' messages again, after a change of the protocol
+	@PUMICE_BLESS=1 $(CARGO) test --locked --quiet --package pumice-protocol --test generated
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python
 	@.cache/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-dev.txt
 	@.cache/python/bin/python clients/python/tools/generate.py

@@ -82,7 +82,7 @@ COINED = {
 SUMMARY_LANGUAGES = {".rs", ".proto"}
 CODE_LANGUAGES = {".rs", ".go", ".py", ".pyi", ".proto"}
 PROSE = {".md"}
-GENERATED = re.compile(r"(\.pb\.go|_pb2\.pyi?|_pb2_grpc\.py|/pumicev1/)")
+GENERATED = re.compile(r"(\.pb\.go|_pb2\.pyi?|_pb2_grpc\.py|/pumicev1/|/generated/)")
 
 TYPE = re.compile(r"^(?P<indent>\s*)(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?P<kind>struct|enum|trait|type|union)\s+(?P<name>[A-Z]\w*)")
 ITEM = re.compile(

@@ -1,9 +1,9 @@
-//! Pumice: a scheduling-policy decision service.
+//! The service of Pumice: decisions over gRPC, probes and metrics, and the process around them.
 //!
-//! Arrows point down, and `engine`, a crate of its own, points at nothing:
+//! Arrows point down, and the compiler refuses one that points up: the boxes below `server` are crates of their own.
 //!
 //! ```text
-//! cli ─► app ─► server ─► state ─► engine
+//! command line (src/main.rs) ─► app ─► server ─► state ─► engine
 //! ```
 //!
 //! Life of a decision: `server` decodes a request into a query and resolves its `against` to a state (a published
@@ -11,11 +11,7 @@
 //! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
 pub mod app;
-pub mod cli;
 pub mod config;
-pub mod derive;
-pub mod import;
-pub mod plot;
 pub mod server;
 pub mod telemetry;
 

@@ -1,4 +1,6 @@
-//! Process: parses the command line, runs it, and exits with its code.
+//! The command line and its process: it parses the arguments, runs the command, and exits with its code.
+
+mod cli;
 
 use std::process::ExitCode;
 
@@ -8,5 +10,5 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    pumice::cli::main()
+    cli::main()
 }

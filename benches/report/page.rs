@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pumice::plot::{self, PlotAxis, PlotLine, PlotPanel};
+use pumice_plot::{self as plot, PlotAxis, PlotLine, PlotPanel};
 
 use super::measurements::{GOALS, MeasurementReport};
 use super::print::shown;

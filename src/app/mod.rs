@@ -21,9 +21,7 @@ use tonic::transport::Server;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
-use crate::server::{
-    BUILT_IN_POLICY, CONNECTION_WINDOW, ConnectionTable, STREAM_WINDOW, ServerContext, ThrottleLayer, pb,
-};
+use crate::server::{BUILT_IN_POLICY, ConnectionTable, ServerContext, ThrottleLayer, pb};
 use crate::state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::telemetry::{CallMetricsLayer, Metrics};
@@ -371,8 +369,8 @@ fn spawn_grpc(
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(config.keepalive))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(pumice_protocol::STREAM_WINDOW)
+        .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW)
         .layer(metrics)
         .layer(throttle)
         .add_routes(edge.routes())

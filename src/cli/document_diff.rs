@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::engine::plugins::REGISTRY;
-use crate::engine::policy::yaml::{self, YamlError};
-use crate::engine::policy::{YamlLimits, YamlNode, YamlValue};
+use pumice_engine::plugins::REGISTRY;
+use pumice_engine::policy::yaml::{self, YamlError};
+use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue};
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use prost::Message;
+use pumice_protocol::ConnectError;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::output;
-use crate::import::ImportError;
-use crate::server::pb;
+use pumice_kubernetes::import::ImportError;
+use pumice_protocol::v1 as pb;
 
 /// Error that ends a command.
 #[derive(Debug)]
@@ -115,6 +116,15 @@ pub(super) fn policy_report(status: &Status) -> Option<pb::PolicyReport> {
 impl From<Status> for CommandError {
     fn from(status: Status) -> Self {
         CommandError::Call(Box::new(status))
+    }
+}
+
+impl From<ConnectError> for CommandError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Address(message) => CommandError::Usage(format!("error: {message}")),
+            ConnectError::Unreachable { server, error } => CommandError::Unreachable { server, error },
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use clap::Args;
 use super::node_query::{self, QueryArgs};
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of passing nodes that are named; the others are counted.
 const NODES_SHOWN: usize = 20;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::connect::ClientConnection;
 use super::state_check::{self, StateWarning};
 use super::{CommandError, output, state_load};
-use crate::import::{AmountRules, ClusterImport};
-use crate::server::pb;
+use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Records of files.
 #[derive(Debug)]

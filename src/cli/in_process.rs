@@ -8,12 +8,12 @@ use tonic::codegen::http::Request;
 use tower::ServiceExt;
 
 use super::CommandError;
-use super::connect::{CallTransport, ClientConnection};
-use crate::server::ServerContext;
-use crate::server::limits::EdgeLimits;
-use crate::server::pb;
-use crate::state::{SharedState, StateLimits, StateOptions, SystemClock};
-use crate::telemetry::Metrics;
+use pumice::server::ServerContext;
+use pumice::server::limits::EdgeLimits;
+use pumice::telemetry::Metrics;
+use pumice_protocol::v1 as pb;
+use pumice_protocol::{CallTransport, ClientConnection};
+use pumice_state::{SharedState, StateLimits, StateOptions, SystemClock};
 
 /// Largest message between the command line and its own services: no message leaves the process.
 const MESSAGE_BYTES: usize = 1 << 30;
@@ -49,7 +49,7 @@ impl InProcessServer {
         let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
         let mut connection = ClientConnection::with_transport(CallTransport::new(routes));
         let request = pb::ReloadPolicyRequest {
-            document: crate::server::BUILT_IN_POLICY.to_owned(),
+            document: pumice::server::BUILT_IN_POLICY.to_owned(),
             ..pb::ReloadPolicyRequest::default()
         };
         connection.policies.reload_policy(request).await?;

@@ -6,7 +6,6 @@
 mod bench;
 mod capacity;
 mod completions;
-mod connect;
 mod demo;
 mod document_diff;
 mod error;
@@ -100,7 +99,7 @@ enum ColorMode {
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Serve decisions; without options on loopback, under the built-in policy
-    Serve(crate::config::ServeArgs),
+    Serve(pumice::config::ServeArgs),
     /// Start a server, load small clusters, show and check its answers; ends by itself
     Demo(demo::DemoArgs),
     /// Check, push and read policies
@@ -150,7 +149,7 @@ enum OutputFormat {
 #[derive(Debug, Args)]
 struct ClientArgs {
     /// Address of the server
-    #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = connect::DEFAULT_SERVER)]
+    #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
     /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t)]
@@ -198,7 +197,7 @@ fn parse() -> Result<Cli, CommandError> {
 
 /// Parses the process's command line, runs it, and says how it went.
 #[must_use]
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let ended = parse().and_then(|cli| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(run(cli.command))

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 
-use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
 use super::task::TaskArgs;
 use super::what_if::{QueryTarget, WhatIfArgs};
 use super::{ClientArgs, CommandError, state_load, unknown_name};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Resource check of nodes, apart from plugins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{CommandError, output};
-use crate::engine::decide::NotEvaluated;
-use crate::server::pb;
+use pumice_engine::decide::NotEvaluated;
+use pumice_protocol::v1 as pb;
 
 /// Constraint as `-o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,8 +9,8 @@ use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
 pub(super) use super::table::TextTable;
 use super::{ColorMode, CommandError, table};
-use crate::engine::model::quantity::readable_bytes;
-use crate::server::pb;
+use pumice_engine::model::quantity::readable_bytes;
+use pumice_protocol::v1 as pb;
 
 /// Colour of standard output and of standard error. Unset: no colour.
 static COLORED_STREAMS: OnceLock<[bool; 2]> = OnceLock::new();
@@ -126,7 +126,7 @@ pub(super) fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_js
 
 fn json_bytes<M: Message>(name: &str, message: &M) -> Result<Vec<u8>, CommandError> {
     let broken = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {name} as JSON: {error}"));
-    let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
+    let pool = DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
     let descriptor = pool
         .get_message_by_name(&format!("pumice.v1.{name}"))
         .ok_or_else(|| broken(&"no such message"))?;

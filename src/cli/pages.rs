@@ -1,7 +1,7 @@
 //! Listings in pages, read to their end.
 
 use super::CommandError;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Reads all records of a listing. `page` gets the token of a page, empty for the first, and returns its records and
 /// the token of the next page, empty after the last.

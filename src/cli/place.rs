@@ -7,7 +7,6 @@ use clap::Args;
 
 use super::capacity::CARD_NAME_ANNOTATION;
 use super::capacity::shape::GangShape;
-use super::connect::ClientConnection;
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
@@ -15,8 +14,9 @@ use super::what_if::WhatIfArgs;
 use super::{
     ClientArgs, CommandError, OutputFormat, import_files, node_query, remedies, state_load, task, unknown_name,
 };
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Name of the job of a shape.
 const SHAPE_JOB: &str = "pumice/shape";

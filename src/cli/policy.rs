@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tonic::Code;
 
-use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages, policy_check, policy_diff, policy_test, state_load};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Command on policies.
 #[derive(Debug, Subcommand)]

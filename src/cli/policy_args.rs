@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// A policy of shared state.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{CommandError, OutputFormat, output, policy, state_load};
-use crate::engine::policy::{
+use pumice_engine::policy::{
     Compatibility, CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, YamlLimits, compile,
     unserved_effect,
 };

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::connect::ClientConnection;
 use super::document_diff::{self, DocumentChange};
 use super::policy_impact::{self, PolicyImpact};
 use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load};
-use crate::engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
-use crate::import::AmountRules;
-use crate::server::convert::policy::policy_report;
-use crate::server::pb;
+use pumice::server::convert::policy::policy_report;
+use pumice_engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice policy diff`.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use super::explain::task_classes::group_equal_tasks;
 use super::in_process::InProcessServer;
 use super::output::{self, TextTable};
 use super::{CommandError, state_load};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of best nodes that a report names.
 const BEST_NODES: u32 = 3;

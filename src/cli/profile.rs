@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 
 use super::{CommandError, nonempty_env};
-use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
+use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;

@@ -7,10 +7,10 @@ use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as
 use serde::Serialize;
 
 use super::CommandError;
-use super::connect::ClientConnection;
 use super::schema::ProtocolSchema;
 use super::{output, pages};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Number of attempts to read all listings at one revision.
 const ATTEMPTS: usize = 5;

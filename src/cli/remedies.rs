@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{CommandError, output};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Remedies by reason code.
 const REMEDIES: &[(&str, &str)] = &[

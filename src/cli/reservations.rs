@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Command on reservations.
 #[derive(Debug, Subcommand)]

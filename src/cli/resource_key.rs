@@ -1,7 +1,7 @@
 //! Names of resources as people write them on a command line: one rule for `--shape`, `--request` and every other flag.
 
-use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::policy::suggestion;
+use pumice_engine::model::resource_name::ResourceKind;
+use pumice_engine::policy::suggestion;
 
 /// Resource that `gpu` is short for.
 pub(super) const GPU: &str = "nvidia.com/gpu";

@@ -3,7 +3,6 @@
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
 use super::CommandError;
-use crate::server::pb;
 
 /// The messages of `pumice.v1`.
 #[derive(Debug, Clone)]
@@ -11,7 +10,7 @@ pub(super) struct ProtocolSchema(DescriptorPool);
 
 impl ProtocolSchema {
     pub(super) fn read() -> Result<Self, CommandError> {
-        let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET);
+        let pool = DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET);
         pool.map(ProtocolSchema)
             .map_err(|error| CommandError::message(format!("error: the protocol's descriptors: {error}")))
     }

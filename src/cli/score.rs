@@ -6,7 +6,7 @@ use super::node_query::{self, QueryArgs};
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, remedies, unknown_name};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of nodes with equal scores that are named; the others are counted.
 const NODES_NAMED: usize = 4;

@@ -7,7 +7,7 @@ use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::config::ServerConfig;
+use pumice::config::ServerConfig;
 
 /// Largest page that is read, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 
 use super::CommandError;
-use crate::app;
-use crate::config::ServeArgs;
-use crate::telemetry;
+use pumice::app;
+use pumice::config::ServeArgs;
+use pumice::telemetry;
 
 /// Runs the service.
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::{CommandError, OutputFormat, state_check};
-use crate::engine::plugins::capacity_card::ClusterCards;
-use crate::engine::policy::{Compatibility, suggestion};
-use crate::server::pb;
+use pumice_engine::plugins::capacity_card::ClusterCards;
+use pumice_engine::policy::{Compatibility, suggestion};
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// The cards of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

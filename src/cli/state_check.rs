@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::connect::ClientConnection;
 use super::{CommandError, output, pages};
-use crate::engine::model::ClusterState;
-use crate::engine::plugins::capacity_card::annotations::{self, CARD_SEPARATOR};
-use crate::engine::plugins::capacity_card::{ClusterCards, QuotaAmounts};
-use crate::engine::plugins::{REGISTRY, drf};
-use crate::engine::policy::{Compatibility, suggestion};
-use crate::import::ImportWarning;
-use crate::server::convert::inline;
-use crate::server::convert::reader::ReadOptions;
-use crate::server::limits::EdgeLimits;
-use crate::server::pb;
+use pumice::server::convert::inline;
+use pumice::server::convert::reader::ReadOptions;
+use pumice::server::limits::EdgeLimits;
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugins::capacity_card::annotations::{self, CARD_SEPARATOR};
+use pumice_engine::plugins::capacity_card::{ClusterCards, QuotaAmounts};
+use pumice_engine::plugins::{REGISTRY, drf};
+use pumice_engine::policy::{Compatibility, suggestion};
+use pumice_kubernetes::import::ImportWarning;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Subjects of one warning that a line names.
 const MAX_NAMED: usize = 5;
@@ -174,7 +174,7 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
 }
 
 fn empty_state() -> ClusterState {
-    let index = crate::engine::model::SortedTable::<crate::engine::model::NodeSlot>::default();
+    let index = pumice_engine::model::SortedTable::<pumice_engine::model::NodeSlot>::default();
     ClusterState::new(std::sync::Arc::new(index), 0)
 }
 
@@ -240,7 +240,7 @@ impl ClusterCheck {
                 let texts = &queue.record.annotations;
                 [drf::HIERARCHY, drf::WEIGHTS]
                     .iter()
-                    .any(|key| crate::engine::model::find_text(texts, key).is_some())
+                    .any(|key| pumice_engine::model::find_text(texts, key).is_some())
             });
             if named {
                 self.add("ANNOTATION_INVALID", problem.message, format!("queue {name}"));

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::connect::ClientConnection;
 use super::{ClientArgs, CommandError, OutputFormat, output};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice state forget`.
 #[derive(Debug, Args)]

@@ -8,11 +8,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use prost::Message as _;
 use serde_json::json;
 
-use super::connect::ClientConnection;
 use super::import_files::{self, ImportedFiles};
 use super::{ClientArgs, CommandError, OutputFormat, output, state_check};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
 const PART_BYTES: usize = 2 << 20;

@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 
-use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages, state_cards};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Kind of records to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,12 +7,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::bench::parse_duration;
-use super::connect::ClientConnection;
 use super::in_process::InProcessServer;
 use super::records::{self, ClusterRecords, RecordDiff};
 use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_check, state_load};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice state watch`.
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{CommandError, resource_key, state_load};
-use crate::import::{AmountRules, ClusterImport};
-use crate::server::pb;
+use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use pumice_protocol::v1 as pb;
 
 /// Task of a question: its amounts, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::connect::ClientConnection;
 use super::{CommandError, pages};
-use crate::engine::policy::suggestion;
-use crate::server::pb;
+use pumice_engine::policy::suggestion;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Kinds of names, each with the word in error messages and the words that stand before a name of that kind.
 const KINDS: [(NameKind, &str); 7] = [

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::ClientConnection;
 use super::explain::pinned_client::PinnedClient;
 use super::in_process::InProcessServer;
 use super::policy_args::PolicyArgs;
 use super::{ClientArgs, CommandError, import_files, output, pages, state_load};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Owner of all records in the copy.
 const SOURCE: &str = "what-if";

@@ -52,12 +52,6 @@ pub use worker_pool::{WorkerGate, WorkerPool};
 /// Policy that is in force when none is given.
 pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
 
-/// Bytes of one direction of a call that may be under way before the receiver has taken any: a part of a full sync, or
-/// all scores of 10,000 nodes for 50 tasks, without a pause. The default of HTTP/2 is 64 KiB.
-pub const STREAM_WINDOW: u32 = 4 << 20;
-/// Bytes that all calls of a connection together may have under way, which bounds the memory held for a slow reader.
-pub const CONNECTION_WINDOW: u32 = 8 << 20;
-
 /// Parts that all services share.
 #[derive(Debug)]
 pub struct ServerContext {

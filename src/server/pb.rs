@@ -1,4 +1,4 @@
-//! The generated code of `pumice.v1`, and the descriptors that server reflection shows.
+//! The messages of `pumice.v1`, and the server side of its services.
 
 #[expect(
     clippy::allow_attributes,
@@ -12,7 +12,6 @@ mod generated {
     tonic::include_proto!("pumice.v1");
 }
 
-pub use generated::*;
-
-/// The compiled files of `proto/pumice/v1`, as an encoded `FileDescriptorSet`.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pumice_descriptor.bin"));
+pub use generated::{decision_service_server, policy_service_server, state_service_server};
+pub use pumice_protocol::FILE_DESCRIPTOR_SET;
+pub use pumice_protocol::v1::*;

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pumice::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice::server::pb;
 use pumice::server::pb::session_change::Change;
+use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 
 use crate::support::EmbeddedServer;
 use crate::support::records::{full_sync, session_ref};

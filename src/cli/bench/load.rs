@@ -12,8 +12,8 @@ use super::queries::BenchQueries;
 use super::schedule::CallSchedule;
 use super::stats::{CallStats, ErrorCause};
 use crate::cli::CommandError;
-use crate::cli::connect::ClientConnection;
 use crate::cli::scrape::MetricsPage;
+use pumice_protocol::ClientConnection;
 
 /// Size and kind of a load.
 #[derive(Debug, Clone, Copy)]

@@ -12,13 +12,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::connect::ClientConnection;
 use super::policy_args::PolicyArgs;
 use super::scrape::MetricsArgs;
 use super::{ClientArgs, CommandError, output, state_load, task};
-use crate::import::AmountRules;
-use crate::server::pb;
 use load::LoadSpec;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 use queries::{BenchQueries, BenchQuery};
 use report::BenchReport;
 

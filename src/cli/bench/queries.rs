@@ -8,11 +8,11 @@ use tonic::{Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::stats::ErrorCause;
-use crate::cli::connect::ClientConnection;
 use crate::cli::{CommandError, output, pages};
-use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::amount;
-use crate::server::pb;
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::amount;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Number of nodes from which task sizes are taken.
 const SAMPLED_NODES: u32 = 1000;

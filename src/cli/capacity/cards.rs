@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::shape::GangShape;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of cards of one kind.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
@@ -73,7 +73,7 @@ fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
 fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
     let allocatable = |list: &Option<pb::ResourceList>| {
         let text = list.as_ref().and_then(|list| list.items.get(name));
-        let quantity = text.and_then(|text| crate::engine::model::quantity::Quantity::parse(text).ok());
+        let quantity = text.and_then(|text| pumice_engine::model::quantity::Quantity::parse(text).ok());
         quantity.map_or(0.0, |quantity| quantity.approx_f64())
     };
     allocatable(&record.allocatable) + allocatable(&record.oversubscription)

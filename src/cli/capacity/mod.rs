@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::ClientConnection;
 use super::not_evaluated::UnevaluatedSet;
 use super::policy_args::PolicyArgs;
 use super::what_if::WhatIfArgs;
 use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task, unknown_name};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 use report::{CapacityReport, CapacityRow};
 use shape::GangShape;
 

@@ -8,7 +8,7 @@ use super::cards::CardCapacity;
 use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
 use crate::cli::{CommandError, node_query, remedies};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Nodes that are named in a table.
 const NODES_NAMED: usize = 3;

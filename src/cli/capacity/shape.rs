@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::CARD_NAME_ANNOTATION;
 use crate::cli::{CommandError, resource_key};
-use crate::engine::model::quantity::Quantity;
-use crate::server::pb;
+use pumice_engine::model::quantity::Quantity;
+use pumice_protocol::v1 as pb;
 
 /// A gang of equal pods.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
 use crate::cli::CommandError;
 use crate::cli::output::{self, TextTable};
-use crate::import::{AmountRules, ClusterImport};
-use crate::server::pb;
+use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use pumice_protocol::v1 as pb;
 
 const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
 const CLUSTER: &str = include_str!("../../../examples/cards/cluster.yaml");

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::card_quotas::{DemoSession, print_holdings};
 use super::harness::DemoHarness;
 use crate::cli::{CommandError, output, state_load};
-use crate::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
-use crate::server::pb;
+use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
+use pumice_protocol::v1 as pb;
 
 const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
 const NODES: &str = include_str!("../../../examples/cards/trace-nodes.csv");

@@ -3,7 +3,7 @@
 use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
 use crate::cli::output::{self, TextTable};
 use crate::cli::{CommandError, node_query};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 const SRA: &str = include_str!("../../../examples/sra.yaml");
 const SRA_LEGACY: &str = include_str!("../../../examples/sra-legacy-flat.yaml");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
 use crate::cli::CommandError;
 use crate::cli::output::{self, TextTable};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 const HDRF: &str = include_str!("../../../examples/hdrf.yaml");
 

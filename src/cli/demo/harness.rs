@@ -1,8 +1,8 @@
 //! Tools of every scene: the connection, small records, and the count of passed and failed checks.
 
-use crate::cli::connect::ClientConnection;
 use crate::cli::{CommandError, output, state_load};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// The one source of the demo's records; every scene replaces those of the one before.
 const SOURCE: &str = "demo";

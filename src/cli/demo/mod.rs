@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::ClientConnection;
 use super::{CommandError, output};
-use crate::app;
-use crate::config::ServerConfig;
 use harness::DemoHarness;
+use pumice::app;
+use pumice::config::ServerConfig;
+use pumice_protocol::ClientConnection;
 
 /// Arguments of `pumice demo`.
 #[derive(Debug, Args)]

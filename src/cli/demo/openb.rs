@@ -6,8 +6,8 @@ use std::path::Path;
 use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
 use crate::cli::output::{self, TextTable};
 use crate::cli::{CommandError, state_load};
-use crate::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
-use crate::server::pb;
+use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
+use pumice_protocol::v1 as pb;
 
 const NODES: &str = "openb_node_list_all_node.csv";
 const TASKS: &str = "openb_pod_list_default.csv";

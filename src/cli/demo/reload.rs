@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 use super::harness::{DemoHarness, latest_ref, node, task};
-use crate::cli::connect::ClientConnection;
 use crate::cli::{CommandError, output};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 const SPREAD: &str = include_str!("../../../examples/spread.yaml");
 const PACK: &str = include_str!("../../../examples/pack.yaml");

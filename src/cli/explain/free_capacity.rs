@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::report::{NearestNode, ResourceShortage};
-use crate::engine::model::MIN_AMOUNT;
-use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::{ResourceKind, amount};
-use crate::engine::plugin::Measurement;
-use crate::server::pb;
+use pumice_engine::model::MIN_AMOUNT;
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::plugin::Measurement;
+use pumice_protocol::v1 as pb;
 
 /// Number of nearest nodes that are named.
 const NEAREST: usize = 3;

@@ -13,8 +13,8 @@ use super::task_classes::{self, EqualTasks};
 use super::trial::{self, WaitingJob};
 use super::verdict;
 use crate::cli::CommandError;
-use crate::engine::plugin::Measurement;
-use crate::server::pb;
+use pumice_engine::plugin::Measurement;
+use pumice_protocol::v1 as pb;
 
 /// Number of task classes of one job that are judged.
 const CLASSES_JUDGED: usize = 8;

@@ -9,7 +9,7 @@ use super::report::{ExplainReport, VerdictCode};
 use super::target::ExplainTarget;
 use crate::cli::in_process::InProcessServer;
 use crate::cli::state_load;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 const CARDS: [&str; 2] = ["A100", "H100"];
 const GPU: &str = "nvidia.com/gpu";

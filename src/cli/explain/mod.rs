@@ -21,9 +21,9 @@ use clap::{Args, ValueEnum};
 use super::policy_args::PolicyArgs;
 use super::what_if::{QueryTarget, WhatIfArgs};
 use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load, unknown_name};
-use crate::import::AmountRules;
-use crate::server::pb;
 use pinned_client::PinnedClient;
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::v1 as pb;
 use report::ExplainReport;
 use target::ExplainTarget;
 

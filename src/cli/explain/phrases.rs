@@ -2,7 +2,7 @@
 
 use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
 use crate::cli::output;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number with commas between thousands.
 pub(super) fn count(number: u64) -> String {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tonic::Code;
 
-use crate::cli::connect::ClientConnection;
 use crate::cli::not_evaluated::UnevaluatedSet;
 use crate::cli::{CommandError, pages};
-use crate::server::pb;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 
 /// Number of rejected nodes fetched with their measurements, per reason.
 const SAMPLES: u32 = 1_000;

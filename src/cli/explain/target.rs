@@ -6,7 +6,7 @@ use super::pinned_client::KnownRecords;
 use super::report::{ExplainSubject, InvalidRecord};
 use super::trial::WaitingJob;
 use crate::cli::{CommandError, output, unknown_name};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of names that are listed.
 const NAMED: usize = 10;

@@ -11,7 +11,7 @@ use super::report::{
     ScoredNode, TaskClassReport,
 };
 use crate::cli::{CommandError, node_query, output};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Number of tasks that are named.
 const NAMED: usize = 10;

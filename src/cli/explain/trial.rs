@@ -6,9 +6,9 @@ use super::pinned_client::PinnedClient;
 use super::report::{CompetingJob, GangAfterEarlierJobs, GangReport};
 use super::task_classes::query_task;
 use crate::cli::CommandError;
-use crate::server::pb;
 use pb::admit_subject::Subject;
 use pb::session_change::Change;
+use pumice_protocol::v1 as pb;
 
 /// Limit of tasks that are simulated: each costs two calls.
 const MAX_TASKS: usize = 400;

@@ -9,9 +9,9 @@ use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use crate::cli::schema::ProtocolSchema;
 use crate::cli::state_check::StateWarning;
 use crate::cli::{CommandError, import_files};
-use crate::engine::policy::{YamlLimits, YamlNode, YamlValue};
-use crate::import::AmountRules;
-use crate::server::pb;
+use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue};
+use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::v1 as pb;
 
 /// Bytes of one file of cases.
 const FILE_BYTES: usize = 16 << 20;
@@ -65,7 +65,7 @@ struct CaseReader {
 
 /// True if a text has cases. A text that cannot be read counts, so that its error is reported.
 pub(super) fn has_cases(text: &str) -> bool {
-    match crate::engine::policy::yaml::read(text, &limits()) {
+    match pumice_engine::policy::yaml::read(text, &limits()) {
         Ok(node) => {
             let YamlValue::Map(pairs) = &node.value else {
                 return false;
@@ -105,7 +105,7 @@ pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<P
 
 impl CaseReader {
     fn cases(&self, text: &str) -> CaseFileResult<Vec<PolicyTestCase>> {
-        let node = crate::engine::policy::yaml::read(text, &limits())
+        let node = pumice_engine::policy::yaml::read(text, &limits())
             .map_err(|error| CaseFileError::at(error.mark, error.message))?;
         let mut fields = MapFields::of(&node, "the file")?;
         let common = self.setup(&mut fields, &CaseSetup::default())?;

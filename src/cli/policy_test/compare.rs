@@ -7,7 +7,7 @@ use super::expect::{
     ExpectedVictims,
 };
 use crate::cli::output;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Result that differs from the expectation.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::case::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
-use crate::engine::policy::YamlNode;
+use pumice_engine::policy::YamlNode;
 
 /// Default tolerance of a number.
 const TOLERANCE: f64 = 1e-6;

@@ -16,9 +16,9 @@ use serde_json::json;
 use super::in_process::InProcessServer;
 use super::state_check::{self, StateWarning};
 use super::{CommandError, OutputFormat, output};
-use crate::server::pb;
 use case::{CaseQuery, PolicyTestCase};
 use compare::{CaseMismatch, CaseResult};
+use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value as Wire};
 
-use crate::engine::policy::suggestion;
-use crate::engine::policy::{Mark, YamlNode, YamlValue};
+use pumice_engine::policy::suggestion;
+use pumice_engine::policy::{Mark, YamlNode, YamlValue};
 
 /// Something in a file that cannot be used, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{CommandError, OutputFormat, output, state_load};
-use crate::engine::policy::{CompileOptions, compile};
-use crate::import::AmountRules;
+use pumice_engine::policy::{CompileOptions, compile};
+use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
 use run::{CandidatePolicy, SimulationRules};
 
@@ -29,7 +29,7 @@ const KNOWN_POLICIES: [(&str, &str); 6] = [
         "scarce-resource-avoidance",
         include_str!("../../../examples/scarce-resource-avoidance.yaml"),
     ),
-    ("built-in", crate::server::BUILT_IN_POLICY),
+    ("built-in", pumice::server::BUILT_IN_POLICY),
 ];
 /// Number of them that are compared when none is named: the built-in policy equals one of the others.
 const DEFAULT_POLICY_COUNT: usize = 5;

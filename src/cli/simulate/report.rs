@@ -9,7 +9,7 @@ use super::usage::CardUsage;
 use crate::cli::CommandError;
 use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
-use crate::plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
+use pumice_plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
 /// Reasons per policy that a table shows.
 const REASONS_SHOWN: usize = 3;

@@ -16,7 +16,7 @@ use super::workload::{ArrivingJob, Workload};
 use crate::cli::in_process::InProcessServer;
 use crate::cli::not_evaluated::UnevaluatedSet;
 use crate::cli::{CommandError, node_query, output, state_load, task};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Owner of all records of a simulation.
 const SOURCE: &str = "simulate";
@@ -49,7 +49,7 @@ struct UnplacedTasks {
 }
 
 struct SimulationRun<'w> {
-    connection: crate::cli::connect::ClientConnection,
+    connection: pumice_protocol::ClientConnection,
     policy: &'w CandidatePolicy,
     rules: SimulationRules,
     workload: &'w Workload,

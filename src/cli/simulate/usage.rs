@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::model::quantity::Quantity;
-use crate::import::{GPU_MILLI_RESOURCE, GPU_RESOURCE};
-use crate::server::pb;
+use pumice_engine::model::quantity::Quantity;
+use pumice_kubernetes::import::{GPU_MILLI_RESOURCE, GPU_RESOURCE};
+use pumice_protocol::v1 as pb;
 
 /// Label with the kind of GPU of a node.
 const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{QueueSort, ServerReading};
 use crate::cli::output;
 use crate::cli::scrape::{MetricSample, MetricsPage};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Contents of a frame.
 #[derive(Debug, Clone, Default)]

@@ -10,11 +10,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::bench::parse_duration;
-use super::connect::ClientConnection;
 use super::scrape::{MetricsArgs, MetricsPage};
 use super::{ClientArgs, CommandError, output};
-use crate::server::pb;
 use dashboard::DashboardContent;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
 use view::ViewOptions;
 
 /// Least width of a frame that is written as text, in columns.

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
     use crate::cli::scrape::MetricsPage;
     use crate::cli::top::ServerReading;
-    use crate::server::pb;
+    use pumice_protocol::v1 as pb;
 
     fn reading() -> ServerReading {
         let queue = |number: u32| pb::QueueStatus {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pumice::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice::server::pb;
 use pumice::server::pb::session_change::Change;
+use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 
 use crate::support::EmbeddedServer;
 use crate::support::records::{delta, full_sync, session_ref, task_on_node};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use pumice::derive::{Pod, RequestDerivation, effective_task, fit_plus_amounts};
 use pumice::server::pb;
+use pumice_kubernetes::derive::{Pod, RequestDerivation, effective_task, fit_plus_amounts};
 use serde_json::{Value, json};
 
 use super::cluster::{self, members};

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use pumice::derive::card::CardError;
-use pumice::derive::kubernetes::KubernetesAmounts;
-use pumice::derive::pod::ResourceQuantities;
-use pumice::derive::volcano::VolcanoAmounts;
-use pumice::derive::{
+use pumice_engine::model::resource_name::{AmountUnit, ResourceKind};
+use pumice_kubernetes::derive::card::CardError;
+use pumice_kubernetes::derive::kubernetes::KubernetesAmounts;
+use pumice_kubernetes::derive::pod::ResourceQuantities;
+use pumice_kubernetes::derive::volcano::VolcanoAmounts;
+use pumice_kubernetes::derive::{
     KubernetesRelease, Pod, PodError, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
 };
-use pumice_engine::model::resource_name::{AmountUnit, ResourceKind};
 use serde_json::{Map, Value, json};
 
 use super::quantities::{exact, is_rejected};

@@ -30,6 +30,9 @@ pub struct YamlScalar<'t> {
 
 impl YamlScalar<'_> {
     /// Type and value of the scalar.
+    ///
+    /// # Errors
+    /// The tag and the text contradict each other.
     pub fn resolve(&self) -> Result<ResolvedScalar, YamlError> {
         resolve::resolve(self.text, self.tag, self.plain)
             .map_err(|message| YamlError::new(code::YAML_TAG, self.mark, message))

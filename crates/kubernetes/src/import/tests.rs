@@ -3,10 +3,10 @@
 use super::*;
 use crate::derive::RequestDerivation;
 
-const JSON: &str = include_str!("../../tests/data/dump.json");
-const YAML: &str = include_str!("../../tests/data/dump.yaml");
-const NODES: &str = include_str!("../../tests/data/openb-nodes.csv");
-const TASKS: &str = include_str!("../../tests/data/openb-tasks.csv");
+const JSON: &str = include_str!("../../../../tests/data/dump.json");
+const YAML: &str = include_str!("../../../../tests/data/dump.yaml");
+const NODES: &str = include_str!("../../../../tests/data/openb-nodes.csv");
+const TASKS: &str = include_str!("../../../../tests/data/openb-tasks.csv");
 
 fn read(texts: &[&str]) -> ClusterImport {
     let mut import = ClusterImport::default();
@@ -49,7 +49,7 @@ fn pods_are_counted_as_their_scheduler_counts() {
     assert_eq!(item(front.requests.as_ref(), "cpu"), Some("600m"));
     // The proxy has no memory request: only the non-zero form gives it 200Mi.
     let memory = |list: &Option<pb::ResourceList>| {
-        crate::engine::model::quantity::Quantity::parse(item(list.as_ref(), "memory").unwrap())
+        pumice_engine::model::quantity::Quantity::parse(item(list.as_ref(), "memory").unwrap())
             .unwrap()
             .value()
             .unwrap()

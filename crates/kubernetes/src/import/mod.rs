@@ -24,7 +24,7 @@ pub use fields::FieldError;
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
 pub use pod::AmountRules;
 
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// API group of Volcano's queues and pod groups.
 const VOLCANO_GROUP: &str = "scheduling.volcano.sh";

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ImportWarning;
 use super::fields::{FieldError, boolean, get, integer, required_text, text};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Classes that every cluster has.
 const BUILT_IN: [(&str, i32); 2] = [

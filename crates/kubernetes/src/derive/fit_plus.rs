@@ -8,7 +8,7 @@ use super::kubernetes::{
 };
 use super::pod::{Pod, PodContainer, ResourceQuantities};
 use super::total::SummableAmounts;
-use crate::engine::model::resource_name::{AmountError, AmountUnit, ResourceKind, amount_in};
+use pumice_engine::model::resource_name::{AmountError, AmountUnit, ResourceKind, amount_in};
 
 /// Amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
 ///

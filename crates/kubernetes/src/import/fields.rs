@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost_types::Timestamp;
 use serde_json::Value;
 
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Error of a field that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::error::PodError;
-use crate::engine::model::quantity::{Quantity, QuantityFormat};
+use pumice_engine::model::quantity::{Quantity, QuantityFormat};
 
 /// Quantities by resource name.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;

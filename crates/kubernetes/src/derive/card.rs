@@ -8,7 +8,7 @@ use super::kubernetes::{
 use super::pod::{Pod, ResourceQuantities};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use super::volcano::VolcanoAmounts;
-use crate::engine::model::resource_name::{AmountError, AmountUnit, amount_in};
+use pumice_engine::model::resource_name::{AmountError, AmountUnit, amount_in};
 
 /// Amounts that capacity-card derives from a pod.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::error::PodError;
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, ResourceRequirements};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
-use crate::engine::model::quantity::{Quantity, QuantityFormat};
-use crate::engine::model::resource_name::{ResourceKind, amount_in};
+use pumice_engine::model::quantity::{Quantity, QuantityFormat};
+use pumice_engine::model::resource_name::{ResourceKind, amount_in};
 
 /// Cpu that kube-scheduler assumes for a container without a cpu request, in thousandths of a core.
 pub const DEFAULT_CPU_MILLI: i64 = 100;

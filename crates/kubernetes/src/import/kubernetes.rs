@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::RecordIdentity;
 use super::fields::{FieldError, amounts, boolean, integer, list, required_text, text, texts, time};
 use crate::derive;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
 /// `pkg/scheduler/api/node_info.go`).

@@ -24,8 +24,8 @@ pub use pod::Pod;
 pub use unevaluated::{unevaluated_node_fields, unevaluated_pod_fields};
 pub use volcano::{PodTaskStatus, volcano_task};
 
-use crate::engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 use kubernetes::KubernetesAmounts;
+use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 use volcano::VolcanoAmounts;
 
 /// Derivation of a task's requests.

@@ -8,7 +8,7 @@ use super::kubernetes::{
 };
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
-use crate::engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::resource_name::{ResourceKind, amount};
 
 /// Annotation and label that make a pod preemptable.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";

@@ -1,7 +1,7 @@
 //! Errors of reading pods.
 
-use crate::engine::model::quantity::{QuantityError, SumError};
-use crate::engine::model::resource_name::AmountError;
+use pumice_engine::model::quantity::{QuantityError, SumError};
+use pumice_engine::model::resource_name::AmountError;
 
 /// Error of a pod that cannot be read, or whose amounts cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

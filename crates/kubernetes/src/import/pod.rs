@@ -9,7 +9,7 @@ use super::RecordIdentity;
 use super::fields::{FieldError, get, list, text, texts, time};
 use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod; the first that is present and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];

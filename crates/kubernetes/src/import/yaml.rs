@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use crate::engine::policy::yaml::{
+use pumice_engine::policy::yaml::{
     ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNodeId, YamlScalar, YamlShape, YamlTree,
 };
 

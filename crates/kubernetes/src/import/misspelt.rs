@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fields::{get, list};
-use crate::engine::policy::suggestion::nearest_name;
+use pumice_engine::policy::suggestion::nearest_name;
 
 /// A part of an object: its path and its fields.
 type ObjectPart = (&'static str, &'static [&'static str]);
@@ -206,7 +206,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::ANNOTATIONS;
-    use crate::engine::plugins::REGISTRY;
+    use pumice_engine::plugins::REGISTRY;
 
     #[test]
     fn annotations_of_all_plugins_are_known() {

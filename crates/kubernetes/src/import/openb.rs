@@ -12,7 +12,7 @@ use prost_types::Timestamp;
 
 use super::RecordIdentity;
 use super::fields::FieldError;
-use crate::server::pb;
+use pumice_protocol::v1 as pb;
 
 /// Resource of whole GPUs.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
