@@ -32,6 +32,9 @@ const NO_CODES: &[&str] = &[
     "MEMORY",
     // Prefixes of codes.
     "ARGUMENT_",
+    // Values of `durability`.
+    "DISK",
+    "MEMORY",
     // Variables of cargo, and words of HTTP, OpenTelemetry, YAML and SI.
     "CARGO_PKG_VERSION",
     "CARGO_MANIFEST_DIR",
