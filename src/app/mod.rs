@@ -21,7 +21,7 @@ use tonic::transport::Server;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
-use crate::server::{BUILT_IN_POLICY, ConnectionTable, ServerContext, ThrottleLayer, pb};
+use crate::server::{BUILT_IN_POLICY, ConnectionTable, LargeMessageLayer, ServerContext, ThrottleLayer, pb};
 use crate::state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::telemetry::{CallMetricsLayer, Metrics};
@@ -182,7 +182,7 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeE
 /// Loads the policy that is in force from the start. Returns the content of the policy file, if it was read.
 async fn load_policy(
     config: &ServerConfig,
-    state: &SharedState,
+    state: &Arc<SharedState>,
     metrics: &Metrics,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
@@ -373,6 +373,7 @@ fn spawn_grpc(
         .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW)
         .layer(metrics)
         .layer(throttle)
+        .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
         .add_routes(edge.routes())
         .add_service(health)
         .add_service(reflection);

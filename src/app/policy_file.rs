@@ -90,7 +90,7 @@ impl PolicyFile {
         &self,
         content: Arc<str>,
         by_hangup: bool,
-        state: &SharedState,
+        state: &Arc<SharedState>,
         metrics: &Metrics,
     ) -> Result<(), PolicyError> {
         let path = self.path.display().to_string();
@@ -103,7 +103,13 @@ impl PolicyFile {
     }
 
     /// Watches the file until the server drains. `taken`: the content that was loaded last.
-    async fn watch_changes(&self, taken: Arc<str>, hangup: &mut HangupSignal, state: &SharedState, metrics: &Metrics) {
+    async fn watch_changes(
+        &self,
+        taken: Arc<str>,
+        hangup: &mut HangupSignal,
+        state: &Arc<SharedState>,
+        metrics: &Metrics,
+    ) {
         let mut looks = ContentDebounce {
             last_loaded: taken,
             last_seen: None,
@@ -154,7 +160,7 @@ pub(super) async fn reload_policy(
     document: Arc<str>,
     compatibility: Compatibility,
     origin: PolicyOrigin,
-    state: &SharedState,
+    state: &Arc<SharedState>,
     metrics: &Metrics,
 ) -> Result<(), PolicyError> {
     let (kind, from) = (origin.kind(), origin.to_string());

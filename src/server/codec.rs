@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use prost::bytes::Buf as _;
 use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
+use super::large_messages::LARGE_MESSAGE;
 use super::pb;
 use super::request_body::malformed;
 use super::status::CallError;
@@ -71,7 +74,7 @@ where
         if let Some(shape) = WEIGHTS.requests.get(U::NAME) {
             // The whole message is one piece here, and prost reads the same piece.
             let mut left = DECODED_BYTES;
-            if weigh(prost::bytes::Buf::chunk(bytes), *shape, &mut left).is_err() {
+            if weigh(bytes.chunk(), *shape, &mut left).is_err() {
                 let message = format!(
                     "the request has too many parts: decoded they would take more than {DECODED_BYTES} bytes; send them \
                      in several calls"
@@ -80,11 +83,20 @@ where
                 return Err(failure.with_entry("limit", "decoded_bytes").into());
             }
         }
+        // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
+        let read = if bytes.remaining() > LARGE_MESSAGE && may_block() {
+            tokio::task::block_in_place(|| self.0.decode(bytes))
+        } else {
+            self.0.decode(bytes)
+        };
         // The transport would report its own fault, and the bytes are the caller's.
-        self.0
-            .decode(bytes)
-            .map_err(|status| malformed(&format!("the request cannot be read: {}", status.message())).into())
+        read.map_err(|status| malformed(&format!("the request cannot be read: {}", status.message())).into())
     }
+}
+
+/// True if other threads take over the tasks of this one while it works on a message.
+fn may_block() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
 /// Weight of a field whose content takes memory beyond its own bytes.

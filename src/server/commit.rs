@@ -6,7 +6,7 @@ use super::ServerContext;
 use super::convert::{self, commit, evaluation_ref};
 use super::pb;
 use super::status::CallError;
-use super::worker_pool::CancellationToken;
+use super::worker_pool::HeldWorker;
 
 impl ServerContext {
     /// Commits a session; a retry gets the recorded outcome.
@@ -30,13 +30,13 @@ impl ServerContext {
         let name = step.session.clone();
         let jobs: Vec<Arc<str>> = jobs.into_iter().map(Arc::from).collect();
         let edge = Arc::clone(self);
-        let work = move |_: &CancellationToken| {
+        let work = move |worker: HeldWorker| {
             let committed = edge
                 .state
-                .commit_session(&step.session, step.after, &step.changes, &jobs)?;
+                .commit_session(&step.session, step.after, &step.changes, &jobs, || drop(worker))?;
             Ok(commit::commit_response(edge.next_decision_id(), &committed))
         };
-        let answered = self.workers.queries.run(work).await;
+        let answered = self.workers.queries.run_to_disk(work).await;
         answered.map_err(|failure| self.with_session_progress(&name, failure))
     }
 

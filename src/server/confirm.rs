@@ -12,7 +12,7 @@ use super::convert::not_evaluated;
 use super::evaluation::response_metadata;
 use super::pb;
 use super::status::CallError;
-use super::worker_pool::CancellationToken;
+use super::worker_pool::{CancellationToken, HeldWorker};
 use crate::engine::PolicyInForce;
 use crate::engine::model::{ClusterState, Problem};
 use crate::engine::policy::DecisionKind;
@@ -93,15 +93,17 @@ impl ServerContext {
             read_items: (!all_enqueued).then(|| self.item_reader(call)),
         };
         let edge = Arc::clone(self);
-        let ask = move |_: &CancellationToken| {
+        let ask = move |worker: HeldWorker| {
             let SessionRef {
                 session,
                 after,
                 changes,
             } = step;
-            Ok(edge.state.confirm_session(&session, after, &changes, confirm)?)
+            Ok(edge
+                .state
+                .confirm_session(&session, after, &changes, confirm, || drop(worker))?)
         };
-        let answered = self.workers.queries.run(ask).await;
+        let answered = self.workers.queries.run_to_disk(ask).await;
         let (stepped, done) = answered.map_err(|failure| self.with_session_progress(&name, failure))?;
         let effects = Self::session_context(stepped).response_metadata(self, NodeEncoding::Names);
         Ok(pb::AdmitResponse {

@@ -40,6 +40,8 @@ pub struct EdgeLimits {
     pub workers: usize,
     /// Maximum number of large requests, and of conversions, that wait for a worker; each holds its request.
     pub worker_queue: usize,
+    /// Longest wait for a worker in a burst. Under lasting overload the wait is about as long as a request takes.
+    pub worker_wait: Duration,
     /// Maximum number of tasks in one request.
     pub tasks: usize,
     /// Maximum number of task-node pairs that one request makes the server look at.
@@ -104,6 +106,7 @@ impl Default for EdgeLimits {
             stalled: Duration::from_secs(30),
             workers: cores.saturating_sub(1).max(1),
             worker_queue: 64,
+            worker_wait: Duration::from_secs(1),
             tasks: 10_000,
             pairs: 100_000_000,
             named_pairs: 2_000_000,

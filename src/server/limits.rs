@@ -7,6 +7,7 @@ use crate::state::StateLimits;
 
 use super::codec::DECODED_BYTES;
 pub use super::edge_limits::EdgeLimits;
+use super::worker_pool::MAX_DISK_WAITS;
 
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -440,6 +441,11 @@ pub static LIMITS: &[LimitDef] = &[
         0..=MAX_COUNT,
         "Large requests, and as many large messages, that wait for a worker"
     ),
+    time!(
+        "worker_wait_ms",
+        edge.worker_wait,
+        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under lasting overload a request waits no longer than one takes"
+    ),
     count!(
         "workers",
         edge.workers,
@@ -449,7 +455,7 @@ pub static LIMITS: &[LimitDef] = &[
 ];
 
 /// Limits that cannot be set.
-pub static FIXED_LIMITS: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES)];
+pub static FIXED_LIMITS: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES), ("disk_waits", MAX_DISK_WAITS as u64)];
 
 /// Names of all limits.
 pub fn limit_names() -> impl Iterator<Item = &'static str> {

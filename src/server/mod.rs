@@ -10,6 +10,7 @@ mod decision;
 mod decision_metadata;
 mod edge_limits;
 mod evaluation;
+mod large_messages;
 pub mod limits;
 pub mod pb;
 mod place;
@@ -25,6 +26,7 @@ mod stream_body;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod work_pace;
 mod worker_pool;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +47,7 @@ use pb::state_service_server::StateServiceServer;
 use status::CallError;
 
 pub use connection::{CallerConnection, ConnectionTable};
+pub use large_messages::LargeMessageLayer;
 pub use throttle::ThrottleLayer;
 pub(crate) use throttle::grpc_timeout;
 pub use worker_pool::{WorkerGate, WorkerPool};

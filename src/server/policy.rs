@@ -50,7 +50,17 @@ impl PolicyService for PolicyRpc {
             origin: PolicyOrigin::Rpc(caller.map_or_else(String::new, |address| address.ip().to_string())),
         };
         let origin = reload.origin.kind();
-        let reloaded = self.0.state.reload_policy(reload).await;
+        let state = Arc::clone(&self.0.state);
+        let compiled = self
+            .0
+            .workers
+            .policies
+            .run(move |_| Ok(state.compile_reload(reload)))
+            .await?;
+        let reloaded = match compiled {
+            Ok(compiled) => self.0.state.install_policy(compiled).await,
+            Err(error) => Err(error),
+        };
         let AcceptedPolicy {
             policy,
             unchanged,

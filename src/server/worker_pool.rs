@@ -1,18 +1,17 @@
-//! Workers for requests that take longer than half a millisecond: off the async threads, with a bound on how many run
-//! and how many wait. Work whose caller is gone is cancelled.
+//! Workers for requests that take longer than half a millisecond: off the async threads, with a bound on how many run,
+//! how many wait, and for how long. Work whose caller is gone is cancelled.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::limits::EdgeLimits;
 use super::status::CallError;
-
-/// Delay before a rejected caller may retry.
-const WORKER_RETRY: Duration = Duration::from_millis(250);
+use super::work_pace::{TooSlow, WorkPace};
 
 /// Cancellation token: turns true when the caller is gone or its deadline has passed.
 #[derive(Clone, Debug, Default)]
@@ -33,13 +32,40 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Place of a piece of work that waits for a worker; given back when dropped.
+struct QueuePlace<'g>(&'g AtomicUsize);
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Worker that a piece of work holds. Work that is about to wait for the disk drops it, so that other work goes on.
+#[derive(Debug)]
+pub(super) struct HeldWorker {
+    _worker: OwnedSemaphorePermit,
+    pace: Arc<WorkPace>,
+    begun: Instant,
+}
+
+impl Drop for HeldWorker {
+    fn drop(&mut self) {
+        self.pace.record(self.begun.elapsed());
+    }
+}
+
 /// Gate to a number of workers, and to a number of places to wait for one.
 #[derive(Debug)]
 pub struct WorkerGate {
     workers: Arc<Semaphore>,
-    queue_slots: Arc<Semaphore>,
+    /// Pieces of work that gave their worker back and wait for the disk.
+    disk_waits: Arc<Semaphore>,
+    waiting: AtomicUsize,
     worker_count: usize,
     queue_limit: usize,
+    longest_wait: Duration,
+    pace: Arc<WorkPace>,
     /// Cores that no request uses besides its own.
     spare_cores: AtomicUsize,
 }
@@ -63,20 +89,26 @@ impl Drop for CoreLease<'_> {
     }
 }
 
+/// Maximum number of calls that wait for the disk, each on a thread of its own.
+pub(super) const MAX_DISK_WAITS: usize = 64;
+/// Delay before a caller may retry that was rejected because too many wait for the disk.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+
 /// Number of task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
 const PAIRS_PER_CORE: usize = 100_000;
 
 impl WorkerGate {
-    fn new(worker_count: usize, queue_limit: usize) -> Self {
+    fn new(worker_count: usize, limits: &EdgeLimits) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             spare_cores: AtomicUsize::new(cores - 1),
             workers: Arc::new(Semaphore::new(worker_count)),
-            queue_slots: Arc::new(Semaphore::new(
-                worker_count.saturating_add(queue_limit).min(Semaphore::MAX_PERMITS),
-            )),
+            disk_waits: Arc::new(Semaphore::new(MAX_DISK_WAITS)),
+            waiting: AtomicUsize::new(0),
             worker_count,
-            queue_limit,
+            queue_limit: limits.worker_queue,
+            longest_wait: limits.worker_wait,
+            pace: Arc::new(WorkPace::new(limits.worker_wait)),
         }
     }
 
@@ -87,8 +119,7 @@ impl WorkerGate {
 
     /// Number of pieces of work that wait.
     pub fn waiting(&self) -> usize {
-        let taken = (self.worker_count + self.queue_limit).saturating_sub(self.queue_slots.available_permits());
-        taken.saturating_sub(self.running())
+        self.waiting.load(Ordering::Acquire)
     }
 
     /// Leases cores for a query of this many task-node pairs: its own, and more if the query is large and no other
@@ -119,46 +150,122 @@ impl WorkerGate {
         &self,
         work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let Ok(place) = Arc::clone(&self.queue_slots).try_acquire_owned() else {
-            let message = "too many large requests wait for a worker; small requests are still evaluated";
-            return Err(
-                CallError::limit("OVERLOADED", "worker_queue", self.queue_limit, message).retry_after(WORKER_RETRY),
-            );
-        };
-        let stop = CancelOnDrop(CancellationToken::default());
-        let Ok(worker) = Arc::clone(&self.workers).acquire_owned().await else {
-            return Err(CallError::internal("the gate to the workers is closed"));
-        };
-        let flag = stop.0.clone();
-        let span = tracing::Span::current();
-        let work = move || {
+        let worker = self.worker().await?;
+        spawn_work(move |stop| {
             // The work holds its worker until it ends, whether its caller waits or not.
-            let _held = (place, worker);
-            span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)))
+            let _worker = worker;
+            work(stop)
+        })
+        .await
+    }
+
+    /// Runs a piece of work that ends with a wait for the disk, before which it drops its worker.
+    ///
+    /// # Errors
+    /// The work's own error; or too much work waits, for a worker or for the disk.
+    pub(super) async fn run_to_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(HeldWorker) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let Ok(wait) = Arc::clone(&self.disk_waits).try_acquire_owned() else {
+            let message = "too many calls wait for the disk";
+            let failure = CallError::limit("OVERLOADED", "disk_waits", MAX_DISK_WAITS, message);
+            return Err(failure.retry_after(DISK_RETRY));
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => done,
-            Err(_) => Err(CallError::internal("a worker stopped")),
+        let worker = self.worker().await?;
+        spawn_work(move |_| {
+            let _wait = wait;
+            work(worker)
+        })
+        .await
+    }
+
+    /// Worker, as soon as one is free.
+    async fn worker(&self) -> Result<HeldWorker, CallError> {
+        let worker = match Arc::clone(&self.workers).try_acquire_owned() {
+            Ok(worker) => worker,
+            Err(_) => self.wait_for_worker().await?,
+        };
+        Ok(HeldWorker {
+            _worker: worker,
+            pace: Arc::clone(&self.pace),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Waits for a worker, unless that takes too long.
+    async fn wait_for_worker(&self) -> Result<OwnedSemaphorePermit, CallError> {
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let _place = QueuePlace(&self.waiting);
+        if before >= self.queue_limit {
+            let TooSlow { retry } = self.pace.refuse(Instant::now());
+            let message = "too many large requests wait for a worker; small requests are still evaluated";
+            return Err(CallError::limit("OVERLOADED", "worker_queue", self.queue_limit, message).retry_after(retry));
         }
+        let patience = self
+            .pace
+            .admit(before, self.worker_count, Instant::now())
+            .map_err(|late| self.too_slow(late))?;
+        match tokio::time::timeout(patience, Arc::clone(&self.workers).acquire_owned()).await {
+            Ok(Ok(worker)) => Ok(worker),
+            Ok(Err(_)) => Err(CallError::internal("the gate to the workers is closed")),
+            Err(_) => Err(self.too_slow(self.pace.refuse(Instant::now()))),
+        }
+    }
+
+    fn too_slow(&self, TooSlow { retry }: TooSlow) -> CallError {
+        let message = "large requests would wait for too long; small requests are still evaluated";
+        let most = usize::try_from(self.longest_wait.as_millis()).unwrap_or(usize::MAX);
+        CallError::limit("OVERLOADED", "worker_wait_ms", most, message).retry_after(retry)
     }
 }
 
-/// Workers for all large requests. A long query does not delay listings and batches.
+/// Runs work on a blocking thread. The work is cancelled if nobody waits for it any longer.
+async fn spawn_work<T: Send + 'static>(
+    work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
+) -> Result<T, CallError> {
+    let stop = CancelOnDrop(CancellationToken::default());
+    let flag = stop.0.clone();
+    let span = tracing::Span::current();
+    let work = move || span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(_) => Err(CallError::internal("a worker stopped")),
+    }
+}
+
+/// Workers for all large requests. A long query does not delay listings and batches, nor a long document either.
 #[derive(Debug)]
 pub struct WorkerPool {
     /// Workers for queries.
     pub queries: WorkerGate,
     /// Workers for listings, inline clusters, and conversions of batches.
     pub records: WorkerGate,
+    /// Workers that decode large messages.
+    pub messages: WorkerGate,
+    /// Worker that compiles policies.
+    pub policies: WorkerGate,
 }
 
 impl WorkerPool {
     /// Pool without work.
     pub fn new(limits: &EdgeLimits) -> Self {
-        let gate = || WorkerGate::new(limits.workers, limits.worker_queue);
+        let gate = |workers| WorkerGate::new(workers, limits);
         Self {
-            queries: gate(),
-            records: gate(),
+            queries: gate(limits.workers),
+            records: gate(limits.workers),
+            messages: gate(limits.workers),
+            policies: gate(1),
         }
+    }
+
+    /// Gates with the kinds of their work.
+    pub fn gates(&self) -> [(&'static str, &WorkerGate); 4] {
+        [
+            ("query", &self.queries),
+            ("records", &self.records),
+            ("messages", &self.messages),
+            ("policies", &self.policies),
+        ]
     }
 }

@@ -368,7 +368,7 @@ impl StateGauges {
         self.reservations
             .set(count(state.snapshot().state.reservations().len()));
         self.writes_waiting.set(count(state.queued_writes()));
-        for (kind, gate) in [("query", &work.queries), ("records", &work.records)] {
+        for (kind, gate) in work.gates() {
             self.pool_running
                 .get_or_create(&WorkerPoolLabel { kind })
                 .set(count(gate.running()));

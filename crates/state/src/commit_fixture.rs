@@ -147,7 +147,7 @@ impl CommitFixture {
     ) -> Result<Arc<CommitOutcome>, StateError> {
         let (state, session, changes) = (Arc::clone(&self.state), session.to_owned(), changes.to_vec());
         let jobs: Vec<Arc<str>> = jobs.iter().map(|job| Arc::from(*job)).collect();
-        tokio::task::spawn_blocking(move || state.commit_session(&session, 0, &changes, &jobs))
+        tokio::task::spawn_blocking(move || state.commit_session(&session, 0, &changes, &jobs, || ()))
             .await
             .unwrap()
     }
@@ -155,7 +155,7 @@ impl CommitFixture {
     /// Commits all placements of a session so far.
     pub(super) async fn commit_at(&self, session: &str, after: u64) -> Result<Arc<CommitOutcome>, StateError> {
         let (state, session) = (Arc::clone(&self.state), session.to_owned());
-        tokio::task::spawn_blocking(move || state.commit_session(&session, after, &[], &[]))
+        tokio::task::spawn_blocking(move || state.commit_session(&session, after, &[], &[], || ()))
             .await
             .unwrap()
     }

@@ -293,7 +293,7 @@ impl SharedState {
     /// Commits the allocations of a session as they are after these changes, job by job: the named jobs in that order,
     /// or all in the order of their first placements. Ends the session; a retry gets the recorded outcome.
     ///
-    /// This waits for the writer: never call it on an async thread.
+    /// This waits for the writer: never call it on an async thread. `before_wait` is called before it waits.
     ///
     /// # Errors
     /// The errors of [`Self::step_session`]; a job is named twice; the session is on a cluster of its own; a limit is exceeded;
@@ -304,6 +304,7 @@ impl SharedState {
         after: u64,
         changes: &[SessionChange],
         jobs: &[Arc<str>],
+        before_wait: impl FnOnce(),
     ) -> Result<Arc<CommitOutcome>, StateError> {
         if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
             return Ok(outcome);
@@ -338,6 +339,7 @@ impl SharedState {
             withdrawn: done.withdrawn,
         };
         let (reply, outcome) = oneshot::channel();
+        before_wait();
         self.send_assumption_blocking(AssumptionCommand::Commit(Box::new(commit), CommandReply::from(reply)))?;
         let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
         Ok(self.end_committed(

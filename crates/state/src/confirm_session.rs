@@ -165,7 +165,8 @@ fn confirm_item(
 }
 
 impl SharedState {
-    /// Confirms in a session. Blocks: call it where blocking is allowed. A retry gets the recorded outcome.
+    /// Confirms in a session. Blocks: call it where blocking is allowed. A retry gets the recorded outcome. `before_wait`
+    /// is called before it waits for the writer.
     ///
     /// # Errors
     /// The errors of [`Self::step_session`] and [`Self::confirm`]; nothing was applied.
@@ -175,8 +176,12 @@ impl SharedState {
         after: u64,
         changes: &[SessionChange],
         confirm: SessionConfirm,
+        before_wait: impl FnOnce(),
     ) -> Result<(SteppedSession, Arc<ConfirmOutcome>), StateError> {
-        let write = |confirm| self.confirm_blocking(confirm);
+        let write = |confirm| {
+            before_wait();
+            self.confirm_blocking(confirm)
+        };
         self.sessions.confirm(session, after, changes, confirm, write)
     }
 }

@@ -435,7 +435,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
             read_items: None,
         };
         let (state, session) = (Arc::clone(&fixture.state), Arc::clone(&session));
-        tokio::task::spawn_blocking(move || state.confirm_session(&session, after, &changes, confirm))
+        tokio::task::spawn_blocking(move || state.confirm_session(&session, after, &changes, confirm, || ()))
     };
     let (stepped, done) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
         .await

@@ -92,7 +92,7 @@ pub use ledger::{
 pub use limits::StateLimits;
 pub use origin::PolicyOrigin;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
-pub use policy_reload::{document_hash, is_policy_name};
+pub use policy_reload::{CompiledReload, document_hash, is_policy_name};
 pub use policy_removal::{DeletedPolicy, PolicyDeletion};
 pub use policy_store::StoredPolicyError;
 pub use resource_names::ResourceNames;

@@ -16,6 +16,10 @@ use super::writer::WriterCommand;
 use pumice_engine::PolicyInForce;
 use pumice_engine::policy::{self, Compatibility, CompileOptions, CompiledPolicy};
 
+/// Reload whose document is compiled.
+#[derive(Debug)]
+pub struct CompiledReload(Box<PolicyInstall>);
+
 impl SharedState {
     /// True if a policy is in force that has precedence over a policy file of this content: the file was accepted
     /// before, so whatever is in force came later.
@@ -30,9 +34,19 @@ impl SharedState {
     /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
     ///
     /// # Errors
-    /// The document has errors, another version is in force than expected, the name is not a policy name, a
-    /// limit is exceeded, or the store failed.
-    pub async fn reload_policy(&self, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
+    /// Those of [`Self::compile_reload`] and [`Self::install_policy`].
+    pub async fn reload_policy(self: &Arc<Self>, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
+        let state = Arc::clone(self);
+        let compiled = tokio::task::spawn_blocking(move || state.compile_reload(reload)).await;
+        self.install_policy(compiled.map_err(|_| StateError::ShuttingDown)??)
+            .await
+    }
+
+    /// Compiles a document. This may take long: never call it on an async thread.
+    ///
+    /// # Errors
+    /// The document has errors, or the name is not a policy name.
+    pub fn compile_reload(&self, reload: PolicyReload) -> Result<CompiledReload, PolicyError> {
         check_policy_name(&reload.name)?;
         let options = CompileOptions {
             limits: self.limits.document_limits(),
@@ -41,9 +55,7 @@ impl SharedState {
         };
         let document = Arc::clone(&reload.document);
         let content = policy_store::document_fingerprint(&document, reload.compatibility);
-        let compiled =
-            tokio::task::spawn_blocking(move || (policy::compile(&document, &options), document_hash(&document))).await;
-        let (compiled, hash) = compiled.map_err(|_| StateError::ShuttingDown)?;
+        let (compiled, hash) = (policy::compile(&document, &options), document_hash(&document));
         let PolicyReload {
             name,
             document,
@@ -77,7 +89,15 @@ impl SharedState {
             origin,
             self.clock.wall(),
         );
-        self.install(install).await
+        Ok(CompiledReload(Box::new(install)))
+    }
+
+    /// Puts a compiled document in force, unless it was compiled for a dry run.
+    ///
+    /// # Errors
+    /// Another version is in force than expected, a limit is exceeded, or the store failed.
+    pub async fn install_policy(&self, reload: CompiledReload) -> Result<ReloadedPolicy, PolicyError> {
+        self.install(*reload.0).await
     }
 
     /// Puts an earlier version in force again, under a new version number.

@@ -90,7 +90,7 @@ const ENDS: [(&str, SessionEnd); 3] = [
         assert!(state.close_session(session).is_ok());
     }),
     ("committed", |state, _, session| {
-        drop(state.commit_session(session, 0, &[], &[]).unwrap());
+        drop(state.commit_session(session, 0, &[], &[], || ()).unwrap());
     }),
     ("too old", |state, clock, _| {
         *clock.millis.lock().unwrap() += 3_600_000;
@@ -118,7 +118,7 @@ const CALLS: [(&str, SessionCall); 4] = [
             lease: None,
             read_items: None,
         };
-        state.confirm_session(session, 0, &[], confirm).map(drop)
+        state.confirm_session(session, 0, &[], confirm, || ()).map(drop)
     }),
 ];
 
@@ -153,7 +153,7 @@ fn a_call_that_loses_the_race_with_the_end_of_its_session_fails() {
 fn an_end_that_loses_the_race_with_another_gets_the_recorded_outcome() {
     for (how, end) in ENDS {
         let (_, closed) = end_amid(end, SharedState::close_session);
-        let (_, committed) = end_amid(end, |state, session| state.commit_session(session, 0, &[], &[]));
+        let (_, committed) = end_amid(end, |state, session| state.commit_session(session, 0, &[], &[], || ()));
         let closed = closed.map_err(|error| error.reason());
         let committed = committed.map(drop).map_err(|error| error.reason());
         let (of_close, of_commit) = match how {

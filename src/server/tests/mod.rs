@@ -20,6 +20,7 @@ use super::pb::{self, BatchKind};
 mod hostile;
 mod limits;
 mod operations;
+mod overload;
 mod queries;
 mod race;
 mod slow_disk;

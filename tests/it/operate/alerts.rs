@@ -153,6 +153,7 @@ fn a_limit_that_refuses_fires_with_its_name() {
 fn more_large_queries_than_workers_fire() {
     let mut config = ServerConfig::on_free_ports();
     (config.limits.edge.workers, config.limits.edge.worker_queue) = (1, 4);
+    config.limits.edge.worker_wait = Duration::from_hours(1);
     let server = EmbeddedServer::with(config);
     server.wire.apply_batch(full_sync("a", 1, cluster(10_000))).unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
