@@ -45,6 +45,8 @@ pub(super) struct SessionEntry {
     pub(super) inner: ArcSwap<SessionState>,
     /// True while a call changes or ends the session.
     changing: AtomicBool,
+    /// Bytes of a cluster of its own.
+    own_bytes: usize,
     /// Bytes that the session holds alone.
     copied_bytes: AtomicUsize,
     pub(super) opened_at: Duration,
@@ -165,7 +167,7 @@ impl SessionRegistry {
     /// Checks that a session may hold this many bytes. Reserves nothing.
     pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         let before = session.copied_bytes.load(Ordering::Acquire);
-        match bytes.checked_sub(before) {
+        match (bytes + session.own_bytes).checked_sub(before) {
             Some(more) if more > 0 => self.check_bytes(self.bytes().saturating_add(more)),
             _ => Ok(()),
         }
@@ -173,6 +175,7 @@ impl SessionRegistry {
 
     /// Records the bytes that a session holds now. The caller holds the session's claim.
     pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
+        let bytes = bytes + session.own_bytes;
         let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
         self.adjust_bytes(bytes, before);
     }
@@ -190,7 +193,8 @@ impl SessionRegistry {
         let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
         // The table's own locks are not held while the chunks are compared.
         let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
-        for session in open {
+        // A cluster of a session's own counts since it was opened.
+        for session in open.iter().filter(|session| session.shared.is_some()) {
             let inner = session.inner.load();
             for chunk in inner.cycle.initial_state().unshared_chunks(newest) {
                 former.insert(Arc::as_ptr(chunk), chunk.bytes());
@@ -202,12 +206,14 @@ impl SessionRegistry {
     pub(super) fn open(
         &self,
         (cluster_state, derived): (ClusterState, PluginStates),
+        own_bytes: usize,
         policy: Arc<PolicyInForce>,
         shared: Option<(Arc<str>, Arc<str>)>,
         revision: Revision,
         (lease, source): (Option<Duration>, Option<Arc<str>>),
     ) -> Result<OpenedSession, StateError> {
         self.check_session_limit()?;
+        self.check_bytes(self.bytes().saturating_add(own_bytes))?;
         let lease = lease
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
@@ -227,12 +233,14 @@ impl SessionRegistry {
                 applied: 0,
             }),
             changing: AtomicBool::new(false),
-            copied_bytes: AtomicUsize::new(0),
+            own_bytes,
+            copied_bytes: AtomicUsize::new(own_bytes),
             opened_at: now,
             lease,
             renewed_at: AtomicU64::new(millis(now)),
             active_queries: AtomicU32::new(0),
         };
+        self.adjust_bytes(own_bytes, 0);
         self.open.insert(Arc::clone(&name), Arc::new(session));
         Ok(OpenedSession {
             session: name,

@@ -247,6 +247,8 @@ impl SharedState {
                     number: 0,
                     ..snapshot.revision
                 };
+                let weighed = tokio::task::spawn_blocking(move || (cluster_state.held_bytes(), cluster_state));
+                let (bytes, cluster_state) = weighed.await.map_err(|_| StateError::ShuttingDown)?;
                 let own = Arc::clone(&policy);
                 let derived = published::derive_plugin_states(&policy, {
                     let cluster_state = cluster_state.clone();
@@ -254,6 +256,7 @@ impl SharedState {
                 });
                 self.sessions.open(
                     (*cluster_state, derived.await?),
+                    bytes,
                     policy,
                     None,
                     revision,
@@ -269,7 +272,7 @@ impl SharedState {
                 let state = (snapshot.state.clone(), derived.await?);
                 let shared = Some((name, profile));
                 self.sessions
-                    .open(state, policy, shared, snapshot.revision, (lease, source))?
+                    .open(state, 0, policy, shared, snapshot.revision, (lease, source))?
             }
         };
         Ok(OpenedSession {

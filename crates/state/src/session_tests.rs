@@ -44,6 +44,17 @@ async fn open(compatibility: Compatibility) -> (Arc<SharedState>, Arc<FakeClock>
     (state, clock, opened.session)
 }
 
+fn inline_policy() -> Arc<pumice_engine::PolicyInForce> {
+    let compiled = compile(DOCUMENT, &CompileOptions::default()).unwrap();
+    Arc::new(pumice_engine::PolicyInForce {
+        name: "inline".into(),
+        version: 0,
+        profile: Arc::default(),
+        hash: document_hash(DOCUMENT),
+        policy: compiled.policy,
+    })
+}
+
 pub(super) fn open_request(lease: Option<Duration>) -> OpenSession {
     OpenSession {
         base: SessionBase::Latest {
@@ -363,14 +374,7 @@ async fn sessions_are_bounded() {
         Arc::clone(&clock) as _,
     )
     .unwrap();
-    let compiled = compile(DOCUMENT, &CompileOptions::default()).unwrap();
-    let policy = Arc::new(pumice_engine::PolicyInForce {
-        name: "inline".into(),
-        version: 0,
-        profile: Arc::default(),
-        hash: document_hash(DOCUMENT),
-        policy: compiled.policy,
-    });
+    let policy = inline_policy();
     let inline = || OpenSession {
         base: SessionBase::Inline {
             cluster_state: Box::new(state.snapshot().state.clone()),
@@ -420,4 +424,52 @@ async fn a_recount_loses_no_change_of_the_bytes() {
     assert_eq!(state.sessions.bytes(), 0);
     drop(state);
     recount.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_of_a_sessions_own_counts_while_it_is_open() {
+    let limits = StateLimits {
+        session_bytes: 1_000_000,
+        ..StateLimits::default()
+    };
+    let (clock, policy) = (Arc::new(FakeClock::default()), inline_policy());
+    let options = StateOptions {
+        limits,
+        ..StateOptions::default()
+    };
+    let state = SharedState::start(options, clock as _).unwrap();
+    let mut cluster_state = ClusterState::clone(&state.snapshot().state);
+    for number in 0..1_000 {
+        let BatchRecord::Task(record) = task(&format!("a/{number}"), "", 100) else {
+            panic!("a task")
+        };
+        cluster_state.put_task(record, &"own".into());
+    }
+    let bytes = cluster_state.held_bytes();
+    let inline = || OpenSession {
+        base: SessionBase::Inline {
+            // A copy of its own, as if it had come in a request.
+            cluster_state: Box::new(cluster_state.clone()),
+            policy: Arc::clone(&policy),
+        },
+        ..open_request(None)
+    };
+    let mut open = Vec::new();
+    let full = loop {
+        match state.open_session(inline()).await {
+            Ok(opened) => open.push(opened.session),
+            Err(error) => break error,
+        }
+        assert!(open.len() <= 1_000_000 / bytes + 1, "{bytes} bytes each");
+        assert!(state.sessions.bytes() >= open.len() * bytes / 2);
+    };
+    assert!(full.to_string().contains("`session_bytes` is 1000000"), "{full}");
+    // The recount counts none of it twice.
+    let held = state.sessions.bytes();
+    state.sessions.recount_retained(&state.snapshot().state);
+    assert_eq!(state.sessions.bytes(), held);
+    for session in &open {
+        state.close_session(session).unwrap();
+    }
+    assert_eq!(state.sessions.bytes(), 0);
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::bytes::held_share;
+
 /// Dense number of a resource. An id keeps its meaning in every later table of one [`ResourceTable`] lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub(crate) u16);
@@ -131,6 +133,20 @@ pub struct ResourceAmounts(Option<Arc<AmountList>>);
 
 /// Sorted by id.
 type AmountList = SmallVec<[(ResourceId, i64); 4]>;
+
+impl ResourceAmounts {
+    /// This holder's share of the bytes of the list.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |list| {
+            let beyond = if list.spilled() {
+                list.capacity() * size_of::<(ResourceId, i64)>()
+            } else {
+                0
+            };
+            held_share(list, size_of::<AmountList>() + beyond)
+        })
+    }
+}
 
 impl PartialEq for ResourceAmounts {
     fn eq(&self, other: &Self) -> bool {
@@ -299,6 +315,11 @@ impl ResourceTotal {
 pub struct ResourceTotals(Vec<ResourceTotal>);
 
 impl ResourceTotals {
+    /// Bytes of the list.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<ResourceTotal>()
+    }
+
     fn find(&self, id: ResourceId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |total| total.id)
     }

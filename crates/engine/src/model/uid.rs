@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::bytes::held_share;
+
 /// Incarnation of a record. A UUID in Kubernetes' notation takes no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Uid(UidForm);
@@ -35,6 +37,14 @@ impl Uid {
         match &self.0 {
             UidForm::Other(Some(text)) => Self::text(Arc::from(&***text)),
             UidForm::Other(None) | UidForm::Uuid(..) => self.clone(),
+        }
+    }
+
+    /// Bytes of a text that takes memory of its own.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.0 {
+            UidForm::Other(Some(text)) => held_share(text, size_of::<Arc<str>>()) + held_share(text, text.len()),
+            UidForm::Other(None) | UidForm::Uuid(..) => 0,
         }
     }
 
