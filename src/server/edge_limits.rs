@@ -40,7 +40,7 @@ pub struct EdgeLimits {
     pub workers: usize,
     /// Maximum number of large requests, and of conversions, that wait for a worker; each holds its request.
     pub worker_queue: usize,
-    /// Longest wait for a worker in a burst. Under lasting overload the wait is about as long as a request takes.
+    /// Longest wait for a worker in a burst. Under overload it is half of what a request takes.
     pub worker_wait: Duration,
     /// Maximum number of tasks in one request.
     pub tasks: usize,

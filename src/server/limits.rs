@@ -444,7 +444,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "worker_wait_ms",
         edge.worker_wait,
-        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under lasting overload a request waits no longer than one takes"
+        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under overload a request waits no longer than half of what one takes"
     ),
     count!(
         "workers",

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::limits::EdgeLimits;
 use super::status::CallError;
-use super::work_pace::{TooSlow, WorkPace};
+use super::work_pace::{PaceLimit, PaceRejection, RetryTurns, WorkPace};
+use crate::engine::short_lock::ShortLock;
 
 /// Cancellation token: turns true when the caller is gone or its deadline has passed.
 #[derive(Clone, Debug, Default)]
@@ -29,15 +30,6 @@ struct CancelOnDrop(CancellationToken);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Place of a piece of work that waits for a worker; given back when dropped.
-struct QueuePlace<'g>(&'g AtomicUsize);
-
-impl Drop for QueuePlace<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -61,7 +53,7 @@ pub struct WorkerGate {
     workers: Arc<Semaphore>,
     /// Pieces of work that gave their worker back and wait for the disk.
     disk_waits: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    disk_turns: ShortLock<RetryTurns>,
     worker_count: usize,
     queue_limit: usize,
     longest_wait: Duration,
@@ -91,8 +83,8 @@ impl Drop for CoreLease<'_> {
 
 /// Maximum number of calls that wait for the disk, each on a thread of its own.
 pub(super) const MAX_DISK_WAITS: usize = 64;
-/// Delay before a caller may retry that was rejected because too many wait for the disk.
-const DISK_RETRY: Duration = Duration::from_secs(1);
+/// Share of each call in a write to the disk: a write takes some 10 ms and serves all that wait.
+const DISK_SHARE: Duration = Duration::from_millis(1);
 
 /// Number of task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
 const PAIRS_PER_CORE: usize = 100_000;
@@ -104,11 +96,11 @@ impl WorkerGate {
             spare_cores: AtomicUsize::new(cores - 1),
             workers: Arc::new(Semaphore::new(worker_count)),
             disk_waits: Arc::new(Semaphore::new(MAX_DISK_WAITS)),
-            waiting: AtomicUsize::new(0),
+            disk_turns: ShortLock::default(),
             worker_count,
             queue_limit: limits.worker_queue,
             longest_wait: limits.worker_wait,
-            pace: Arc::new(WorkPace::new(limits.worker_wait)),
+            pace: Arc::new(WorkPace::new(worker_count, limits.worker_queue, limits.worker_wait)),
         }
     }
 
@@ -119,14 +111,13 @@ impl WorkerGate {
 
     /// Number of pieces of work that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        self.pace.waiting()
     }
 
     /// Leases cores for a query of this many task-node pairs: its own, and more if the query is large and no other
-    /// works or waits for a worker. Small requests are not affected: the kernel gives them their share of a core at
-    /// once.
+    /// works or could begin to. Small requests are not affected: the kernel gives them their share of a core at once.
     pub(super) fn lease_cores(&self, pairs: usize) -> CoreLease<'_> {
-        let alone = self.running() <= 1 && self.waiting() == 0;
+        let alone = self.worker_count == 1 || (self.running() <= 1 && self.waiting() == 0);
         let wanted = if alone {
             (pairs / PAIRS_PER_CORE).saturating_sub(1)
         } else {
@@ -170,7 +161,10 @@ impl WorkerGate {
         let Ok(wait) = Arc::clone(&self.disk_waits).try_acquire_owned() else {
             let message = "too many calls wait for the disk";
             let failure = CallError::limit("OVERLOADED", "disk_waits", MAX_DISK_WAITS, message);
-            return Err(failure.retry_after(DISK_RETRY));
+            let retry = self
+                .disk_turns
+                .with(|turns| turns.next_delay(DISK_SHARE, Instant::now()));
+            return Err(failure.retry_after(retry));
         };
         let worker = self.worker().await?;
         spawn_work(move |_| {
@@ -195,28 +189,31 @@ impl WorkerGate {
 
     /// Waits for a worker, unless that takes too long.
     async fn wait_for_worker(&self) -> Result<OwnedSemaphorePermit, CallError> {
-        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _place = QueuePlace(&self.waiting);
-        if before >= self.queue_limit {
-            let TooSlow { retry } = self.pace.refuse(Instant::now());
-            let message = "too many large requests wait for a worker; small requests are still evaluated";
-            return Err(CallError::limit("OVERLOADED", "worker_queue", self.queue_limit, message).retry_after(retry));
-        }
-        let patience = self
+        let place = self
             .pace
-            .admit(before, self.worker_count, Instant::now())
-            .map_err(|late| self.too_slow(late))?;
-        match tokio::time::timeout(patience, Arc::clone(&self.workers).acquire_owned()).await {
+            .enter(Instant::now())
+            .map_err(|rejection| self.rejected(rejection))?;
+        match tokio::time::timeout(place.patience, Arc::clone(&self.workers).acquire_owned()).await {
             Ok(Ok(worker)) => Ok(worker),
             Ok(Err(_)) => Err(CallError::internal("the gate to the workers is closed")),
-            Err(_) => Err(self.too_slow(self.pace.refuse(Instant::now()))),
+            Err(_) => Err(self.rejected(self.pace.reject_late(Instant::now()))),
         }
     }
 
-    fn too_slow(&self, TooSlow { retry }: TooSlow) -> CallError {
-        let message = "large requests would wait for too long; small requests are still evaluated";
-        let most = usize::try_from(self.longest_wait.as_millis()).unwrap_or(usize::MAX);
-        CallError::limit("OVERLOADED", "worker_wait_ms", most, message).retry_after(retry)
+    fn rejected(&self, PaceRejection { limit, retry }: PaceRejection) -> CallError {
+        let (name, limit, message) = match limit {
+            PaceLimit::Queue => (
+                "worker_queue",
+                self.queue_limit,
+                "too many large requests wait for a worker; small requests are still evaluated",
+            ),
+            PaceLimit::Wait => (
+                "worker_wait_ms",
+                usize::try_from(self.longest_wait.as_millis()).unwrap_or(usize::MAX),
+                "large requests would wait for too long; small requests are still evaluated",
+            ),
+        };
+        CallError::limit("OVERLOADED", name, limit, message).retry_after(retry)
     }
 }
 

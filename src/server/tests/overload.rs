@@ -47,7 +47,7 @@ async fn ask(pool: &Arc<WorkerPool>, callers: usize, each: usize) -> (Vec<Durati
                 if let Err(failure) = pool.queries.run(work).await {
                     let status = Status::from(failure);
                     let retry = status.get_details_retry_info().unwrap().retry_delay.unwrap();
-                    assert!(retry >= Duration::from_millis(250), "{retry:?}");
+                    assert!(retry >= Duration::from_millis(20), "{retry:?}");
                     refused += 1;
                     tokio::time::sleep(WORK).await;
                 } else {

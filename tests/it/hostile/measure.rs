@@ -11,7 +11,7 @@ use prost::Message;
 use pumice::server::pb;
 use tokio::time::Instant;
 
-use super::transport::{APPLY, HostileConnection, SCORE, code, framed, probe, runtime, small_query};
+use super::transport::{APPLY, HostileConnection, SCORE, code, framed, probe, runtime, scale, small_query};
 use crate::operate::{cluster, program::LoggedProcess};
 use crate::support::records::{full_sync, hypothetical_task};
 
@@ -23,12 +23,6 @@ type Attack = Box<dyn std::any::Any>;
 
 /// Name of an attack, and its begin.
 type NamedAttack = (&'static str, fn(&LoggedProcess) -> Attack);
-
-/// Scale of the attacks, in percent.
-fn scale() -> usize {
-    let percent = std::env::var_os("PUMICE_HOSTILE").and_then(|text| text.to_str()?.parse().ok());
-    percent.unwrap_or(5)
-}
 
 fn share(whole: usize) -> usize {
     (whole * scale() / 100).max(1)

@@ -7,6 +7,7 @@ mod documents;
 mod logs;
 #[cfg(target_os = "linux")]
 mod measure;
+mod overload;
 mod probes;
 mod requests;
 mod responses;

@@ -24,6 +24,12 @@ pub(super) const APPLY: &str = "/pumice.v1.StateService/Apply";
 /// Time in which every answer of these tests must come, however slow the machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Scale of the attacks that `make hostile` measures, in percent.
+pub(super) fn scale() -> usize {
+    let percent = std::env::var_os("PUMICE_HOSTILE").and_then(|text| text.to_str()?.parse().ok());
+    percent.unwrap_or(5)
+}
+
 pub(super) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

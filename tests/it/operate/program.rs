@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "lines of a process, read by a test")]
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,9 +23,14 @@ pub(crate) struct LoggedProcess {
     pub(crate) http: SocketAddr,
 }
 
+/// Program under test: the one built with these tests, unless `PUMICE_BIN` names another.
+fn program_path() -> OsString {
+    std::env::var_os("PUMICE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_pumice").into())
+}
+
 /// Command of the program, without settings of this process.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    let mut command = Command::new(program_path());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PUMICE_")) {
         command.env_remove(name);
     }
@@ -41,7 +47,7 @@ impl LoggedProcess {
     pub(crate) fn serve_with_files(files: u32, flags: &[&str]) -> Self {
         let mut shell = Command::new("sh");
         let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &script, env!("CARGO_BIN_EXE_pumice")]);
+        shell.args(["-c", &script]).arg(program_path());
         Self::start(shell, flags)
     }
 

@@ -1,0 +1,329 @@
+//! More large questions than the server can answer, and many large messages at once.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use prost::Message;
+use pumice::server::pb;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use super::transport::{
+    APPLY, HostileConnection, PATIENCE, SCORE, code, framed, other_caller, probe, rejections, runtime, scale,
+};
+use crate::operate::{cluster, program::LoggedProcess, reported_limits, score_request};
+use crate::support::records::{delta, full_sync, task};
+
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+
+/// Answer to one call.
+struct Answer {
+    /// Time since the load began.
+    at: Duration,
+    took: Duration,
+    status: Status,
+}
+
+impl Answer {
+    fn is_accepted(&self) -> bool {
+        self.status.code() == Code::Ok
+    }
+
+    /// Delay after which a refused caller may come back.
+    fn retry(&self) -> Option<Duration> {
+        self.status.get_details_retry_info()?.retry_delay
+    }
+}
+
+/// Server with many nodes, and some connections to it.
+struct LoadedServer {
+    program: LoggedProcess,
+    connections: Vec<HostileConnection>,
+    question: Bytes,
+    workers: usize,
+    begun: Instant,
+}
+
+/// Calls of many callers for some time.
+#[derive(Clone, Copy)]
+enum Callers {
+    /// So many, each of which asks again when it is answered; a refused one as soon as it may.
+    Patient(usize),
+    /// So many, each of which asks again at once, whatever the answer was.
+    Hammering(usize),
+    /// As many as come, each after so long, whatever becomes of those before.
+    Endless(Duration),
+}
+
+impl LoadedServer {
+    fn serve(runtime: &Runtime, flags: &[&str], nodes: usize, tasks: usize) -> Arc<Self> {
+        let program = LoggedProcess::serve(flags);
+        let clients = program.connect();
+        clients.apply_batch(full_sync("a", 1, cluster(nodes))).unwrap();
+        let info = clients.get_server_info(pb::GetServerInfoRequest {}).unwrap();
+        let open = || runtime.block_on(HostileConnection::open(program.grpc, 1 << 20));
+        Arc::new(Self {
+            connections: (0..8).map(|_| open()).collect(),
+            program,
+            question: framed(&score_request(tasks).encode_to_vec()).into(),
+            workers: usize::try_from(reported_limits(&info)["workers"]).unwrap(),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Answer to a call of this caller.
+    async fn call(&self, caller: usize, path: &str, body: Bytes) -> Answer {
+        let begun = Instant::now();
+        let connection = &self.connections[caller % self.connections.len()];
+        let answered = async {
+            let response = connection.ask(path, body.to_vec()).await.unwrap().await.unwrap();
+            let of_headers = Status::from_header_map(response.headers());
+            let mut body = response.into_body();
+            while let Some(data) = body.data().await {
+                body.flow_control().release_capacity(data.unwrap().len()).unwrap();
+            }
+            let trailers = body.trailers().await.unwrap();
+            let of_trailers = || trailers.as_ref().and_then(Status::from_header_map);
+            of_headers.or_else(of_trailers).expect("a status")
+        };
+        let status = tokio::time::timeout(PATIENCE, answered)
+            .await
+            .expect("an answer in time");
+        Answer {
+            at: self.begun.elapsed(),
+            took: begun.elapsed(),
+            status,
+        }
+    }
+
+    async fn ask(&self, caller: usize) -> Answer {
+        self.call(caller, SCORE, self.question.clone()).await
+    }
+
+    /// Answers to the questions of these callers within this time.
+    async fn answers(self: &Arc<Self>, callers: Callers, time: Duration) -> Vec<Answer> {
+        let (end, mut tasks) = (Instant::now() + time, JoinSet::new());
+        let (count, is_patient) = match callers {
+            Callers::Patient(count) => (count, true),
+            Callers::Hammering(count) => (count, false),
+            Callers::Endless(every) => {
+                for number in 0.. {
+                    let due = end - time + every * number;
+                    if due >= end {
+                        break;
+                    }
+                    sleep_until(due).await;
+                    let server = Arc::clone(self);
+                    tasks.spawn(async move { vec![server.ask(number as usize).await] });
+                }
+                (0, true)
+            }
+        };
+        for caller in 0..count {
+            let server = Arc::clone(self);
+            tasks.spawn(async move {
+                let mut answers = Vec::new();
+                while Instant::now() < end {
+                    let answer = server.ask(caller).await;
+                    let delay = answer.retry().filter(|_| is_patient);
+                    answers.push(answer);
+                    sleep(delay.unwrap_or_default()).await;
+                }
+                answers
+            });
+        }
+        let mut answers: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+        answers.sort_by_key(|answer| answer.at);
+        answers
+    }
+}
+
+#[test]
+fn under_overload_some_are_answered_and_the_rest_is_told_when_to_come_back() {
+    let (runtime, flags) = (runtime(), ["--workers", "1", "--worker-wait-ms", "100"]);
+    let server = LoadedServer::serve(&runtime, &flags, 2_000, 100);
+    runtime.block_on(async {
+        let (grpc, http) = (server.program.grpc, server.program.http);
+        let load = tokio::spawn({
+            let server = Arc::clone(&server);
+            async move { server.answers(Callers::Hammering(20), Duration::from_secs(4)).await }
+        });
+        sleep(Duration::from_secs(1)).await;
+        for _ in 0..5 {
+            assert_eq!(other_caller(grpc).await, Code::Ok, "a small question");
+            let answered = tokio::task::spawn_blocking(move || probe(http, "/livez"));
+            assert_eq!(answered.await.unwrap(), Some(200));
+        }
+        let answers = load.await.unwrap();
+        let (accepted, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.is_accepted());
+        assert!(
+            accepted.len() > 3 && refused.len() > accepted.len(),
+            "{} {}",
+            accepted.len(),
+            refused.len()
+        );
+        assert!(
+            refused
+                .iter()
+                .all(|answer| answer.status.code() == Code::ResourceExhausted)
+        );
+        let delays: Vec<_> = refused
+            .iter()
+            .map(|answer| answer.retry().expect("RetryInfo"))
+            .collect();
+        assert!(
+            delays.last() > delays.first(),
+            "{:?} {:?}",
+            delays.first(),
+            delays.last()
+        );
+        assert!(rejections(http, "worker_wait_ms") >= 1.0);
+        // Whoever comes back when told is answered.
+        let mut answer = server.ask(0).await;
+        for _ in 0..10 {
+            let Some(retry) = answer.retry() else { break };
+            sleep(retry).await;
+            answer = server.ask(0).await;
+        }
+        assert!(answer.is_accepted(), "{:?}", answer.status);
+    });
+}
+
+#[test]
+fn a_burst_and_a_few_callers_for_long_are_not_refused() {
+    let (runtime, flags) = (runtime(), ["--workers", "1", "--worker-wait-ms", "60000"]);
+    let server = LoadedServer::serve(&runtime, &flags, 1_000, 30);
+    runtime.block_on(async {
+        let mut burst = JoinSet::new();
+        for caller in 0..30 {
+            let server = Arc::clone(&server);
+            burst.spawn(async move { server.ask(caller).await });
+        }
+        assert!(burst.join_all().await.iter().all(Answer::is_accepted));
+        let answers = server.answers(Callers::Patient(4), Duration::from_secs(2)).await;
+        assert!(answers.iter().all(Answer::is_accepted));
+    });
+}
+
+fn shown(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |percent: usize| {
+        let time = times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)));
+        time.map_or_else(|| "-".to_owned(), |time| format!("{:.1}", time.as_secs_f64() * 1e3))
+    };
+    format!("{:>8} {:>8} {:>8}", times.len(), at(50), at(99))
+}
+
+fn line(out: &mut String, name: &str, answers: &[Answer]) {
+    let times = |of: bool| {
+        let answers = answers.iter().filter(|answer| answer.is_accepted() == of);
+        shown(answers.map(|answer| answer.took).collect())
+    };
+    let retry = answers.iter().filter_map(Answer::retry).max().unwrap_or_default();
+    writeln!(
+        out,
+        "{name:<28} {} {} {:>8}",
+        times(true),
+        times(false),
+        retry.as_millis()
+    )
+    .unwrap();
+}
+
+/// Figures of health checks and probes during a load of batches of 3 MiB.
+async fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
+    let (end, mut load) = (Instant::now() + time, JoinSet::new());
+    for caller in 0..16 {
+        let server = Arc::clone(server);
+        load.spawn(async move {
+            let (source, mut answers) = (format!("source-{caller}"), Vec::new());
+            let mut sequence = 1;
+            while Instant::now() < end {
+                let tasks = (0..1_000).map(|number| {
+                    let mut task = task(&format!("ns-{caller}/t{number}"), "", &[("cpu", "1")]);
+                    task.annotations = [("note".to_owned(), format!("{sequence:03000}"))].into();
+                    task
+                });
+                let put = pb::Cluster {
+                    tasks: tasks.collect(),
+                    ..pb::Cluster::default()
+                };
+                let batch = match sequence {
+                    1 => full_sync(&source, 1, put),
+                    _ => delta(&source, sequence, put),
+                };
+                let body = framed(&pb::ApplyRequest { batch: Some(batch) }.encode_to_vec());
+                let answer = server.call(caller, APPLY, body.into()).await;
+                match answer.retry() {
+                    Some(retry) => sleep(retry).await,
+                    None => sequence += 1,
+                }
+                answers.push(answer);
+            }
+            answers
+        });
+    }
+    let (mut checks, mut probes) = (Vec::new(), Vec::new());
+    let http = server.program.http;
+    let asking = HostileConnection::open(server.program.grpc, 1 << 20).await;
+    while Instant::now() < end {
+        let begun = Instant::now();
+        let checked = code(asking.ask(HEALTH, framed(&[])).await.unwrap()).await;
+        assert_eq!(checked, Code::Ok);
+        checks.push(begun.elapsed());
+        let begun = Instant::now();
+        let answered = tokio::task::spawn_blocking(move || probe(http, "/livez"));
+        assert_eq!(answered.await.unwrap(), Some(200));
+        probes.push(begun.elapsed());
+        sleep(Duration::from_millis(5)).await;
+    }
+    let answers: Vec<_> = load.join_all().await.into_iter().flatten().collect();
+    let mut out = String::new();
+    line(&mut out, "16 callers of 3 MiB batches", &answers);
+    writeln!(out, "  health meanwhile           {}", shown(checks)).unwrap();
+    writeln!(out, "  /livez meanwhile           {}", shown(probes)).unwrap();
+    out
+}
+
+#[test]
+#[ignore = "it takes minutes: make hostile"]
+fn overload() {
+    let runtime = runtime();
+    let server = LoadedServer::serve(&runtime, &[], 10_000, 1_000);
+    let out = runtime.block_on(async {
+        let (time, before) = (
+            Duration::from_millis(300) * u32::try_from(scale()).unwrap(),
+            Duration::from_secs(3),
+        );
+        let workers = server.workers;
+        let mut out = format!(
+            "{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+            "load (times in ms)", "accepted", "p50", "p99", "refused", "p50", "p99", "retry"
+        );
+        server.answers(Callers::Patient(workers), before).await;
+        let normal = server.answers(Callers::Patient(workers), time).await;
+        line(&mut out, "as many callers as workers", &normal);
+        let every = time / u32::try_from(normal.len()).unwrap_or(1) / 10;
+        let loads = [
+            ("10x, patient callers", Callers::Patient(10 * workers)),
+            ("10x, hammering callers", Callers::Hammering(10 * workers)),
+            ("10x of what it can do", Callers::Endless(every)),
+        ];
+        for (name, callers) in loads {
+            let from = server.begun.elapsed() + before;
+            let answers = server.answers(callers, before + time).await;
+            let (first, rest): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.at < from);
+            line(&mut out, name, &rest);
+            line(&mut out, "  its first 3 s", &first);
+            sleep(Duration::from_secs(11)).await;
+        }
+        out + &large_batches(&server, time).await
+    });
+    std::io::stdout().write_all(out.as_bytes()).unwrap();
+}
