@@ -19,7 +19,7 @@ const MOST_RETRY: Duration = Duration::from_secs(10);
 /// Weight of the latest piece of work in the mean time: one of so many.
 const MEAN_SHARE: u32 = 8;
 
-/// Turns of rejected callers: each is told to come back when those before it could have been served. The delay
+/// Turns of rejected callers: each is asked to come back when those before it could have been served. The delay
 /// therefore grows as long as more is asked than can be done.
 #[derive(Debug, Default)]
 pub(super) struct RetryTurns {
@@ -223,9 +223,9 @@ mod tests {
         let mut waiting = enter(&pace, 10, start);
         assert!(waiting.iter().all(|place| place.patience == 100 * MS));
         for more in 0..3 {
-            let told = pace.enter(start).unwrap_err();
+            let rejection = pace.enter(start).unwrap_err();
             assert_eq!(
-                told,
+                rejection,
                 rejected(PaceLimit::Wait, 25 + 10 * more),
                 "a piece's time later each"
             );

@@ -1,4 +1,4 @@
-//! More large questions than the server can answer, and many large messages at once.
+//! More large questions than the server can evaluate, and many large messages at once.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -22,15 +22,15 @@ use crate::support::records::{delta, full_sync, task};
 
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
-/// Answer to one call.
-struct Answer {
+/// Result of one call.
+struct CallResult {
     /// Time since the load began.
     at: Duration,
     took: Duration,
     status: Status,
 }
 
-impl Answer {
+impl CallResult {
     fn is_accepted(&self) -> bool {
         self.status.code() == Code::Ok
     }
@@ -45,7 +45,7 @@ impl Answer {
 struct LoadedServer {
     program: LoggedProcess,
     connections: Vec<HostileConnection>,
-    question: Bytes,
+    query: Bytes,
     workers: usize,
     begun: Instant,
 }
@@ -53,11 +53,11 @@ struct LoadedServer {
 /// Calls of many callers for some time.
 #[derive(Clone, Copy)]
 enum Callers {
-    /// So many, each of which asks again when it is answered; a refused one as soon as it may.
+    /// Callers that ask again when they are answered; refused ones as soon as they may.
     Patient(usize),
-    /// So many, each of which asks again at once, whatever the answer was.
+    /// Callers that ask again at once, whatever the result was.
     Hammering(usize),
-    /// As many as come, each after so long, whatever becomes of those before.
+    /// Calls at this interval, whatever becomes of those before.
     Endless(Duration),
 }
 
@@ -71,14 +71,14 @@ impl LoadedServer {
         Arc::new(Self {
             connections: (0..8).map(|_| open()).collect(),
             program,
-            question: framed(&score_request(tasks).encode_to_vec()).into(),
+            query: framed(&score_request(tasks).encode_to_vec()).into(),
             workers: usize::try_from(reported_limits(&info)["workers"]).unwrap(),
             begun: Instant::now(),
         })
     }
 
-    /// Answer to a call of this caller.
-    async fn call(&self, caller: usize, path: &str, body: Bytes) -> Answer {
+    /// Result of a call of this caller.
+    async fn call(&self, caller: usize, path: &str, body: Bytes) -> CallResult {
         let begun = Instant::now();
         let connection = &self.connections[caller % self.connections.len()];
         let answered = async {
@@ -94,20 +94,20 @@ impl LoadedServer {
         };
         let status = tokio::time::timeout(PATIENCE, answered)
             .await
-            .expect("an answer in time");
-        Answer {
+            .expect("a response in time");
+        CallResult {
             at: self.begun.elapsed(),
             took: begun.elapsed(),
             status,
         }
     }
 
-    async fn ask(&self, caller: usize) -> Answer {
-        self.call(caller, SCORE, self.question.clone()).await
+    async fn ask(&self, caller: usize) -> CallResult {
+        self.call(caller, SCORE, self.query.clone()).await
     }
 
     /// Answers to the questions of these callers within this time.
-    async fn answers(self: &Arc<Self>, callers: Callers, time: Duration) -> Vec<Answer> {
+    async fn results(self: &Arc<Self>, callers: Callers, time: Duration) -> Vec<CallResult> {
         let (end, mut tasks) = (Instant::now() + time, JoinSet::new());
         let (count, is_patient) = match callers {
             Callers::Patient(count) => (count, true),
@@ -128,40 +128,40 @@ impl LoadedServer {
         for caller in 0..count {
             let server = Arc::clone(self);
             tasks.spawn(async move {
-                let mut answers = Vec::new();
+                let mut results = Vec::new();
                 while Instant::now() < end {
-                    let answer = server.ask(caller).await;
-                    let delay = answer.retry().filter(|_| is_patient);
-                    answers.push(answer);
+                    let result = server.ask(caller).await;
+                    let delay = result.retry().filter(|_| is_patient);
+                    results.push(result);
                     sleep(delay.unwrap_or_default()).await;
                 }
-                answers
+                results
             });
         }
-        let mut answers: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-        answers.sort_by_key(|answer| answer.at);
-        answers
+        let mut results: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+        results.sort_by_key(|result| result.at);
+        results
     }
 }
 
 #[test]
-fn under_overload_some_are_answered_and_the_rest_is_told_when_to_come_back() {
+fn under_overload_some_are_answered_and_the_rest_may_come_back_later() {
     let (runtime, flags) = (runtime(), ["--workers", "1", "--worker-wait-ms", "100"]);
     let server = LoadedServer::serve(&runtime, &flags, 2_000, 100);
     runtime.block_on(async {
         let (grpc, http) = (server.program.grpc, server.program.http);
         let load = tokio::spawn({
             let server = Arc::clone(&server);
-            async move { server.answers(Callers::Hammering(20), Duration::from_secs(4)).await }
+            async move { server.results(Callers::Hammering(20), Duration::from_secs(4)).await }
         });
         sleep(Duration::from_secs(1)).await;
         for _ in 0..5 {
-            assert_eq!(other_caller(grpc).await, Code::Ok, "a small question");
+            assert_eq!(other_caller(grpc).await, Code::Ok, "a small query");
             let answered = tokio::task::spawn_blocking(move || probe(http, "/livez"));
             assert_eq!(answered.await.unwrap(), Some(200));
         }
-        let answers = load.await.unwrap();
-        let (accepted, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.is_accepted());
+        let results = load.await.unwrap();
+        let (accepted, refused): (Vec<_>, Vec<_>) = results.iter().partition(|result| result.is_accepted());
         assert!(
             accepted.len() > 3 && refused.len() > accepted.len(),
             "{} {}",
@@ -171,11 +171,11 @@ fn under_overload_some_are_answered_and_the_rest_is_told_when_to_come_back() {
         assert!(
             refused
                 .iter()
-                .all(|answer| answer.status.code() == Code::ResourceExhausted)
+                .all(|result| result.status.code() == Code::ResourceExhausted)
         );
         let delays: Vec<_> = refused
             .iter()
-            .map(|answer| answer.retry().expect("RetryInfo"))
+            .map(|result| result.retry().expect("RetryInfo"))
             .collect();
         assert!(
             delays.last() > delays.first(),
@@ -185,13 +185,13 @@ fn under_overload_some_are_answered_and_the_rest_is_told_when_to_come_back() {
         );
         assert!(rejections(http, "worker_wait_ms") >= 1.0);
         // Whoever comes back when told is answered.
-        let mut answer = server.ask(0).await;
+        let mut result = server.ask(0).await;
         for _ in 0..10 {
-            let Some(retry) = answer.retry() else { break };
+            let Some(retry) = result.retry() else { break };
             sleep(retry).await;
-            answer = server.ask(0).await;
+            result = server.ask(0).await;
         }
-        assert!(answer.is_accepted(), "{:?}", answer.status);
+        assert!(result.is_accepted(), "{:?}", result.status);
     });
 }
 
@@ -205,9 +205,9 @@ fn a_burst_and_a_few_callers_for_long_are_not_refused() {
             let server = Arc::clone(&server);
             burst.spawn(async move { server.ask(caller).await });
         }
-        assert!(burst.join_all().await.iter().all(Answer::is_accepted));
-        let answers = server.answers(Callers::Patient(4), Duration::from_secs(2)).await;
-        assert!(answers.iter().all(Answer::is_accepted));
+        assert!(burst.join_all().await.iter().all(CallResult::is_accepted));
+        let results = server.results(Callers::Patient(4), Duration::from_secs(2)).await;
+        assert!(results.iter().all(CallResult::is_accepted));
     });
 }
 
@@ -220,12 +220,12 @@ fn shown(mut times: Vec<Duration>) -> String {
     format!("{:>8} {:>8} {:>8}", times.len(), at(50), at(99))
 }
 
-fn line(out: &mut String, name: &str, answers: &[Answer]) {
+fn line(out: &mut String, name: &str, results: &[CallResult]) {
     let times = |of: bool| {
-        let answers = answers.iter().filter(|answer| answer.is_accepted() == of);
-        shown(answers.map(|answer| answer.took).collect())
+        let results = results.iter().filter(|result| result.is_accepted() == of);
+        shown(results.map(|result| result.took).collect())
     };
-    let retry = answers.iter().filter_map(Answer::retry).max().unwrap_or_default();
+    let retry = results.iter().filter_map(CallResult::retry).max().unwrap_or_default();
     writeln!(
         out,
         "{name:<28} {} {} {:>8}",
@@ -242,7 +242,7 @@ async fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
     for caller in 0..16 {
         let server = Arc::clone(server);
         load.spawn(async move {
-            let (source, mut answers) = (format!("source-{caller}"), Vec::new());
+            let (source, mut results) = (format!("source-{caller}"), Vec::new());
             let mut sequence = 1;
             while Instant::now() < end {
                 let tasks = (0..1_000).map(|number| {
@@ -259,14 +259,14 @@ async fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
                     _ => delta(&source, sequence, put),
                 };
                 let body = framed(&pb::ApplyRequest { batch: Some(batch) }.encode_to_vec());
-                let answer = server.call(caller, APPLY, body.into()).await;
-                match answer.retry() {
+                let result = server.call(caller, APPLY, body.into()).await;
+                match result.retry() {
                     Some(retry) => sleep(retry).await,
                     None => sequence += 1,
                 }
-                answers.push(answer);
+                results.push(result);
             }
-            answers
+            results
         });
     }
     let (mut checks, mut probes) = (Vec::new(), Vec::new());
@@ -283,9 +283,9 @@ async fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
         probes.push(begun.elapsed());
         sleep(Duration::from_millis(5)).await;
     }
-    let answers: Vec<_> = load.join_all().await.into_iter().flatten().collect();
+    let results: Vec<_> = load.join_all().await.into_iter().flatten().collect();
     let mut out = String::new();
-    line(&mut out, "16 callers of 3 MiB batches", &answers);
+    line(&mut out, "16 callers of 3 MiB batches", &results);
     writeln!(out, "  health meanwhile           {}", shown(checks)).unwrap();
     writeln!(out, "  /livez meanwhile           {}", shown(probes)).unwrap();
     out
@@ -306,8 +306,8 @@ fn overload() {
             "{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
             "load (times in ms)", "accepted", "p50", "p99", "refused", "p50", "p99", "retry"
         );
-        server.answers(Callers::Patient(workers), before).await;
-        let normal = server.answers(Callers::Patient(workers), time).await;
+        server.results(Callers::Patient(workers), before).await;
+        let normal = server.results(Callers::Patient(workers), time).await;
         line(&mut out, "as many callers as workers", &normal);
         let every = time / u32::try_from(normal.len()).unwrap_or(1) / 10;
         let loads = [
@@ -317,8 +317,8 @@ fn overload() {
         ];
         for (name, callers) in loads {
             let from = server.begun.elapsed() + before;
-            let answers = server.answers(callers, before + time).await;
-            let (first, rest): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.at < from);
+            let results = server.results(callers, before + time).await;
+            let (first, rest): (Vec<_>, Vec<_>) = results.into_iter().partition(|result| result.at < from);
             line(&mut out, name, &rest);
             line(&mut out, "  its first 3 s", &first);
             sleep(Duration::from_secs(11)).await;
