@@ -18,6 +18,8 @@ const (
 	loggedRecords = 10
 	// reasonUnreadable is the reason by which an outcome repeats a record that the feed itself marked unreadable.
 	reasonUnreadable = "UNREADABLE_RECORD"
+	// reasonRestarted is the reason of a full sync to a service that has lost the records.
+	reasonRestarted = "SERVICE_RESTARTED"
 )
 
 // Feed writes the records of one source, which follows a cluster: it keeps them, sends changes, and sends a full sync
@@ -262,6 +264,9 @@ func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*
 		}
 		session, err = feed.client.openSession(ctx, against, nil)
 	}
+	if err == nil && delta == nil && session.opened.GetMetadata().GetRevision().GetEpoch() != feed.restarts {
+		session, err = feed.reopen(ctx, session, against)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -272,4 +277,17 @@ func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*
 	}
 	feed.inSync = true
 	return session, nil
+}
+
+// reopen sends everything to a service that was restarted since the last batch, and opens another session after it. With
+// nothing to send, the first session has told so.
+func (feed *Feed) reopen(ctx context.Context, session *Session, against *pb.EvaluationRef) (*Session, error) {
+	feed.inSync = false
+	feed.client.options.Metrics.Resync(feed.source, reasonRestarted)
+	// Without this call the session ends with its lease.
+	_ = session.Close(ctx)
+	if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
+		return nil, err
+	}
+	return feed.client.openSession(ctx, against, nil)
 }

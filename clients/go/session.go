@@ -336,12 +336,29 @@ func (session *Session) confirm(effects *pb.SessionEffects, sent int) {
 // changed it. If one of these calls has another result now, Replay closes the new session and returns ErrReplayDiffers;
 // the caller begins its cycle again.
 func (session *Session) Replay(ctx context.Context) error {
-	session.mutex.Lock()
-	defer session.mutex.Unlock()
 	fresh, err := session.client.openSession(ctx, session.against, nil)
 	if err != nil {
 		return err
 	}
+	if err := session.ReplayIn(ctx, fresh); err != nil {
+		return errors.Join(err, fresh.Close(ctx))
+	}
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	session.opened, session.applied, session.pending, session.log = fresh.opened, fresh.applied, fresh.pending, fresh.log
+	session.unanswered = nil
+	session.validity.Apply(&pb.Invalidation{Scope: pb.InvalidationScope_INVALIDATION_SCOPE_ALL})
+	return nil
+}
+
+// ReplayIn repeats the changes of a lost session, and the calls that changed it, in another one that the caller has opened
+// and goes on with, for instance with Feed.OpenSession. If a call has another result there, it returns ErrReplayDiffers:
+// the other session is then of no use.
+func (session *Session) ReplayIn(ctx context.Context, fresh *Session) error {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	fresh.mutex.Lock()
+	defer fresh.mutex.Unlock()
 	for _, done := range session.log {
 		if done.change != nil {
 			fresh.pending = append(fresh.pending, done.change)
@@ -349,16 +366,13 @@ func (session *Session) Replay(ctx context.Context) error {
 		}
 		again := &logEntry{send: done.send, ref: fresh.ref()}
 		if err := fresh.send(ctx, again); err != nil {
-			return errors.Join(err, fresh.Close(ctx))
+			return err
 		}
 		fresh.log = append(fresh.log, logEntry{send: done.send, result: again.result})
 		if !proto.Equal(again.result, done.result) {
-			return errors.Join(ErrReplayDiffers, fresh.Close(ctx))
+			return ErrReplayDiffers
 		}
 	}
 	fresh.pending = append(fresh.pending, session.pending...)
-	session.opened, session.applied, session.pending, session.log = fresh.opened, fresh.applied, fresh.pending, fresh.log
-	session.unanswered = nil
-	session.validity.Apply(&pb.Invalidation{Scope: pb.InvalidationScope_INVALIDATION_SCOPE_ALL})
 	return nil
 }

@@ -113,15 +113,8 @@ func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[stri
 
 // sendAdmit sends Admit and leaves enqueued jobs unconfirmed: the votes of one action follow each other.
 func sendAdmit(cycle *Cycle, request *pb.AdmitRequest) (response *pb.AdmitResponse, err error) {
-	err = cycle.timed(func() error {
-		ctx, cancel := cycle.context()
-		defer cancel()
-		reply, err := pumice.AllowProblems(cycle.session.Admit(ctx, request))
-		if err == nil && reply.Cause != nil {
-			err = reply.Cause
-		}
-		response = reply.Response
-		return err
+	response, err = ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.AdmitResponse], error) {
+		return cycle.session.Admit(ctx, request)
 	})
 	if err != nil {
 		return nil, cycle.giveUp(err)
@@ -147,16 +140,8 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 		return nil
 	}
 	admitted.enqueued = nil
-	var response *pb.AdmitResponse
-	err := cycle.timed(func() error {
-		ctx, cancel := cycle.context()
-		defer cancel()
-		reply, err := pumice.AllowProblems(cycle.session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM}))
-		if err == nil && reply.Cause != nil {
-			err = reply.Cause
-		}
-		response = reply.Response
-		return err
+	response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.AdmitResponse], error) {
+		return cycle.session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM})
 	})
 	if err != nil {
 		return err

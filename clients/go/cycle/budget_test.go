@@ -127,14 +127,33 @@ func TestTheBeginningOfACycleHasABudgetOfItsOwn(t *testing.T) {
 		t.Fatal("a long full sync is charged to the cycle:", err)
 	}
 	cycle.Close()
-	delay.Store(int64(time.Hour))
-	scheduler = slow(t, Settings{Budget: Budget{Open: 100 * time.Millisecond}}, "/Apply", &delay)
-	cycle = scheduler.Open(context.Background(), small(), policy)
-	defer cycle.Close()
-	if cycle.Err() == nil || cycle.Usage().Waited > 10*time.Second {
-		t.Fatal(cycle.Err(), cycle.Usage())
-	}
 	if _, err := New(Settings{Client: scheduler.settings.Client, Budget: Budget{InTime: -1}}); err == nil || errors.Is(err, ErrBudget) {
 		t.Fatal(err)
+	}
+}
+
+// TestTheBeginningOfACycleIsCutByItsBudget hangs each of the calls that begin a cycle.
+func TestTheBeginningOfACycleIsCutByItsBudget(t *testing.T) {
+	for _, call := range []string{"/GetServerInfo", "/ReloadPolicy", "/Apply", "/OpenSession", "/ListPolicies"} {
+		var delay atomic.Int64
+		scheduler := slow(t, Settings{Budget: Budget{Open: 300 * time.Millisecond}}, call, &delay)
+		if call == "/ListPolicies" {
+			// It is asked at the beginning of a cycle that would reuse the last session.
+			scheduler.settings.PolicyMode = CheckPolicy
+			if _, err := scheduler.settings.Client.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Document: document}); err != nil {
+				t.Fatal(err)
+			}
+			open(t, scheduler, small()).Close()
+		}
+		delay.Store(int64(time.Hour))
+		began := time.Now()
+		cycle := scheduler.Open(context.Background(), small(), policy)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: the cycle began after %s", call, took)
+		}
+		if call != "/ListPolicies" && cycle.Err() == nil {
+			t.Errorf("%s: the service counts as available", call)
+		}
+		cycle.Close()
 	}
 }

@@ -3,6 +3,7 @@ package cycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -127,8 +128,7 @@ func (cycle *Cycle) timed(call func() error) error {
 	return call()
 }
 
-// send sends a call in the session. After any error the service is unavailable for the rest of the cycle: the events of a
-// lost session cannot be moved to another one.
+// send sends a call in the session. After an error the service is unavailable for the rest of the cycle.
 func send[R any](
 	cycle *Cycle, call func(context.Context) (pumice.Reply[R], error),
 ) (response R, err error) {
@@ -138,35 +138,54 @@ func send[R any](
 	if err := cycle.admitted.confirm(cycle); err != nil {
 		return response, cycle.giveUp(err)
 	}
-	err = cycle.timed(func() error {
-		ctx, cancel := cycle.context()
-		defer cancel()
-		reply, err := pumice.AllowProblems(call(ctx))
-		if err == nil && reply.Cause != nil {
-			err = reply.Cause
-		}
-		response = reply.Response
-		return err
-	})
-	var failure *pumice.Error
-	if errors.As(err, &failure) && failure.SessionEnded() && cycle.changes.Load() == 0 {
-		// The lost session had no events. Results under another policy do not go with those that the cycle has.
-		policy := cycle.scheduler.inForce
-		if err = cycle.open(context.Background()); err == nil && cycle.scheduler.inForce != policy {
-			err = errPolicyChanged
-		}
-		if err == nil {
-			cycle.invalidate()
-			return send(cycle, call)
-		}
-	}
-	if err != nil {
+	if response, err = ask(cycle, call); err != nil {
 		return response, cycle.giveUp(err)
 	}
 	if cycle.session.Effects().GetInvalidation().GetScope() == pb.InvalidationScope_INVALIDATION_SCOPE_ALL {
 		cycle.invalidate()
 	}
 	return response, nil
+}
+
+// ask makes one call in the session, and makes it again in another session if that one was lost.
+func ask[R any](cycle *Cycle, call func(context.Context) (pumice.Reply[R], error)) (response R, err error) {
+	for attempt := 1; ; attempt++ {
+		err = cycle.timed(func() error {
+			ctx, cancel := cycle.context()
+			defer cancel()
+			reply, err := pumice.AllowProblems(call(ctx))
+			if err == nil && reply.Cause != nil {
+				err = reply.Cause
+			}
+			response = reply.Response
+			return err
+		})
+		var failure *pumice.Error
+		if attempt > 1 || !errors.As(err, &failure) || !failure.SessionEnded() {
+			return response, err
+		}
+		if err := cycle.replay(); err != nil {
+			return response, fmt.Errorf("%w; the session before it was lost: %w", err, failure)
+		}
+	}
+}
+
+// replay opens another session in place of a lost one, and repeats what has happened in it. Results under another policy do
+// not go with those that the cycle has.
+func (cycle *Cycle) replay() error {
+	lost, policy := cycle.session, cycle.scheduler.inForce
+	if err := cycle.open(context.Background()); err != nil {
+		return err
+	}
+	if now := cycle.scheduler.inForce; now.Hash != policy.Hash || now.compatibility != policy.compatibility {
+		return errPolicyChanged
+	}
+	cycle.invalidate()
+	return cycle.timed(func() error {
+		ctx, cancel := cycle.context()
+		defer cancel()
+		return lost.ReplayIn(ctx, cycle.session)
+	})
 }
 
 // context ends when the budget is used up, if the answer does not come in time.

@@ -97,19 +97,27 @@ func splitActions(text string) []string {
 	return names
 }
 
-// OrderActions returns the enabled actions, joined by commas. Their order is that of a configuration file, if the file has
-// the same actions; otherwise alphabetical.
+// servedActions are the actions that a policy may name. They decide nothing in the service, which refuses all others as
+// misspelt.
+var servedActions = []string{"enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim"}
+
+// OrderActions returns the enabled actions, joined by commas, without those of a fork's own. Their order is that of a
+// configuration file, if the file has the same actions; otherwise alphabetical.
 func OrderActions(enabled []string, file []byte) string {
 	var read struct {
 		Actions string `yaml:"actions"`
 	}
 	sorted := slices.Sorted(slices.Values(enabled))
+	names := sorted
 	if yaml.Unmarshal(file, &read) == nil && slices.Equal(splitActions(read.Actions), sorted) {
-		names := strings.Split(read.Actions, ",")
+		names = strings.Split(read.Actions, ",")
 		for at, name := range names {
 			names[at] = strings.TrimSpace(name)
 		}
-		return strings.Join(names, ", ")
 	}
-	return strings.Join(sorted, ", ")
+	names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(servedActions, name) })
+	if len(names) == 0 {
+		names = []string{"allocate"}
+	}
+	return strings.Join(names, ", ")
 }

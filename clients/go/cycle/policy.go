@@ -215,6 +215,9 @@ func (cycle *Cycle) unchanged(ctx context.Context) bool {
 	if scheduler.settings.PolicyMode == PushPolicy {
 		return true
 	}
+	bound := scheduler.settings.Budget.Open
+	ctx, cancel := within(ctx, bound, bound)
+	defer cancel()
 	var list *pb.ListPoliciesResponse
 	err := cycle.timed(func() (err error) {
 		list, err = scheduler.settings.Client.ListPolicies(ctx, &pb.ListPoliciesRequest{Name: scheduler.settings.Policy, PageSize: 1})
