@@ -42,8 +42,6 @@ type GroupRecords struct {
 	Cluster *pb.Cluster
 	// Unreadable are records of the group that could not be made. The last good record of each stays in force.
 	Unreadable []*pb.UnreadableRecord
-	// Hold is kept while the group is unchanged. It keeps objects whose addresses are part of the fingerprint.
-	Hold any
 }
 
 // SchedulerState is the state of the scheduler at the beginning of a cycle, in groups of records that change together. Its
@@ -58,13 +56,6 @@ type SchedulerState interface {
 	// Records returns the records of a group. It is called only if the fingerprint is new. After an error the group keeps
 	// its last good records, and Cycle.RefusedRecords names it.
 	Records(at int) (GroupRecords, error)
-}
-
-// NodeHinter is a SchedulerState that takes, before any node's fingerprint is read, the nodes that the tasks of changed
-// jobs name now or named before. On all other nodes the tasks of jobs are unchanged.
-type NodeHinter interface {
-	SchedulerState
-	HintNodes(nodes map[string]bool)
 }
 
 // mirror has the records that were sent to the service, by group, and finds the changes.
@@ -139,7 +130,7 @@ func (mirror *mirror) take(state SchedulerState) *changes {
 			item.print = ^item.print
 			item.records = GroupRecords{Cluster: &pb.Cluster{}}
 			if before != nil {
-				item.records.Cluster, item.records.Hold = before.records.Cluster, before.records.Hold
+				item.records.Cluster = before.records.Cluster
 			}
 			item.records.Unreadable = []*pb.UnreadableRecord{Unreadable(recordKinds[key.Kind], key.Name, item.err)}
 		}
@@ -195,35 +186,11 @@ func (mirror *mirror) forget() {
 	}
 }
 
-// compare makes all fingerprints, those of nodes last, and returns the changed groups and the number of unchanged ones.
-func (mirror *mirror) compare(state SchedulerState) (changed []fresh, same int) {
-	changed, same = mirror.part(state, func(kind GroupKind) bool { return kind != NodeGroup })
-	if listener, listens := state.(NodeHinter); listens {
-		nodes := map[string]bool{}
-		for _, item := range changed {
-			note := func(tasks []*pb.Task) {
-				for _, task := range tasks {
-					nodes[task.GetNode()] = true
-				}
-			}
-			note(item.records.Cluster.GetTasks())
-			if before := mirror.groups[state.Key(item.at)]; before != nil {
-				note(before.records.Cluster.GetTasks())
-			}
-		}
-		listener.HintNodes(nodes)
-	}
-	more, others := mirror.part(state, func(kind GroupKind) bool { return kind == NodeGroup })
-	changed = append(changed, more...)
-	slices.SortFunc(changed, func(left, right fresh) int { return left.at - right.at })
-	return changed, same + others
-}
-
 // chunk is the number of groups that a goroutine takes at a time.
 const chunk = 256
 
-// part compares the groups of some kinds, on all processors.
-func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (changed []fresh, same int) {
+// compare makes all fingerprints, on all processors, and returns the changed groups and the number of unchanged ones.
+func (mirror *mirror) compare(state SchedulerState) (changed []fresh, same int) {
 	total := state.Groups()
 	workers := max(1, min(runtime.GOMAXPROCS(0), total/64))
 	parts, counts := make([][]fresh, workers), make([]int, workers)
@@ -236,11 +203,7 @@ func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (c
 			count := 0
 			for from := int(next.Add(chunk)) - chunk; from < total; from = int(next.Add(chunk)) - chunk {
 				for at := from; at < min(from+chunk, total); at++ {
-					key := state.Key(at)
-					if !wanted(key.Kind) {
-						continue
-					}
-					print := state.Fingerprint(at)
+					key, print := state.Key(at), state.Fingerprint(at)
 					if before := mirror.groups[key]; before != nil && before.fingerprint == print {
 						before.seen = mirror.round
 						count++
@@ -258,6 +221,7 @@ func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (c
 		changed = append(changed, parts[worker]...)
 		same += counts[worker]
 	}
+	slices.SortFunc(changed, func(left, right fresh) int { return left.at - right.at })
 	return changed, same
 }
 
@@ -272,7 +236,7 @@ func (mirror *mirror) replace(key GroupKey, before, after *group, changes *chang
 	mirror.mark(old.Unreadable, after.records.Unreadable, changes)
 	mirror.replaceTasks(key, old.Cluster, now, changes)
 	put, gone := changes.put, changes.gone
-	// Records that are kept because the new ones cannot be read are not sent again.
+	// Equal records are not sent again.
 	put.Nodes = append(put.Nodes, fresher(now.GetNodes(), old.Cluster.GetNodes())...)
 	put.Queues = append(put.Queues, fresher(now.GetQueues(), old.Cluster.GetQueues())...)
 	put.Jobs = append(put.Jobs, fresher(now.GetJobs(), old.Cluster.GetJobs())...)
@@ -295,10 +259,10 @@ func missing[R interface{ GetName() string }](now, before []R, marked bool, name
 	})
 }
 
-// fresher are those of `now` that are not the very messages of `before`.
+// fresher are those of `now` that `before` does not have.
 func fresher[R proto.Message](now, before []R) (list []R) {
 	for _, item := range now {
-		if !slices.ContainsFunc(before, func(other R) bool { return any(other) == any(item) }) {
+		if !slices.ContainsFunc(before, func(other R) bool { return any(other) == any(item) || proto.Equal(other, item) }) {
 			list = append(list, item)
 		}
 	}

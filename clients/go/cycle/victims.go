@@ -3,7 +3,6 @@ package cycle
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
@@ -31,14 +30,14 @@ const (
 // victimVotes are the votes on victims since the last event.
 type victimVotes struct {
 	clock uint64
-	votes map[string][]*pb.VictimVote
+	votes map[Fingerprint][]*pb.VictimVote
 	// misses is the number of calls for the preemptors of a key, ahead has those whose candidates were sent ahead.
-	misses map[string]int
-	ahead  map[string]bool
+	misses map[Fingerprint]int
+	ahead  map[Fingerprint]bool
 }
 
 func newVictimVotes() victimVotes {
-	return victimVotes{votes: map[string][]*pb.VictimVote{}, misses: map[string]int{}, ahead: map[string]bool{}}
+	return victimVotes{votes: map[Fingerprint][]*pb.VictimVote{}, misses: map[Fingerprint]int{}, ahead: map[Fingerprint]bool{}}
 }
 
 // Victims returns the candidates that a plugin permits to evict for a preemptor, by position. If voting is false the plugin
@@ -50,9 +49,17 @@ func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, cand
 	if cycle.unavailable != nil || cycle.takesNoPart(cycle.victimPlugins, plugin) {
 		return nil, false
 	}
-	votes, err := cycle.votesFor(kind, preemptor, preemptor.Name, candidates)
-	if err != nil {
-		return nil, false
+	key := Fingerprint(kind)
+	key.Text(preemptor.Name)
+	for _, name := range candidates {
+		key.Text(name)
+	}
+	votes, known := cycle.currentVictims().votes[key]
+	if !known {
+		if cycle.fetchVotes(kind, preemptor, []victimList{{key, candidates}}) != nil {
+			return nil, false
+		}
+		votes = cycle.victims.votes[key]
 	}
 	return chosenBy(plugin, votes)
 }
@@ -68,20 +75,15 @@ func (cycle *Cycle) VictimsAhead(
 	if cycle.unavailable != nil || cycle.takesNoPart(cycle.victimPlugins, plugin) {
 		return nil, false
 	}
-	order := make([]int, len(candidates))
-	for at := range order {
-		order[at] = at
-	}
-	slices.SortStableFunc(order, func(left, right int) int { return strings.Compare(candidates[left], candidates[right]) })
-	sorted := make([]string, len(candidates))
-	for at, from := range order {
-		sorted[at] = candidates[from]
-	}
-	votes, err := cycle.votesAhead(kind, preemptor, sorted, ahead)
+	votes, err := cycle.votesAhead(kind, preemptor, candidates, ahead)
 	if err != nil {
 		return nil, false
 	}
 	chosen, voting := chosenBy(plugin, votes)
+	if len(chosen) == 0 {
+		return nil, voting
+	}
+	order := byName(candidates)
 	for _, at := range chosen {
 		if at < len(order) {
 			victims = append(victims, order[at])
@@ -91,40 +93,84 @@ func (cycle *Cycle) VictimsAhead(
 	return victims, voting
 }
 
-func (cycle *Cycle) votesAhead(kind VictimKind, preemptor Task, sorted []string, ahead func() [][]string) ([]*pb.VictimVote, error) {
-	of := preemptor.Name
-	if reported := cycle.scheduler.mirror.tasks[preemptor.Name]; reported != nil {
-		of = preemptor.Job + "\x00" + strconv.Itoa(int(reported.record.GetPriority())) + "\x00" + reported.classOf(cycle.quotas)
+// byName returns the positions of names in the order of the names.
+func byName(names []string) []int {
+	order := make([]int, len(names))
+	for at := range order {
+		order[at] = at
 	}
-	of = "by name\x00" + of
-	group := kind.String() + "\x00" + of
-	victims := cycle.currentVictims()
-	if _, known := victims.votes[victimKey(kind, of, sorted)]; !known {
-		if victims.misses[group]++; victims.misses[group] > aheadAfter && !victims.ahead[group] {
-			victims.ahead[group] = true
-			if err := cycle.sendAhead(kind, preemptor, of, ahead()); err != nil {
-				return nil, err
-			}
+	slices.SortStableFunc(order, func(left, right int) int { return strings.Compare(names[left], names[right]) })
+	return order
+}
+
+// victimList are candidates on one node, with the key of their votes.
+type victimList struct {
+	key   Fingerprint
+	names []string
+}
+
+// setKey is the key of votes on candidates in any order.
+func setKey(preemptors Fingerprint, candidates []string) Fingerprint {
+	var set Fingerprint
+	for _, name := range candidates {
+		var own Fingerprint
+		own.Text(name)
+		set.Element(own)
+	}
+	preemptors.Number(uint64(set))
+	return preemptors
+}
+
+// preemptors is the key of all preemptors that have the results of one.
+func (cycle *Cycle) preemptors(kind VictimKind, preemptor Task) Fingerprint {
+	key := Fingerprint(kind)
+	key.Text("by name")
+	reported := cycle.scheduler.mirror.tasks[preemptor.Name]
+	if reported == nil {
+		key.Text(preemptor.Name)
+		return key
+	}
+	key.Text(preemptor.Job)
+	key.Number(uint64(reported.record.GetPriority()))
+	key.Text(reported.classOf(cycle.quotas))
+	return key
+}
+
+func (cycle *Cycle) votesAhead(kind VictimKind, preemptor Task, candidates []string, ahead func() [][]string) ([]*pb.VictimVote, error) {
+	of, victims := cycle.preemptors(kind, preemptor), cycle.currentVictims()
+	key := setKey(of, candidates)
+	if votes, known := victims.votes[key]; known {
+		return votes, nil
+	}
+	if victims.misses[of]++; victims.misses[of] > aheadAfter && !victims.ahead[of] {
+		victims.ahead[of] = true
+		if err := cycle.sendAhead(kind, preemptor, of, ahead()); err != nil {
+			return nil, err
 		}
 	}
-	return cycle.votesFor(kind, preemptor, of, sorted)
+	if votes, known := cycle.currentVictims().votes[key]; known {
+		return votes, nil
+	}
+	if err := cycle.fetchVotes(kind, preemptor, []victimList{{key, slices.Sorted(slices.Values(candidates))}}); err != nil {
+		return nil, err
+	}
+	return cycle.victims.votes[key], nil
 }
 
 // sendAhead asks about the candidates of many nodes.
-func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, of string, lists [][]string) error {
-	var part [][]string
-	asked, size := map[string]bool{}, 0
+func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, of Fingerprint, lists [][]string) error {
+	var part []victimList
+	asked, size := map[Fingerprint]bool{}, 0
 	send := func() error {
 		if len(part) == 0 {
 			return nil
 		}
-		err := cycle.fetchVotes(kind, preemptor, of, part)
+		err := cycle.fetchVotes(kind, preemptor, part)
 		part, size = nil, 0
 		return err
 	}
 	for _, list := range lists {
-		slices.Sort(list)
-		key := victimKey(kind, of, list)
+		key := setKey(of, list)
 		if _, known := cycle.victims.votes[key]; known || asked[key] {
 			continue
 		}
@@ -134,7 +180,8 @@ func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, of string, lists 
 				return err
 			}
 		}
-		part, size = append(part, list), size+len(list)
+		slices.Sort(list)
+		part, size = append(part, victimList{key, list}), size+len(list)
 	}
 	return send()
 }
@@ -148,27 +195,11 @@ func (cycle *Cycle) currentVictims() *victimVotes {
 	return &cycle.victims
 }
 
-func victimKey(kind VictimKind, of string, candidates []string) string {
-	return kind.String() + "\x00" + of + "\x00\x00" + strings.Join(candidates, "\x00")
-}
-
-// votesFor returns the votes on one list of candidates. `of` stands for the preemptor and all that have the same results.
-func (cycle *Cycle) votesFor(kind VictimKind, preemptor Task, of string, candidates []string) ([]*pb.VictimVote, error) {
-	key := victimKey(kind, of, candidates)
-	if votes, known := cycle.currentVictims().votes[key]; known {
-		return votes, nil
-	}
-	if err := cycle.fetchVotes(kind, preemptor, of, [][]string{candidates}); err != nil {
-		return nil, err
-	}
-	return cycle.victims.votes[key], nil
-}
-
-func (cycle *Cycle) fetchVotes(kind VictimKind, preemptor Task, of string, lists [][]string) error {
+func (cycle *Cycle) fetchVotes(kind VictimKind, preemptor Task, lists []victimList) error {
 	request := &pb.SelectVictimsRequest{Kind: kind, Plugins: cycle.victimPlugins}
-	for _, candidates := range lists {
+	for _, list := range lists {
 		group := &pb.VictimGroup{Preemptor: &pb.Task{Name: preemptor.Name}}
-		for _, name := range candidates {
+		for _, name := range list.names {
 			group.Candidates = append(group.Candidates, &pb.Task{Name: name})
 		}
 		request.Groups = append(request.Groups, group)
@@ -192,7 +223,7 @@ func (cycle *Cycle) fetchVotes(kind VictimKind, preemptor Task, of string, lists
 				votes = append(votes, &pb.VictimVote{Plugin: name})
 			}
 		}
-		victims.votes[victimKey(kind, of, lists[at])] = votes
+		victims.votes[lists[at].key] = votes
 	}
 	return nil
 }

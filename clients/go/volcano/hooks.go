@@ -1,7 +1,6 @@
 package volcano
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -268,9 +267,4 @@ func (running *running) enqueueable(name string) api.VoteFn {
 	return func(job any) int {
 		return running.cycle.Enqueueable(string(job.(*api.JobInfo).UID))[name]
 	}
-}
-
-// describe names a query in a comparison.
-func describe(task *api.TaskInfo, node *api.NodeInfo) string {
-	return fmt.Sprintf("%s/%s on %s", task.Namespace, task.Name, node.Name)
 }

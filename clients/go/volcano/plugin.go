@@ -126,9 +126,7 @@ func (process *process) begin(session *framework.Session) *cycle.Cycle {
 		}
 	}
 	policy := cycle.Policy{Document: document(session), Plugins: names}
-	snapshot := snapshotOf(session, process.memory)
-	made := process.scheduler.Open(context.Background(), snapshot, policy)
-	snapshot.leave(made.Err())
+	made := process.scheduler.Open(context.Background(), snapshotOf(session), policy)
 	process.refused(session)
 	return made
 }

@@ -13,9 +13,6 @@ import (
 
 	"k8s.io/klog/v2"
 	"volcano.sh/volcano/pkg/scheduler/framework"
-	"volcano.sh/volcano/pkg/scheduler/plugins/binpack"
-	"volcano.sh/volcano/pkg/scheduler/plugins/drf"
-	resourcestrategyfit "volcano.sh/volcano/pkg/scheduler/plugins/resource-strategy-fit"
 )
 
 // Settings are what the plugins of one process share.
@@ -26,7 +23,7 @@ type Settings struct {
 	Client pumice.Options
 	// Cycle settings; the client is made from Target. The observer is notified beside the plugins' own logs and metrics.
 	Cycle cycle.Settings
-	// Shadow: in-tree answers are used, Pumice's are compared.
+	// Shadow: in-tree answers are used, Pumice's are compared. It takes a build with the tag shadow.
 	Shadow bool
 	// Comparison counts in shadow mode. Default: differences are logged.
 	Comparison *cycle.Comparison
@@ -57,6 +54,9 @@ func read(arguments map[string]any) (Settings, error) {
 	return Settings{Target: options.Target, Client: options.Client, Cycle: options.Settings, Shadow: options.Shadow}, err
 }
 
+// errNoShadow is the error of shadow mode in a build without it.
+var errNoShadow = errors.New("shadow: this build has no shadow mode; build the scheduler with -tags shadow")
+
 // process is what the plugins of one process share: plugins in shared objects, too.
 type process struct {
 	settings  Settings
@@ -69,8 +69,7 @@ type process struct {
 
 	mutex sync.Mutex
 	// By session, as long as one is open.
-	open   map[*framework.Session]*running
-	memory *memory
+	open map[*framework.Session]*running
 
 	observer *observer
 	events   eventWriter
@@ -171,15 +170,16 @@ func start(settings Settings) *process {
 		}}
 	}
 	if settings.InTree == nil {
-		settings.InTree = map[string]framework.PluginBuilder{
-			resourcestrategyfit.PluginName: resourcestrategyfit.New, drf.PluginName: drf.New, binpack.PluginName: binpack.New,
-		}
+		settings.InTree = inTree()
 	}
-	made := &process{settings: settings, open: map[*framework.Session]*running{}, memory: newMemory(), observer: watched}
+	made := &process{settings: settings, open: map[*framework.Session]*running{}, observer: watched}
 	client, err := pumice.Dial(settings.Target, settings.Client)
 	if err == nil {
 		settings.Cycle.Client, made.client = client, client
 		made.scheduler, err = cycle.New(settings.Cycle)
+	}
+	if err == nil && settings.Shadow && !hasShadow {
+		err = errNoShadow
 	}
 	made.wrong = err
 	return made

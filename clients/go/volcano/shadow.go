@@ -1,3 +1,5 @@
+//go:build shadow
+
 package volcano
 
 import (
@@ -11,7 +13,25 @@ import (
 
 	"volcano.sh/volcano/pkg/scheduler/api"
 	"volcano.sh/volcano/pkg/scheduler/framework"
+	"volcano.sh/volcano/pkg/scheduler/plugins/binpack"
+	"volcano.sh/volcano/pkg/scheduler/plugins/drf"
+	resourcestrategyfit "volcano.sh/volcano/pkg/scheduler/plugins/resource-strategy-fit"
 )
+
+// hasShadow is true in builds with shadow mode.
+const hasShadow = true
+
+// inTree are the in-tree plugins of Volcano's own.
+func inTree() map[string]framework.PluginBuilder {
+	return map[string]framework.PluginBuilder{
+		resourcestrategyfit.PluginName: resourcestrategyfit.New, drf.PluginName: drf.New, binpack.PluginName: binpack.New,
+	}
+}
+
+// describe names a query in a comparison.
+func describe(task *api.TaskInfo, node *api.NodeInfo) string {
+	return fmt.Sprintf("%s/%s on %s", task.Namespace, task.Name, node.Name)
+}
 
 // registered is what a plugin has put into a session under its name, in the map of this field. The framework has no
 // getter for it, so the field is read by its name; where a version of Volcano has none of it, that is an error.
