@@ -71,6 +71,11 @@ func Start(t testing.TB, flags ...string) *Server {
 	return nil
 }
 
+// Process returns the number of the process.
+func (server *Server) Process() int {
+	return server.command.Process.Pid
+}
+
 // Kill ends the process at once, as a crash does. A second time it does nothing.
 func (server *Server) Kill() {
 	if server.command.ProcessState == nil {

@@ -13,53 +13,99 @@ import (
 	"google.golang.org/grpc"
 	"volcano.sh/volcano/cmd/scheduler/app/options"
 	"volcano.sh/volcano/pkg/scheduler/actions/allocate"
+	"volcano.sh/volcano/pkg/scheduler/api"
 	"volcano.sh/volcano/pkg/scheduler/conf"
 	"volcano.sh/volcano/pkg/scheduler/framework"
 	"volcano.sh/volcano/pkg/scheduler/uthelper"
 )
 
-// TestPlansPayWhereVolcanoLooksAtSomeNodesOnly counts the calls of one gang under Volcano's default sampling of nodes.
-func TestPlansPayWhereVolcanoLooksAtSomeNodesOnly(t *testing.T) {
-	var calls atomic.Int64
-	count := grpc.WithUnaryInterceptor(func(
+// counted makes a client option that counts calls.
+func counted(calls *atomic.Int64) pumice.Options {
+	return pumice.Options{DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(func(
 		ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 	) error {
 		calls.Add(1)
 		return invoke(ctx, method, request, reply, connection, options...)
+	})}}
+}
+
+// planning places a gang with Pumice, and returns the nodes of its tasks and the number of calls after the session's.
+func planning(t *testing.T, made *scenario, plans bool, builders map[string]framework.PluginBuilder) (nodes map[string]string, calls int64) {
+	t.Helper()
+	var sum atomic.Int64
+	options.Default()
+	err := plugins.Configure(plugins.Settings{
+		Target: testserver.Start(t).Address, Client: counted(&sum),
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Plans: plans, VerifyEvery: -1, Observer: strict{t: t}},
 	})
-	target := testserver.Start(t).Address
-	const tasks = 40
-	cost := map[bool]int64{}
-	for _, plans := range []bool{false, true} {
-		options.Default()
-		err := plugins.Configure(plugins.Settings{
-			Target: target, Client: pumice.Options{DialOptions: []grpc.DialOption{count}},
-			Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Plans: plans, VerifyEvery: -1, Observer: strict{t: t}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		made := oneGang(tasks, 1000)
-		harness := uthelper.TestCommonStruct{
-			Plugins: withPumice(), Pods: made.pods, Nodes: made.nodes, PodGroups: made.groups, Queues: made.queues,
-		}
-		conf.EnabledActionMap = map[string]bool{"allocate": true}
-		session := harness.RegisterSession(made.tiers, nil)
-		before := calls.Load()
-		harness.Run([]framework.Action{allocate.New()})
-		cost[plans] = calls.Load() - before
-		for _, task := range session.Jobs["ns/gang"].Tasks {
-			if task.NodeName == "" {
-				t.Fatal(task.Name, "has no node")
-			}
-			if task.Pod.Status.NominatedNodeName != "" {
-				t.Error(task.Name, "is nominated still")
-			}
-		}
-		harness.Close()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Log("calls without and with plans:", cost[false], cost[true])
-	if cost[false] < tasks || cost[true] > 5 {
-		t.Error(cost)
+	harness := uthelper.TestCommonStruct{
+		Plugins: builders, Pods: made.pods, Nodes: made.nodes, PodGroups: made.groups, Queues: made.queues,
 	}
+	conf.EnabledActionMap = map[string]bool{"allocate": true}
+	session := harness.RegisterSession(made.tiers, nil)
+	before := sum.Load()
+	harness.Run([]framework.Action{allocate.New()})
+	calls = sum.Load() - before
+	nodes = map[string]string{}
+	for _, task := range session.Jobs["ns/gang"].Tasks {
+		if task.NodeName == "" {
+			t.Fatal(task.Name, "has no node")
+		}
+		if task.Pod.Status.NominatedNodeName != "" {
+			t.Error(task.Name, "is nominated still")
+		}
+		nodes[task.Name] = task.NodeName
+	}
+	harness.Close()
+	return nodes, calls
+}
+
+// TestPlansPayWhereVolcanoLooksAtSomeNodesOnly counts the calls of gangs under Volcano's default sampling of nodes.
+func TestPlansPayWhereVolcanoLooksAtSomeNodesOnly(t *testing.T) {
+	const few, many = 40, 1000
+	_, without := planning(t, oneGang(few, 1000), false, withPumice())
+	_, with := planning(t, oneGang(many, 1000), true, withPumice())
+	t.Logf("a gang of %d without plans: %d calls; a gang of %d with plans: %d calls", few, without, many, with)
+	if without < few || with > 30 {
+		t.Error(without, with)
+	}
+}
+
+// refusing is a plugin that takes no planned node.
+type refusing struct {
+	refused map[string]string
+}
+
+func (*refusing) Name() string                      { return "refusing" }
+func (*refusing) OnSessionClose(*framework.Session) {}
+func (plugin *refusing) OnSessionOpen(session *framework.Session) {
+	session.AddPredicateFn("refusing", func(task *api.TaskInfo, node *api.NodeInfo) error {
+		if task.Pod.Status.NominatedNodeName != node.Name {
+			return nil
+		}
+		plugin.refused[task.Name] = node.Name
+		return api.NewFitErrWithStatus(task, node, &api.Status{Code: api.Unschedulable, Reason: "not here", Plugin: "refusing"})
+	})
+}
+
+// TestAPlannedNodeThatAnotherPluginRefuses ends the plan, and places the gang without it.
+func TestAPlannedNodeThatAnotherPluginRefuses(t *testing.T) {
+	made := oneGang(12, 30)
+	made.tiers[0].Plugins = append(made.tiers[0].Plugins, entry("refusing", nil, false))
+	plugin := &refusing{refused: map[string]string{}}
+	builders := withPumice()
+	builders["refusing"] = func(framework.Arguments) framework.Plugin { return plugin }
+	nodes, calls := planning(t, made, true, builders)
+	if len(plugin.refused) != 1 {
+		t.Fatal("a plan that cannot be followed is made once:", plugin.refused)
+	}
+	for task, node := range plugin.refused {
+		if nodes[task] == node || node == "" {
+			t.Error(task, "is on the refused node", node)
+		}
+	}
+	t.Logf("%d tasks placed, %d calls, %v refused", len(nodes), calls, plugin.refused)
 }

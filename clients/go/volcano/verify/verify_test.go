@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -231,17 +232,44 @@ func configure(t testing.TB, comparison *cycle.Comparison) {
 	}
 }
 
-// clusters is how many each test makes: CLUSTERS, or 30.
-func clusters(t testing.TB) uint64 {
-	text := os.Getenv("CLUSTERS")
-	if text == "" {
-		return 30
+// clusters returns the seeds of the clusters of each suite: CLUSTERS of them, or 30, from a number that SEED gives; or the
+// one CLUSTER that a failure has named.
+func clusters(t testing.TB) (seeds []uint64) {
+	number := func(name string, without uint64) uint64 {
+		text := os.Getenv(name)
+		if text == "" {
+			return without
+		}
+		read, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		return read
 	}
-	number, err := strconv.ParseUint(text, 10, 32)
+	if one := os.Getenv("CLUSTER"); one != "" {
+		return []uint64{number("CLUSTER", 0)}
+	}
+	first := number("SEED", 0) * 1_000_000
+	for at := range number("CLUSTERS", 30) {
+		seeds = append(seeds, first+at)
+	}
+	return seeds
+}
+
+// count notes compared calls in the file that COUNTS names.
+func count(t testing.TB, hook string, calls, differences uint64) {
+	path := os.Getenv("COUNTS")
+	if path == "" {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(file, "%s\t%d\t%d\n", hook, calls, differences)
+		err = errors.Join(err, file.Close())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return number
 }
 
 // report lets no difference pass, and no hook that nobody called.
@@ -253,6 +281,7 @@ func report(t *testing.T, comparison *cycle.Comparison, called ...string) {
 		}
 	}
 	for _, hook := range comparison.Hooks() {
+		count(t, t.Name()+" "+hook.Hook, hook.Calls, hook.Differences)
 		t.Logf("%-40s %8d calls %6d differences", hook.Hook, hook.Calls, hook.Differences)
 		if hook.Differences > 0 {
 			t.Errorf("%s differs", hook.Hook)
@@ -289,7 +318,7 @@ var strategies = []map[string]any{
 func TestResourceStrategyFit(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range clusters(t) {
+	for _, seed := range clusters(t) {
 		made := random(seed, shape{nodes: 20, queues: 2, jobs: 10, tasks: 6, full: seed%2 == 0, cards: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("priority", nil, false), entry("gang", nil, false)},
@@ -303,7 +332,7 @@ func TestResourceStrategyFit(t *testing.T) {
 func TestDRF(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range clusters(t) {
+	for _, seed := range clusters(t) {
 		made := random(seed, shape{nodes: 6, queues: 2, jobs: 14, tasks: 6, full: true, cards: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("gang", nil, false), entry("drf", nil, false), entry("conformance", nil, false)},
@@ -317,7 +346,7 @@ func TestDRF(t *testing.T) {
 func TestHierarchicalDRF(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range clusters(t) {
+	for _, seed := range clusters(t) {
 		made := random(seed, shape{nodes: 6, queues: 5, jobs: 15, tasks: 6, full: true, cards: seed%2 == 0, hierarchy: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("gang", nil, false), entry("drf", nil, true)},
