@@ -159,7 +159,7 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::model::{NodeSlot, TaskFields};
+    use crate::model::{NodeSlot, TaskFields};
 
     fn state_of(tasks: usize, annotation: usize) -> ClusterState {
         let mut state = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
