@@ -27,8 +27,9 @@ torture: rust ## Storm the admission ledger for long: 100 kills, 500 first start
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests
 
-hostile: rust ## Attack and overload a server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
-	@PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks hostile::overload::overload --exact --ignored --nocapture --test-threads 1
+hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
+	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
+	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks hostile::overload::overload --exact --ignored --nocapture --test-threads 1
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \

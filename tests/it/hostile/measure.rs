@@ -11,8 +11,9 @@ use prost::Message;
 use pumice::server::pb;
 use tokio::time::Instant;
 
+use super::held_disk::HeldDisk;
 use super::transport::{APPLY, HostileConnection, SCORE, code, framed, probe, runtime, scale, small_query};
-use crate::operate::{cluster, program::LoggedProcess};
+use crate::operate::{cluster, program::LoggedProcess, score_request};
 use crate::support::records::{full_sync, hypothetical_task};
 
 /// Number of queries and of probes per attack.
@@ -26,6 +27,10 @@ type NamedAttack = (&'static str, fn(&LoggedProcess) -> Attack);
 
 fn share(whole: usize) -> usize {
     (whole * scale() / 100).max(1)
+}
+
+fn no_attack(_: &LoggedProcess) -> Attack {
+    Box::new(())
 }
 
 fn given_up_scrapes(program: &LoggedProcess) -> Attack {
@@ -174,10 +179,48 @@ fn measurements(name: &str, attack: fn(&LoggedProcess) -> Attack) -> String {
     line
 }
 
+/// Lines about a server whose disk does not answer for as long as they are measured, and eight seconds at least.
+fn held_flush() -> [String; 2] {
+    let disk = HeldDisk::serve(10_000);
+    let (wire, http) = (disk.program.connect(), disk.program.http);
+    std::thread::sleep(Duration::from_secs(3));
+    let rest = disk.program.kernel_number("VmRSS");
+    let above = || disk.program.kernel_number("VmRSS").saturating_sub(rest) / 1_024;
+    let filter = pb::FilterRequest {
+        tasks: score_request(1).tasks,
+        ..pb::FilterRequest::default()
+    };
+    let began = Instant::now();
+    let reload = disk.hold("held");
+    let filters = measure(|| wire.filter(filter.clone()).is_ok());
+    let probes = measure(|| probe(http, "/livez") == Some(200));
+    let policies = measure(|| wire.get_policy(pb::GetPolicyRequest::default()).is_ok());
+    let scrapes = measure(|| probe(http, "/metrics") == Some(200));
+    let during = above();
+    std::thread::sleep(Duration::from_secs(8).saturating_sub(began.elapsed()));
+    assert!(!reload.is_finished());
+    disk.release();
+    assert!(reload.join().unwrap().is_ok());
+    std::thread::sleep(Duration::from_secs(10));
+    let line = |name: &str, asked: &_, probed: &_| {
+        format!(
+            "{name:<28} {} {} {during:>8} {:>8}",
+            shown(asked),
+            shown(probed),
+            above()
+        )
+    };
+    [
+        line("flush held: Filter, livez", &filters, &probes),
+        line("flush held: Policy, metrics", &policies, &scrapes),
+    ]
+}
+
 #[test]
 #[ignore = "it takes minutes: make hostile"]
 fn attacks() {
-    let attacks: [NamedAttack; 6] = [
+    let attacks: [NamedAttack; 7] = [
+        ("nobody", no_attack),
         ("given-up scrapes", given_up_scrapes),
         ("idle connections", idle_connections),
         ("pinging connections", pinging_connections),
@@ -195,5 +238,8 @@ fn attacks() {
     .unwrap();
     for (name, attack) in attacks {
         writeln!(out, "{}", measurements(name, attack)).unwrap();
+    }
+    for line in held_flush() {
+        writeln!(out, "{line}").unwrap();
     }
 }

@@ -4,6 +4,8 @@ mod broken_calls;
 #[cfg(target_os = "linux")]
 mod connections;
 mod documents;
+#[cfg(target_os = "linux")]
+mod held_disk;
 mod logs;
 #[cfg(target_os = "linux")]
 mod measure;

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -41,6 +42,13 @@ impl LoggedProcess {
     /// Serves on free ports with these flags.
     pub(crate) fn serve(flags: &[&str]) -> Self {
         Self::start(command(), flags)
+    }
+
+    /// Serves as `serve` does, with these variables in its environment.
+    pub(crate) fn serve_with(environment: &[(&str, PathBuf)], flags: &[&str]) -> Self {
+        let mut command = command();
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::start(command, flags)
     }
 
     /// Serves as `serve` does, with no more open files than this.
