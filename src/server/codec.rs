@@ -1,5 +1,5 @@
-//! Weighs a request before it is decoded: a few bytes on the wire can stand for a record of hundreds of bytes in
-//! memory.
+//! Codec of all calls: weighs a request before it is decoded, because a few bytes on the wire can stand for a record of
+//! hundreds of bytes in memory.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,6 +12,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
+use super::encoder::ResponseEncoder;
 use super::large_messages::LARGE_MESSAGE;
 use super::pb;
 use super::request_body::malformed;
@@ -46,11 +47,11 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = <ProstCodec<T, U> as Codec>::Encoder;
+    type Encoder = ResponseEncoder<T>;
     type Decoder = WeighedDecoder<<ProstCodec<T, U> as Codec>::Decoder>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        self.0.encoder()
+        ResponseEncoder::default()
     }
 
     fn decoder(&mut self) -> Self::Decoder {

@@ -98,7 +98,7 @@ impl Default for EdgeLimits {
             request_body: Duration::from_secs(30),
             receiving_bytes: 256 << 20,
             connection_receiving_bytes: 64 << 20,
-            sending_bytes: 512 << 20,
+            sending_bytes: 384 << 20,
             connection_sending_bytes: 256 << 20,
             http_connections: 64,
             http_header: Duration::from_secs(5),

@@ -9,6 +9,7 @@ pub mod convert;
 mod decision;
 mod decision_metadata;
 mod edge_limits;
+mod encoder;
 mod evaluation;
 mod large_messages;
 pub mod limits;

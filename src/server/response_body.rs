@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,7 @@ use super::limits::EdgeLimits;
 use super::request_body::LITTLE_BYTES;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
+use super::stream_body::RequestFailure;
 
 /// Bytes of one piece of a response.
 const PIECE_BYTES: usize = 64 << 10;
@@ -73,11 +75,22 @@ impl Drop for ResponseProgress {
     }
 }
 
+/// Memory of one frame of a response, which all of its pieces share. Its bytes count until the last piece is gone.
+struct FrameMemory {
+    bytes: Bytes,
+    _share: HeldShare,
+}
+
+impl AsRef<[u8]> for FrameMemory {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Piece of a response, which the transport drops when it is written to the connection.
 struct ResponsePiece {
     bytes: Bytes,
     progress: Arc<ResponseProgress>,
-    _share: HeldShare,
 }
 
 impl AsRef<[u8]> for ResponsePiece {
@@ -100,9 +113,9 @@ pub(super) struct PiecedBody {
     progress: Arc<ResponseProgress>,
     /// Bytes of the present frame that are not handed to the transport yet.
     rest: Bytes,
-    share: HeldShare,
     /// Frame after the present one.
     next: Option<Frame<Bytes>>,
+    request_failure: Option<RequestFailure>,
 }
 
 impl BodySender {
@@ -140,7 +153,7 @@ impl BodySender {
         let next = match first.map(Frame::into_data) {
             Some(Ok(data)) => {
                 self.make_room(&mut share, data.len(), connection).await?;
-                rest = data;
+                rest = counted(data, share);
                 None
             }
             Some(Err(trailers)) => Some(trailers),
@@ -161,8 +174,8 @@ impl BodySender {
             sender: Arc::clone(self),
             progress,
             rest,
-            share,
             next,
+            request_failure: None,
         })
     }
 
@@ -195,15 +208,36 @@ impl BodySender {
     }
 }
 
+/// Frame that counts until its memory is free.
+fn counted(bytes: Bytes, share: HeldShare) -> Bytes {
+    Bytes::from_owner(FrameMemory { bytes, _share: share })
+}
+
 impl PiecedBody {
+    /// Body that ends with the failure of its requests, if there is one by then.
+    pub(super) fn ending_with(mut self, request_failure: Option<RequestFailure>) -> Self {
+        self.request_failure = request_failure;
+        self
+    }
+
+    /// Last frame of the response.
+    fn end(&self, trailers: Frame<Bytes>) -> Frame<Bytes> {
+        let Some(failure) = self.request_failure.as_ref().and_then(|failure| failure.get()) else {
+            return trailers;
+        };
+        let mut ending = HeaderMap::new();
+        match Status::from(failure.clone()).add_header(&mut ending) {
+            Ok(()) => Frame::trailers(ending),
+            Err(_) => trailers,
+        }
+    }
+
     /// Next piece of the present frame.
     fn piece(&mut self) -> Bytes {
         let bytes = self.rest.split_to(PIECE_BYTES.min(self.rest.len()));
-        let share = self.share.split(bytes.len());
         Bytes::from_owner(ResponsePiece {
             bytes,
             progress: Arc::clone(&self.progress),
-            _share: share,
         })
     }
 }
@@ -224,7 +258,7 @@ impl HttpBody for PiecedBody {
                 return Poll::Ready(Some(Ok(Frame::data(self.piece()))));
             }
             if let Some(next) = self.next.take() {
-                return Poll::Ready(Some(Ok(next)));
+                return Poll::Ready(Some(Ok(self.end(next))));
             }
             let frame = match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
                 Some(Ok(frame)) => frame,
@@ -232,7 +266,8 @@ impl HttpBody for PiecedBody {
             };
             match frame.into_data() {
                 Ok(data) => {
-                    if self.share.grow(data.len()).is_err() {
+                    let mut share = HeldShare::none(&self.sender.bytes, &self.progress.connection);
+                    if share.grow(data.len()).is_err() {
                         let limit = &self.sender.bytes;
                         let message = "too many bytes of responses wait for their callers";
                         let failure = CallError::limit("OVERLOADED", limit.name, limit.limit, message);
@@ -240,12 +275,12 @@ impl HttpBody for PiecedBody {
                     }
                     self.progress.untaken.fetch_add(data.len(), Ordering::Relaxed);
                     self.progress.touch();
-                    self.rest = data;
+                    self.rest = counted(data, share);
                     if self.rest.is_empty() {
                         return Poll::Ready(Some(Ok(Frame::data(Bytes::new()))));
                     }
                 }
-                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                Err(trailers) => return Poll::Ready(Some(Ok(self.end(trailers)))),
             }
         }
     }

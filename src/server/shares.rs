@@ -121,17 +121,6 @@ impl HeldShare {
         Ok(())
     }
 
-    /// Takes a part of this share off, as a share of its own.
-    pub(super) fn split(&mut self, amount: usize) -> Self {
-        let amount = amount.min(self.amount);
-        self.amount -= amount;
-        Self {
-            limit: Arc::clone(&self.limit),
-            connection: Arc::clone(&self.connection),
-            amount,
-        }
-    }
-
     /// Gives all of it back.
     pub(super) fn clear(&mut self) {
         self.limit.give_back(&self.connection, std::mem::take(&mut self.amount));

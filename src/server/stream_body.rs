@@ -1,11 +1,12 @@
 //! Body of a call with many requests: each message within a time and within the budget of bytes.
 
+use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 
 use http_body::{Body as HttpBody, Frame};
-use prost::bytes::Bytes;
+use prost::bytes::{Buf as _, Bytes, BytesMut};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
@@ -64,6 +65,40 @@ impl MessageCursor {
     }
 }
 
+/// Longest message of a stream whose messages are also read here.
+const CHECKED_BYTES: usize = 64 << 10;
+
+/// Messages of a stream, each read when it is whole.
+struct CheckedMessages {
+    bytes: BytesMut,
+    can_be_read: fn(&[u8]) -> bool,
+}
+
+impl fmt::Debug for CheckedMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
+}
+
+impl CheckedMessages {
+    fn read(&mut self, data: &[u8]) -> Result<(), CallError> {
+        self.bytes.extend_from_slice(data);
+        while let Some(length) = message_bytes(&self.bytes) {
+            let Some(message) = self.bytes.get(PREFIX_BYTES..PREFIX_BYTES.saturating_add(length)) else {
+                return Ok(());
+            };
+            if !(self.can_be_read)(message) {
+                return Err(malformed("the request cannot be read"));
+            }
+            self.bytes.advance(PREFIX_BYTES + length);
+        }
+        Ok(())
+    }
+}
+
+/// First failure of a stream of requests. Some services end their response as if nothing had happened.
+pub(super) type RequestFailure = Arc<OnceLock<CallError>>;
+
 /// Body of a stream of requests.
 #[derive(Debug)]
 pub(super) struct StreamBody {
@@ -72,6 +107,9 @@ pub(super) struct StreamBody {
     cursor: MessageCursor,
     share: HeldShare,
     plain: bool,
+    /// Messages that the service behind would not report if they cannot be read.
+    checked: Option<CheckedMessages>,
+    failure: RequestFailure,
     /// Message that is being received, and the time until which it must be there.
     open: Option<(SlowEntry, Pin<Box<Sleep>>)>,
 }
@@ -89,8 +127,24 @@ impl StreamBody {
             receiver: Arc::clone(receiver),
             cursor: MessageCursor::default(),
             plain,
+            checked: None,
+            failure: RequestFailure::default(),
             open: None,
         }
+    }
+
+    /// Body whose messages are also read here, by this function.
+    pub(super) fn checked(self, can_be_read: fn(&[u8]) -> bool) -> Self {
+        let checked = Some(CheckedMessages {
+            bytes: BytesMut::new(),
+            can_be_read,
+        });
+        Self { checked, ..self }
+    }
+
+    /// Place where the first failure will be.
+    pub(super) fn failure(&self) -> RequestFailure {
+        Arc::clone(&self.failure)
     }
 
     fn poll_limits(&mut self, context: &mut Context<'_>) -> Poll<CallError> {
@@ -103,15 +157,39 @@ impl StreamBody {
         timer.as_mut().poll(context).map(|()| self.receiver.too_slow())
     }
 
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        let frame = match Pin::new(&mut self.inner).poll_frame(context) {
+            Poll::Pending => return self.poll_limits(context).map(|failure| Some(Err(failure))),
+            Poll::Ready(Some(Ok(frame))) => frame,
+            Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(abandoned()))),
+            Poll::Ready(None) if self.cursor.is_between() => return Poll::Ready(None),
+            Poll::Ready(None) => return Poll::Ready(Some(Err(malformed("the last message is cut off")))),
+        };
+        if let Some(data) = frame.data_ref() {
+            let data = data.clone();
+            if let Err(failure) = self.follow(&data) {
+                return Poll::Ready(Some(Err(failure)));
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
     fn follow(&mut self, data: &[u8]) -> Result<(), CallError> {
         let (receiver, plain) = (&self.receiver, self.plain);
         let was_between = self.cursor.is_between();
+        let is_checked = self.checked.is_some();
         let open = self.cursor.advance(data, |flag, length| {
             if plain && flag != 0 {
                 return Err(malformed(WRONG_FLAG));
             }
+            if is_checked && length > CHECKED_BYTES {
+                return Err(malformed("the message is longer than any of this service"));
+            }
             receiver.check_length(length)
         })?;
+        if let Some(checked) = self.checked.as_mut().filter(|_| plain) {
+            checked.read(data)?;
+        }
         // Bytes before those are parts of messages that are whole now.
         if self.cursor.is_between() || open < data.len() {
             self.share.clear();
@@ -140,20 +218,14 @@ impl HttpBody for StreamBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = match Pin::new(&mut self.inner).poll_frame(context) {
-            Poll::Pending => return self.poll_limits(context).map(|failure| Some(Err(failure.into()))),
-            Poll::Ready(Some(Ok(frame))) => frame,
-            Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(abandoned().into()))),
-            Poll::Ready(None) if self.cursor.is_between() => return Poll::Ready(None),
-            Poll::Ready(None) => return Poll::Ready(Some(Err(malformed("the last message is cut off").into()))),
-        };
-        if let Some(data) = frame.data_ref() {
-            let data = data.clone();
-            if let Err(failure) = self.follow(&data) {
-                return Poll::Ready(Some(Err(failure.into())));
-            }
-        }
-        Poll::Ready(Some(Ok(frame)))
+        let next = ready!(self.poll_next(context));
+        Poll::Ready(next.map(|next| {
+            next.map_err(|failure| {
+                // Only the first one counts.
+                let _ = self.failure.set(failure.clone());
+                failure.into()
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

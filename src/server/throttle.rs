@@ -7,10 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, Request, Response};
+use prost::Message as _;
 use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
+use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tower::{Layer, Service};
 
 use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
@@ -19,7 +21,7 @@ use super::request_body::{BodyReceiver, malformed};
 use super::response_body::BodySender;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
-use super::stream_body::StreamBody;
+use super::stream_body::{RequestFailure, StreamBody};
 
 /// Delay before a rejected caller may retry.
 const THROTTLE_RETRY: Duration = Duration::from_millis(250);
@@ -32,6 +34,10 @@ const CLOSE_ATTEMPTS: usize = 20;
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
 /// Path of a health check that is answered once.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Path of server reflection, whose service ends its response with OK whatever it cannot read.
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+/// Begin of the paths of this service's calls.
+const OWN_PATHS: &str = "/pumice.";
 /// Paths of this service's calls with more than one request or response.
 const STREAMS: [&str; 1] = ["/pumice.v1.StateService/Sync"];
 
@@ -46,6 +52,14 @@ struct CallThrottle {
     requests: Arc<BodyReceiver>,
     responses: Arc<BodySender>,
     connections: Arc<ConnectionTable>,
+}
+
+/// Call that has its place.
+struct AdmittedCall {
+    request: Request<Body>,
+    place: Option<HeldShare>,
+    /// Failure of the requests with which the response has to end.
+    request_failure: Option<RequestFailure>,
 }
 
 /// Kind of a call, by its path.
@@ -63,7 +77,7 @@ impl CallKind {
     fn of(path: &str) -> Self {
         if path == HEALTH_CHECK {
             Self::Probe
-        } else if path.starts_with("/pumice.") && !STREAMS.contains(&path) {
+        } else if path.starts_with(OWN_PATHS) && !STREAMS.contains(&path) {
             Self::Unary
         } else {
             Self::Stream
@@ -129,18 +143,23 @@ impl CallThrottle {
         S: Service<Request<Body>, Response = Response<Body>>,
     {
         let kind = CallKind::of(request.uri().path());
-        let (request, place) = match self.admit(kind, request, connection).await {
+        let is_own = request.uri().path().starts_with(OWN_PATHS);
+        let AdmittedCall {
+            request,
+            place,
+            request_failure,
+        } = match self.admit(kind, request, connection).await {
             Ok(admitted) => admitted,
             Err(failure) => return Ok(Err(failure)),
         };
         let response = service.call(request).await?;
         // The messages of this service are read by its own codec, which knows whose fault an unreadable one is.
-        if kind == CallKind::Probe && has_code(&response, Code::Internal) {
+        if !is_own && has_code(&response, Code::Internal) {
             return Ok(Err(malformed("the request cannot be read")));
         }
         let (parts, body) = response.into_parts();
         let body = self.responses.send(body, connection, call, place).await;
-        Ok(body.map(|body| Response::from_parts(parts, Body::new(body))))
+        Ok(body.map(|body| Response::from_parts(parts, Body::new(body.ending_with(request_failure)))))
     }
 
     /// Receives what a call needs before it begins, and takes its place.
@@ -149,14 +168,19 @@ impl CallThrottle {
         kind: CallKind,
         request: Request<Body>,
         connection: &Arc<CallerConnection>,
-    ) -> Result<(Request<Body>, Option<HeldShare>), CallError> {
+    ) -> Result<AdmittedCall, CallError> {
         let (parts, body) = request.into_parts();
         let encoding = parts.headers.get("grpc-encoding");
         let plain = encoding.is_none_or(|encoding| encoding == "identity");
+        let mut request_failure = None;
         let (body, place) = match kind {
             CallKind::Stream => {
                 let place = self.place(&self.streams, connection).await?;
-                let body = StreamBody::new(body, &self.requests, connection, plain);
+                let mut body = StreamBody::new(body, &self.requests, connection, plain);
+                if parts.uri.path() == REFLECTION {
+                    body = body.checked(|message| ServerReflectionRequest::decode(message).is_ok());
+                    request_failure = Some(body.failure());
+                }
                 (Body::new(body), Some(place))
             }
             CallKind::Probe => (Body::new(self.requests.receive(body, connection, plain).await?), None),
@@ -165,7 +189,11 @@ impl CallThrottle {
                 (Body::new(body), Some(self.place(&self.calls, connection).await?))
             }
         };
-        Ok((Request::from_parts(parts, body), place))
+        Ok(AdmittedCall {
+            request: Request::from_parts(parts, body),
+            place,
+            request_failure,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Log lines that callers cannot forge, lengthen or multiply.
 
 use std::fmt::{self, Display, Write as _};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -71,6 +72,46 @@ pub(super) fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fm
     }
 }
 
+/// Writer of lines that are JSON objects: cuts their long texts, and escapes what disguises text. Each write is one line.
+#[derive(Debug)]
+pub(super) struct JsonLineWriter<W>(pub(super) W);
+
+impl<W: io::Write> io::Write for JsonLineWriter<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match bounded_json(line) {
+            Some(bounded) => self.0.write_all(&bounded)?,
+            None => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Line with its texts as [`LogText`] writes them; `None`: it is short and hides nothing.
+fn bounded_json(line: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(line).ok()?;
+    if text.len() <= TEXT_BYTES && !text.trim_end().chars().any(is_disguise) {
+        return None;
+    }
+    let mut object = serde_json::from_str(text).ok()?;
+    bound_texts(&mut object);
+    let mut bounded = serde_json::to_vec(&object).ok()?;
+    bounded.push(b'\n');
+    Some(bounded)
+}
+
+fn bound_texts(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = LogText(&*text).to_string(),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(bound_texts),
+        serde_json::Value::Object(fields) => fields.values_mut().for_each(bound_texts),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
+    }
+}
+
 /// Gate that lets one warning of its kind pass in ten seconds, and counts the others.
 #[derive(Debug)]
 pub(crate) struct WarningGate {
@@ -127,6 +168,26 @@ mod tests {
         );
         let long = LogText("é".repeat(1 << 20)).to_string();
         assert!(long.len() <= TEXT_BYTES + 3 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[test]
+    fn a_json_line_is_cut_text_by_text_and_stays_json() {
+        let written = |line: &serde_json::Value| {
+            let mut lines = Vec::new();
+            io::Write::write_all(&mut JsonLineWriter(&mut lines), format!("{line}\n").as_bytes()).unwrap();
+            String::from_utf8(lines).unwrap()
+        };
+        let short = serde_json::json!({"message": "a\nb", "count": 1});
+        assert_eq!(written(&short), format!("{short}\n"));
+        let hidden = serde_json::json!({"message": "a\u{202e}b", "spans": [{"name": "\u{9b}x"}]});
+        assert_eq!(
+            written(&hidden),
+            "{\"message\":\"a\\\\u{202e}b\",\"spans\":[{\"name\":\"\\\\u{9b}x\"}]}\n"
+        );
+        let long = written(&serde_json::json!({"a": "x".repeat(1 << 20), "b": "\"".repeat(1 << 20), "n": 7}));
+        assert!(long.len() < 4 * TEXT_BYTES && long.ends_with('\n'), "{}", long.len());
+        let read: serde_json::Value = serde_json::from_str(&long).unwrap();
+        assert_eq!(read["n"], 7);
     }
 
     #[test]

@@ -52,7 +52,11 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
             let lines = lines.fmt_fields(debug_fn(log_text::write_field).delimited(" "));
             lines.with_filter(filter).boxed()
         }
-        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true);
+            let lines = lines.with_writer(|| log_text::JsonLineWriter(std::io::stderr()));
+            lines.with_filter(filter).boxed()
+        }
     };
     let (traces, spans) = match &config.otlp_endpoint {
         None => (TraceExporter::default(), None),

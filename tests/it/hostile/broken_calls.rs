@@ -10,6 +10,8 @@ use crate::support::wire::BlockingClients;
 
 const SYNC: &str = "/pumice.v1.StateService/Sync";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
 /// `name`: path, body.
 fn broken_calls() -> Vec<(&'static str, &'static str, Vec<u8>)> {
@@ -33,7 +35,10 @@ fn broken_calls() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("a flag without compression", SCORE, compressed),
         ("an unknown flag", SCORE, unknown_flag),
         ("garbage in a stream", SYNC, framed(&[0xff; 64])),
-        ("half a message in a stream", SYNC, half),
+        ("half a message in a stream", SYNC, half.clone()),
+        ("garbage for reflection", REFLECTION, framed(&[0xff; 64])),
+        ("half a message for reflection", REFLECTION, half),
+        ("garbage for a watched health check", WATCH, framed(&[0xff; 64])),
         ("garbage for a health check", HEALTH, framed(&[0xff; 64])),
     ]
 }
