@@ -67,6 +67,12 @@ func (client *Client) ForgetSource(ctx context.Context, request *pb.ForgetSource
 	return call(ctx, client, "ForgetSource", once, client.state.ForgetSource, request)
 }
 
+// ForgetResource forgets a resource name that no record uses. It is never repeated: a record may have brought the name back in
+// between.
+func (client *Client) ForgetResource(ctx context.Context, request *pb.ForgetResourceRequest) (*pb.ForgetResourceResponse, error) {
+	return call(ctx, client, "ForgetResource", once, client.state.ForgetResource, request)
+}
+
 // ReleaseReservation ends a reservation.
 func (client *Client) ReleaseReservation(ctx context.Context, request *pb.ReleaseReservationRequest) (*pb.ReleaseReservationResponse, error) {
 	return call(ctx, client, "ReleaseReservation", repeatable, client.state.ReleaseReservation, request)

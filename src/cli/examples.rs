@@ -46,7 +46,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "pumice state watch\npumice state watch --count 10 -o json",
     ),
     ("state diff", "pumice state diff cluster.yaml"),
-    ("state forget", "pumice state forget old-cluster"),
+    (
+        "state forget",
+        "pumice state forget old-cluster\npumice state forget --resource example.com/old-device",
+    ),
     ("sessions", "pumice sessions"),
     ("sessions close", "pumice sessions close 5f1c-2"),
     (

@@ -1,4 +1,4 @@
-//! `pumice state forget`: a source that does not come back.
+//! `pumice state forget`: a source that does not come back, or a resource name that no record uses.
 
 use clap::Args;
 
@@ -10,8 +10,11 @@ use pumice_protocol::v1 as pb;
 #[derive(Debug, Args)]
 pub(super) struct ForgetSourceArgs {
     /// Name of the source
-    #[arg(value_name = "SOURCE")]
-    source: String,
+    #[arg(value_name = "SOURCE", required_unless_present = "resource")]
+    source: Option<String>,
+    /// Forget this resource name in place of a source
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "force"])]
+    resource: Option<String>,
     /// Forget the source even if it was heard a moment ago
     #[arg(long)]
     force: bool,
@@ -22,8 +25,12 @@ pub(super) struct ForgetSourceArgs {
 /// Runs it.
 pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
     let mut connection = ClientConnection::open(&args.client.server).await?;
+    if let Some(resource) = args.resource {
+        return forget_resource(connection, resource, args.client.output).await;
+    }
+    let source = args.source.unwrap_or_default();
     let request = pb::ForgetSourceRequest {
-        source: args.source.clone(),
+        source: source.clone(),
         force: args.force,
     };
     let reply = connection.state.forget_source(request).await?.into_inner();
@@ -32,8 +39,7 @@ pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
     }
     let count = |number: u64, thing| output::count(usize::try_from(number).unwrap_or(usize::MAX), thing);
     output::line(&format!(
-        "source {}: forgotten with {} and {}; visible at revision {}",
-        args.source,
+        "source {source}: forgotten with {} and {}; visible at revision {}",
         count(reply.records, "record"),
         count(reply.reservations, "reservation"),
         reply.revision.map_or(0, |revision| revision.number)
@@ -42,4 +48,20 @@ pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
         return Ok(());
     }
     output::durability(reply.durability())
+}
+
+async fn forget_resource(
+    mut connection: ClientConnection,
+    resource: String,
+    format: OutputFormat,
+) -> Result<(), CommandError> {
+    let request = pb::ForgetResourceRequest {
+        resource: resource.clone(),
+    };
+    let reply = connection.state.forget_resource(request).await?.into_inner();
+    if format == OutputFormat::Json {
+        return output::json("ForgetResourceResponse", &reply);
+    }
+    let revision = reply.revision.map_or(0, |revision| revision.number);
+    output::line(&format!("resource {resource}: forgotten; gone at revision {revision}"))
 }

@@ -286,11 +286,12 @@ impl ServerContext {
         });
         let edge = Arc::clone(self);
         let read = move || {
-            read_batch(
-                sent,
-                &mut SharedResourceNames::new(edge.state.resource_names()),
-                &edge.read_options,
-            )
+            let mut names = SharedResourceNames::new(edge.state.resource_names());
+            let batch = read_batch(sent, &mut names, &edge.read_options)?;
+            Ok(crate::state::Batch {
+                names: Some(names.into_first_table()),
+                ..batch
+            })
         };
         if records <= MAX_ASYNC_TASKS {
             read()

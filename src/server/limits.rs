@@ -131,6 +131,12 @@ pub static LIMITS: &[LimitDef] = &[
         "Connections open at once; the one that is idle for longest makes room for a new one"
     ),
     count!(
+        "full_sync_bytes",
+        state.full_sync_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Bytes of records in full syncs that are being sent, of all sources together"
+    ),
+    count!(
         "full_sync_records",
         state.full_sync_records,
         1..=MAX_COUNT,
@@ -276,6 +282,12 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Records of all kinds and sources"
     ),
+    count!(
+        "records_bytes",
+        state.records_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Bytes of the records of all sources: their texts and amounts, before equal ones are shared"
+    ),
     time!(
         "request_body_ms",
         edge.request_body,
@@ -308,6 +320,11 @@ pub static LIMITS: &[LimitDef] = &[
         state.reservations,
         0..=MAX_COUNT,
         "Reservations of jobs"
+    ),
+    time!(
+        "resource_name_age_ms",
+        state.resource_name_age,
+        "Time after which a resource name that no record uses is forgotten, once more than half of `resource_names` are taken"
     ),
     count!(
         "resource_names",
@@ -380,6 +397,17 @@ pub static LIMITS: &[LimitDef] = &[
         edge.slot_pairs,
         1..=MAX_COUNT,
         "Task-node pairs in a response by slot"
+    ),
+    time!(
+        "source_age_ms",
+        state.source_age,
+        "Silence after which a live source is forgotten, with its records and what was promised to its jobs; expected sources and files are not"
+    ),
+    count!(
+        "source_bytes",
+        state.source_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Bytes of the records of one source"
     ),
     time!(
         "source_stale_ms",

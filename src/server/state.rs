@@ -179,9 +179,7 @@ impl StateService for StateRpc {
         &self,
         rpc: Request<pb::ForgetSourceRequest>,
     ) -> Result<Response<pb::ForgetSourceResponse>, Status> {
-        let caller = rpc
-            .remote_addr()
-            .map_or_else(String::new, |address| address.ip().to_string());
+        let caller = caller_address(&rpc);
         let pb::ForgetSourceRequest { source, force } = rpc.into_inner();
         if source.is_empty() {
             return Err(CallError::invalid("NAME_MISSING", "source: name the source to forget").into());
@@ -212,9 +210,38 @@ impl StateService for StateRpc {
             durability: convert::durability(self.0.state.durability()).into(),
         }))
     }
+
+    async fn forget_resource(
+        &self,
+        rpc: Request<pb::ForgetResourceRequest>,
+    ) -> Result<Response<pb::ForgetResourceResponse>, Status> {
+        Ok(Response::new(self.answer_forget_resource(rpc).await?))
+    }
+}
+
+fn caller_address<T>(rpc: &Request<T>) -> String {
+    let address = rpc.remote_addr();
+    address.map_or_else(String::new, |address| address.ip().to_string())
 }
 
 impl StateRpc {
+    async fn answer_forget_resource(
+        &self,
+        rpc: Request<pb::ForgetResourceRequest>,
+    ) -> Result<pb::ForgetResourceResponse, CallError> {
+        let caller = caller_address(&rpc);
+        let pb::ForgetResourceRequest { resource } = rpc.into_inner();
+        if resource.is_empty() {
+            let message = "resource: name the resource to forget";
+            return Err(CallError::invalid("NAME_MISSING", message));
+        }
+        let revision = self.0.state.forget_resource(resource.as_str().into()).await?;
+        tracing::info!(resource, caller, "resource name forgotten");
+        Ok(pb::ForgetResourceResponse {
+            revision: Some(convert::revision(revision)),
+        })
+    }
+
     fn limit_values(&self) -> Vec<pb::ServerLimit> {
         let bounds = ServerLimits {
             state: self.0.state.limits().clone(),
@@ -342,6 +369,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         synced,
         kind,
         stale,
+        bytes: _,
     } = status;
     let kind = match kind {
         SourceKind::Live => pb::SourceKind::Live,

@@ -229,13 +229,15 @@ fn state_error_code(error: &StateError) -> Code {
         | StateError::SequenceGap { .. }
         | StateError::SequenceMismatch { .. }
         | StateError::SourceActive { .. }
+        | StateError::ResourceInUse { .. }
         | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
         StateError::SessionUnknown { .. }
         | StateError::SourceUnknown { .. }
+        | StateError::ResourceUnknown { .. }
         | StateError::PolicyUnknown { .. }
         | StateError::ProfileUnknown(_) => Code::NotFound,
         StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => Code::InvalidArgument,
-        StateError::Aborted { .. } => Code::Aborted,
+        StateError::Aborted { .. } | StateError::NamesForgotten => Code::Aborted,
         StateError::ChangeRejected { problem, .. }
         | StateError::BatchInvalid { problem }
         | StateError::QueryRejected { problem } => grpc_code(problem.kind),
@@ -274,6 +276,9 @@ impl From<StateError> for CallError {
             StateError::SourceUnknown { name } | StateError::SourceActive { name, .. } => {
                 failure.with_entry("source", &*name)
             }
+            StateError::ResourceUnknown { name } | StateError::ResourceInUse { name, .. } => {
+                failure.with_entry("resource", &*name)
+            }
             StateError::ProfileUnknown(unknown) => failure.with_entry("profile", &unknown.profile),
             StateError::Limit { limit, value, .. } => {
                 let failure = failure
@@ -285,7 +290,7 @@ impl From<StateError> for CallError {
                     failure
                 }
             }
-            StateError::Store(_) => failure.retry_after(TRANSIENT_RETRY),
+            StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(TRANSIENT_RETRY),
             StateError::SessionInline { session } => failure.with_entry("session", &*session),
             StateError::JobsRepeated
             | StateError::NothingNamed

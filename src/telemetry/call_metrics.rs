@@ -157,6 +157,7 @@ pub(super) const RPCS: &[&str] = &[
     "Apply",
     "Sync",
     "ForgetSource",
+    "ForgetResource",
     "DeletePolicy",
     "GetNodeTable",
     "GetServerInfo",

@@ -131,6 +131,7 @@ struct StateGauges {
     policy_rejected: Family<PolicyLabel, IntegerGauge>,
     source_synced: Family<SourceLabel, IntegerGauge>,
     source_silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
+    source_records: Family<SourceLabel, IntegerGauge>,
     revision: IntegerGauge,
     nodes: IntegerGauge,
     queues: IntegerGauge,
@@ -323,6 +324,8 @@ impl StateGauges {
         );
         let help = "Time since the source was last heard";
         own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
+        let help = "Size of the records of a source (limit `source_bytes`)";
+        own.register_with_unit("source_records", help, Unit::Bytes, self.source_records.clone());
         own.register("revision", "Number of the newest revision", self.revision.clone());
         own.register("nodes", "Nodes in the newest state", self.nodes.clone());
         own.register("queues", "Queues in the newest state", self.queues.clone());
@@ -363,7 +366,8 @@ impl StateGauges {
         self.queues.set(count(snapshot.state.queues().len()));
         self.jobs.set(count(snapshot.state.jobs().len()));
         self.tasks.set(count(snapshot.state.tasks().len()));
-        self.resources.set(count(state.resource_names().current_table().len()));
+        self.resources
+            .set(count(state.resource_names().current_table().name_count()));
         self.sessions.set(count(state.session_count()));
         self.reservations
             .set(count(state.snapshot().state.reservations().len()));
@@ -384,11 +388,13 @@ impl StateGauges {
         // Sources that were forgotten have no series any more.
         self.source_synced.clear();
         self.source_silence.clear();
+        self.source_records.clear();
         for source in state.sources() {
             let label = SourceLabel {
                 source: source.position.source.to_string(),
             };
             self.source_synced.get_or_create(&label).set(source.synced.into());
+            self.source_records.get_or_create(&label).set(count(source.bytes));
             if let Some(silence) = source.silence {
                 self.source_silence.get_or_create(&label).set(silence.as_secs_f64());
             }

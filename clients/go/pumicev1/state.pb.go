@@ -2911,6 +2911,98 @@ func (x *ForgetSourceRequest) GetForce() bool {
 	return false
 }
 
+// Request of ForgetResource.
+type ForgetResourceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the resource, such as `nvidia.com/gpu`. Required.
+	Resource      string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResourceRequest) Reset() {
+	*x = ForgetResourceRequest{}
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResourceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResourceRequest) ProtoMessage() {}
+
+func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
+func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ForgetResourceRequest) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+// Response of ForgetResource.
+type ForgetResourceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First revision without the name.
+	Revision      *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResourceResponse) Reset() {
+	*x = ForgetResourceResponse{}
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResourceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResourceResponse) ProtoMessage() {}
+
+func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
+func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ForgetResourceResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
 // Response of ForgetSource.
 type ForgetSourceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2929,7 +3021,7 @@ type ForgetSourceResponse struct {
 
 func (x *ForgetSourceResponse) Reset() {
 	*x = ForgetSourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3033,7 @@ func (x *ForgetSourceResponse) String() string {
 func (*ForgetSourceResponse) ProtoMessage() {}
 
 func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3046,7 @@ func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ForgetSourceResponse) GetRevision() *Revision {
@@ -3179,7 +3271,11 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"durability\"C\n" +
 	"\x13ForgetSourceRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"\xbc\x01\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"3\n" +
+	"\x15ForgetResourceRequest\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\"I\n" +
+	"\x16ForgetResourceResponse\x12/\n" +
+	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\"\xbc\x01\n" +
 	"\x14ForgetSourceResponse\x12/\n" +
 	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x04R\arecords\x12\"\n" +
@@ -3203,7 +3299,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x16BATCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10BATCH_KIND_DELTA\x10\x01\x12\x1d\n" +
 	"\x19BATCH_KIND_FULL_SYNC_PART\x10\x02\x12\x1d\n" +
-	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xc0\a\n" +
+	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\x97\b\n" +
 	"\fStateService\x12:\n" +
 	"\x05Apply\x12\x17.pumice.v1.ApplyRequest\x1a\x18.pumice.v1.ApplyResponse\x12;\n" +
 	"\x04Sync\x12\x16.pumice.v1.SyncRequest\x1a\x17.pumice.v1.SyncResponse(\x010\x01\x12O\n" +
@@ -3217,7 +3313,8 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x10ListReservations\x12\".pumice.v1.ListReservationsRequest\x1a#.pumice.v1.ListReservationsResponse\x12a\n" +
 	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponse\x12a\n" +
 	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponse\x12O\n" +
-	"\fForgetSource\x12\x1e.pumice.v1.ForgetSourceRequest\x1a\x1f.pumice.v1.ForgetSourceResponseB\x98\x01\n" +
+	"\fForgetSource\x12\x1e.pumice.v1.ForgetSourceRequest\x1a\x1f.pumice.v1.ForgetSourceResponse\x12U\n" +
+	"\x0eForgetResource\x12 .pumice.v1.ForgetResourceRequest\x1a!.pumice.v1.ForgetResourceResponseB\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
 	"StateProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
@@ -3235,7 +3332,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
 	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
@@ -3279,129 +3376,134 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*ReleaseReservationRequest)(nil),  // 39: pumice.v1.ReleaseReservationRequest
 	(*ReleaseReservationResponse)(nil), // 40: pumice.v1.ReleaseReservationResponse
 	(*ForgetSourceRequest)(nil),        // 41: pumice.v1.ForgetSourceRequest
-	(*ForgetSourceResponse)(nil),       // 42: pumice.v1.ForgetSourceResponse
-	(*Cluster)(nil),                    // 43: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 44: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 45: pumice.v1.Revision
-	(*Problem)(nil),                    // 46: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 47: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 48: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 49: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 50: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 51: pumice.v1.Node
-	(*Amount)(nil),                     // 52: pumice.v1.Amount
-	(*Queue)(nil),                      // 53: pumice.v1.Queue
-	(*Job)(nil),                        // 54: pumice.v1.Job
-	(*Task)(nil),                       // 55: pumice.v1.Task
-	(Durability)(0),                    // 56: pumice.v1.Durability
-	(*timestamppb.Timestamp)(nil),      // 57: google.protobuf.Timestamp
+	(*ForgetResourceRequest)(nil),      // 42: pumice.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),     // 43: pumice.v1.ForgetResourceResponse
+	(*ForgetSourceResponse)(nil),       // 44: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 45: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 46: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 47: pumice.v1.Revision
+	(*Problem)(nil),                    // 48: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 49: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 50: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 51: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 52: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 53: pumice.v1.Node
+	(*Amount)(nil),                     // 54: pumice.v1.Amount
+	(*Queue)(nil),                      // 55: pumice.v1.Queue
+	(*Job)(nil),                        // 56: pumice.v1.Job
+	(*Task)(nil),                       // 57: pumice.v1.Task
+	(Durability)(0),                    // 58: pumice.v1.Durability
+	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
 	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	43, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	45, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
 	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
 	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
 	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
 	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
-	44, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	45, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	46, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	46, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	47, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	48, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
 	7,  // 9: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	46, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	48, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
 	3,  // 11: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
 	6,  // 12: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
 	3,  // 13: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
 	6,  // 14: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	47, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	45, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	49, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	47, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
 	16, // 17: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
 	17, // 18: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
 	18, // 19: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	47, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	44, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	48, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	49, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	46, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	50, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
 	1,  // 23: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
-	49, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	51, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 25: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	50, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	52, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	22, // 27: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	51, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	52, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	52, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	52, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	53, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	54, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	54, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	54, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
 	23, // 32: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	46, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	49, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	48, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	51, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 35: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	50, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	52, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	26, // 37: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	53, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	55, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
 	30, // 39: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	46, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	49, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	48, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	51, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 42: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	50, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	52, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	29, // 44: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	54, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	56, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
 	30, // 46: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	46, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	52, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	52, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	52, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	52, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	52, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	52, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	52, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	52, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	52, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	52, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	49, // 58: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	48, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	54, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	54, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	54, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	54, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	54, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	54, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	54, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	54, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	54, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	54, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	51, // 58: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 59: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	50, // 60: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	52, // 60: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	33, // 61: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	55, // 62: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	46, // 63: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	45, // 64: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	56, // 65: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	57, // 62: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	48, // 63: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	47, // 64: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	58, // 65: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
 	19, // 66: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
 	38, // 67: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	52, // 68: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	52, // 69: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	57, // 70: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	57, // 71: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	54, // 68: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	54, // 69: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	59, // 70: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	59, // 71: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
 	38, // 72: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	56, // 73: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
-	45, // 74: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	56, // 75: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
-	8,  // 76: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	10, // 77: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	12, // 78: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	14, // 79: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	20, // 80: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	24, // 81: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	27, // 82: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	31, // 83: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	36, // 84: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	39, // 85: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	34, // 86: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	41, // 87: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	9,  // 88: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	11, // 89: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	13, // 90: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	15, // 91: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	21, // 92: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	25, // 93: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	28, // 94: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	32, // 95: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	37, // 96: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	40, // 97: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	35, // 98: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	42, // 99: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	88, // [88:100] is the sub-list for method output_type
-	76, // [76:88] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	58, // 73: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	47, // 74: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
+	47, // 75: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	58, // 76: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	8,  // 77: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	10, // 78: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	12, // 79: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	14, // 80: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	20, // 81: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	24, // 82: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	27, // 83: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	31, // 84: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	36, // 85: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	39, // 86: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	34, // 87: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	41, // 88: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	42, // 89: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
+	9,  // 90: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	11, // 91: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	13, // 92: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	15, // 93: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	21, // 94: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	25, // 95: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	28, // 96: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	32, // 97: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	37, // 98: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	40, // 99: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	35, // 100: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	44, // 101: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	43, // 102: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
+	90, // [90:103] is the sub-list for method output_type
+	77, // [77:90] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -3416,7 +3518,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

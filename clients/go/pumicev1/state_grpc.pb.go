@@ -33,6 +33,7 @@ const (
 	StateService_ReleaseReservation_FullMethodName = "/pumice.v1.StateService/ReleaseReservation"
 	StateService_ReleaseAssumptions_FullMethodName = "/pumice.v1.StateService/ReleaseAssumptions"
 	StateService_ForgetSource_FullMethodName       = "/pumice.v1.StateService/ForgetSource"
+	StateService_ForgetResource_FullMethodName     = "/pumice.v1.StateService/ForgetResource"
 )
 
 // StateServiceClient is the client API for StateService service.
@@ -67,6 +68,9 @@ type StateServiceClient interface {
 	// assumed placements of its tasks, and frees its place among the sources. After a
 	// restart it also forgets a source that has reservations and never came back.
 	ForgetSource(ctx context.Context, in *ForgetSourceRequest, opts ...grpc.CallOption) (*ForgetSourceResponse, error)
+	// Forgets a resource name, and frees its place among the resource names. A name
+	// that records use stays.
+	ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error)
 }
 
 type stateServiceClient struct {
@@ -200,6 +204,16 @@ func (c *stateServiceClient) ForgetSource(ctx context.Context, in *ForgetSourceR
 	return out, nil
 }
 
+func (c *stateServiceClient) ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetResourceResponse)
+	err := c.cc.Invoke(ctx, StateService_ForgetResource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StateServiceServer is the server API for StateService service.
 // All implementations must embed UnimplementedStateServiceServer
 // for forward compatibility.
@@ -232,6 +246,9 @@ type StateServiceServer interface {
 	// assumed placements of its tasks, and frees its place among the sources. After a
 	// restart it also forgets a source that has reservations and never came back.
 	ForgetSource(context.Context, *ForgetSourceRequest) (*ForgetSourceResponse, error)
+	// Forgets a resource name, and frees its place among the resource names. A name
+	// that records use stays.
+	ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error)
 	mustEmbedUnimplementedStateServiceServer()
 }
 
@@ -277,6 +294,9 @@ func (UnimplementedStateServiceServer) ReleaseAssumptions(context.Context, *Rele
 }
 func (UnimplementedStateServiceServer) ForgetSource(context.Context, *ForgetSourceRequest) (*ForgetSourceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetSource not implemented")
+}
+func (UnimplementedStateServiceServer) ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetResource not implemented")
 }
 func (UnimplementedStateServiceServer) mustEmbedUnimplementedStateServiceServer() {}
 func (UnimplementedStateServiceServer) testEmbeddedByValue()                      {}
@@ -504,6 +524,24 @@ func _StateService_ForgetSource_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StateService_ForgetResource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetResourceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StateServiceServer).ForgetResource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StateService_ForgetResource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StateServiceServer).ForgetResource(ctx, req.(*ForgetResourceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StateService_ServiceDesc is the grpc.ServiceDesc for StateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -554,6 +592,10 @@ var StateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetSource",
 			Handler:    _StateService_ForgetSource_Handler,
+		},
+		{
+			MethodName: "ForgetResource",
+			Handler:    _StateService_ForgetResource_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -149,6 +149,10 @@ impl PluginStates {
 
     /// State of a plugin for a newer cluster state, if the plugin has one and can advance it.
     pub fn advance(&self, plugin: &str, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+        // An id may have another name after names were forgotten.
+        if !changes.old.resources().is_of_same_era(changes.new.resources()) {
+            return None;
+        }
         let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
         derived.advance(changes)
     }

@@ -89,6 +89,11 @@ impl AssumedPlacements {
         own
     }
 
+    /// Assumed tasks as their sources reported them.
+    pub(super) fn reported_tasks(&self) -> impl Iterator<Item = &TaskRecord> {
+        self.by_task.values().filter_map(|assumed| assumed.reported.as_ref())
+    }
+
     /// Number of assumptions once the draft is applied.
     pub(super) fn len_with(&self, draft: &AssumptionDraft) -> usize {
         let more = |task: &Arc<str>, now: &Option<AssumedPlacement>| {

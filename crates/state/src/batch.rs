@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, TaskRecord};
+use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord};
 use pumice_engine::{Revision, SourcePosition};
 
 /// Record that replaces the one of its kind and name.
@@ -112,6 +112,10 @@ pub struct Batch {
     pub warnings: Vec<Problem>,
     /// Whether the source follows a cluster.
     pub source_kind: SourceKind,
+    /// Resource names with which the reading of the records began; `None`: the ids are of every table.
+    pub names: Option<Arc<ResourceTable>>,
+    /// Bytes of the records of a full sync, counted when it is staged.
+    pub bytes: usize,
 }
 
 /// Record that could not be read.

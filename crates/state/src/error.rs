@@ -106,6 +106,23 @@ pub enum StateError {
         /// Silence that makes its removal safe.
         least: Duration,
     },
+    /// No resource of that name is known.
+    #[error("there is no resource `{name}`")]
+    ResourceUnknown {
+        /// Name of the resource.
+        name: Arc<str>,
+    },
+    /// Records use the resource.
+    #[error("resource `{name}` is used by {users}: remove or change these records first")]
+    ResourceInUse {
+        /// Name of the resource.
+        name: Arc<str>,
+        /// The records.
+        users: String,
+    },
+    /// A resource name was forgotten while a batch with it was on its way.
+    #[error("a resource name of the batch was forgotten while the batch was read; send the batch again")]
+    NamesForgotten,
     /// No policy has that name.
     #[error("there is no policy `{name}`")]
     PolicyUnknown {
@@ -163,6 +180,9 @@ impl StateError {
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
             Self::SourceUnknown { .. } => "SOURCE_UNKNOWN",
             Self::SourceActive { .. } => "SOURCE_ACTIVE",
+            Self::ResourceUnknown { .. } => "RESOURCE_UNKNOWN",
+            Self::ResourceInUse { .. } => "RESOURCE_IN_USE",
+            Self::NamesForgotten => "RESOURCE_FORGOTTEN",
             Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
             Self::ChangeRejected { problem, .. } | Self::BatchInvalid { problem } | Self::QueryRejected { problem } => {
                 problem.reason
@@ -191,6 +211,9 @@ impl StateError {
             | Self::PolicyUnknown { .. }
             | Self::SourceUnknown { .. }
             | Self::SourceActive { .. }
+            | Self::ResourceUnknown { .. }
+            | Self::ResourceInUse { .. }
+            | Self::NamesForgotten
             | Self::ProfileUnknown(_)
             | Self::BatchInvalid { .. }
             | Self::QueryRejected { .. }

@@ -13,6 +13,7 @@ mod ledger;
 mod limits;
 mod node_table;
 mod origin;
+mod outcome_problems;
 mod policies;
 mod policy_reload;
 mod policy_removal;
@@ -21,7 +22,9 @@ mod policy_writer;
 mod ports;
 mod published;
 mod queue_hierarchy;
+mod record_bytes;
 mod reservations;
+mod resource_forgetting;
 mod resource_names;
 mod session_query;
 mod session_registry;
@@ -56,6 +59,8 @@ mod ledger_tests;
 mod ledger_tree_tests;
 #[cfg(test)]
 mod policy_tests;
+#[cfg(test)]
+mod resource_forgetting_tests;
 #[cfg(test)]
 mod session_race_tests;
 #[cfg(test)]

@@ -9,12 +9,20 @@ use pumice_engine::policy;
 pub struct StateLimits {
     /// Maximum number of distinct resource names.
     pub resource_names: usize,
+    /// Time for which a resource name that no record uses is remembered once more than half of them are taken.
+    pub resource_name_age: Duration,
     /// Maximum number of sources.
     pub sources: usize,
     /// Maximum number of records, of all kinds and sources together.
     pub records: usize,
     /// Maximum number of records in full syncs that are being sent, of all sources together.
     pub full_sync_records: usize,
+    /// Maximum bytes of records of one source.
+    pub source_bytes: usize,
+    /// Maximum bytes of records of all sources together.
+    pub records_bytes: usize,
+    /// Maximum bytes of records in full syncs that are being sent, of all sources together.
+    pub full_sync_bytes: usize,
     /// Maximum number of batches that wait for the writer.
     pub queued_writes: usize,
     /// Maximum number of outcomes stored per source for repeated batches.
@@ -56,6 +64,8 @@ pub struct StateLimits {
     /// Silence after which a source counts as stale: leases of its jobs' reservations and of its tasks' assumptions
     /// pause.
     pub source_stale: Duration,
+    /// Silence after which a live source is forgotten, with its records.
+    pub source_age: Duration,
     /// Maximum number of names of policies.
     pub policy_names: usize,
     /// Maximum number of versions stored per policy.
@@ -94,9 +104,13 @@ impl Default for StateLimits {
     fn default() -> Self {
         Self {
             resource_names: 1_024,
+            resource_name_age: Duration::from_hours(1),
             sources: 64,
             records: 8_000_000,
             full_sync_records: 4_000_000,
+            source_bytes: 2 << 30,
+            records_bytes: 4 << 30,
+            full_sync_bytes: 1 << 30,
             queued_writes: 256,
             stored_outcomes: 64,
             sessions: 256,
@@ -117,6 +131,7 @@ impl Default for StateLimits {
             reservation_lease_max: Duration::from_hours(24),
             reservation_tombstones: 100_000,
             source_stale: Duration::from_mins(1),
+            source_age: Duration::from_hours(7 * 24),
             policy_names: 64,
             policy_versions: 64,
             policy_history_bytes: 16 << 20,

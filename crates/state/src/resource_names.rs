@@ -1,4 +1,4 @@
-//! Resource names, shared by all conversions. An id never changes its meaning.
+//! Resource names, shared by all conversions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use pumice_engine::model::{ResourceId, ResourceTable, TooManyResourcesError};
 
-/// Table of resource names that grows while others read it.
+/// Table of resource names that changes while others read it. Only the writer lets names be forgotten.
 #[derive(Debug)]
 pub struct ResourceNames {
     table: ArcSwap<ResourceTable>,
@@ -32,16 +32,21 @@ impl ResourceNames {
     /// # Errors
     /// The table is full.
     pub fn intern(&self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
+        match self.table.load().get(name) {
+            Some(id) => Ok(id),
+            None => self.change(|table| table.intern_shared(name, self.limit)),
+        }
+    }
+
+    /// Changes the table.
+    pub(super) fn change<T>(&self, change: impl Fn(&mut ResourceTable) -> T) -> T {
         loop {
             let current = self.table.load();
-            if let Some(id) = current.get(name) {
-                return Ok(id);
-            }
-            let mut grown = ResourceTable::clone(&current);
-            let id = grown.intern(name, self.limit)?;
-            // Another caller may have put its own table there: then this name is looked up again.
-            if Arc::ptr_eq(&self.table.compare_and_swap(&*current, Arc::new(grown)), &current) {
-                return Ok(id);
+            let mut changed = ResourceTable::clone(&current);
+            let result = change(&mut changed);
+            // Another caller may have put its own table there: then this change begins again.
+            if Arc::ptr_eq(&self.table.compare_and_swap(&*current, Arc::new(changed)), &current) {
+                return result;
             }
         }
     }

@@ -23,6 +23,8 @@ pub struct SourceStatus {
     pub kind: SourceKind,
     /// The source is live, and has been silent for too long.
     pub stale: bool,
+    /// Bytes of its records.
+    pub bytes: usize,
 }
 
 /// Condition of a source after its last batch.
@@ -34,6 +36,8 @@ pub(super) struct SourceCondition {
     pub(super) is_current: bool,
     pub(super) heard: Option<Duration>,
     pub(super) kind: SourceKind,
+    /// Bytes of the source's records.
+    pub(super) bytes: usize,
 }
 
 impl SourceCondition {
@@ -85,6 +89,7 @@ impl SourceRegistry {
             synced: source.is_synced(now, self.stale_after),
             kind: source.kind,
             stale: source.is_stale(now, self.stale_after),
+            bytes: source.bytes,
         });
         status.collect()
     }

@@ -8,6 +8,7 @@ use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, 
 use super::clock::Clock;
 use super::error::StateError;
 use super::limits::StateLimits;
+use super::record_bytes::batch_bytes;
 use super::source_status::{SourceCondition, SourceRegistry};
 use pumice_engine::model::{Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
@@ -33,6 +34,8 @@ struct SourceProgress {
     outcomes: VecDeque<BatchOutcome>,
     staged: Option<Batch>,
     kind: SourceKind,
+    /// Bytes of the records in the state.
+    bytes: usize,
 }
 
 impl SourceProgress {
@@ -43,6 +46,7 @@ impl SourceProgress {
             is_current: self.complete && !self.gap,
             heard: self.heard,
             kind: self.kind,
+            bytes: self.bytes,
         }
     }
 }
@@ -126,7 +130,7 @@ impl SourceIntake {
             Ok(IntakeResult::Reply(BatchOutcome { resync, ..outcome }))
         };
         let elsewhere = match batch.kind {
-            BatchKind::Delta => 0,
+            BatchKind::Delta => StagedSize::default(),
             BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(sources, &name, now),
         };
         if !sources.contains_key(&name) {
@@ -169,20 +173,21 @@ impl SourceIntake {
                 epoch: batch.source_epoch,
                 heard: Some(now),
                 kind: batch.source_kind,
+                bytes: source.bytes,
                 ..SourceProgress::default()
             };
         }
         accept(limits, source, batch, newest, elsewhere)
     }
 
-    /// Records that a batch was applied, with its outcome.
-    pub(super) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome) {
+    /// Records that a batch was applied, with its outcome and the bytes of the source's records now.
+    pub(super) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize) {
         let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
         source.sequence = outcome.position.sequence;
         source.complete |= kind == BatchKind::FullSyncLast;
-        source.gap = false;
+        (source.gap, source.bytes) = (false, bytes);
         store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
         self.publish();
     }
@@ -213,6 +218,21 @@ impl SourceIntake {
         Ok(())
     }
 
+    /// Full syncs that are being sent.
+    pub(super) fn staged(&self) -> impl Iterator<Item = &Batch> {
+        self.by_name.values().filter_map(|source| source.staged.as_ref())
+    }
+
+    /// Live sources that were silent for longer than `source_age`, without those that the service expects.
+    pub(super) fn over_age(&self, now: Duration) -> Vec<Arc<str>> {
+        let silent = self.by_name.iter().filter(|(name, source)| {
+            let silence = source.heard.map(|heard| now.saturating_sub(heard));
+            let old = silence.is_some_and(|silence| silence > self.limits.source_age);
+            old && source.kind == SourceKind::Live && !self.expected.contains(*name)
+        });
+        silent.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
     /// Bounds of the state.
     pub(super) fn limits(&self) -> &StateLimits {
         &self.limits
@@ -224,13 +244,20 @@ impl SourceIntake {
     }
 }
 
+/// Size of full syncs that are being sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct StagedSize {
+    records: usize,
+    bytes: usize,
+}
+
 /// Stages a batch that is next in its sequence, or accepts it for application.
 fn accept(
     limits: &StateLimits,
     source: &mut SourceProgress,
     batch: Batch,
     newest: Revision,
-    elsewhere: usize,
+    elsewhere: StagedSize,
 ) -> Result<IntakeResult, StateError> {
     let name = Arc::clone(&batch.source);
     match batch.kind {
@@ -255,33 +282,47 @@ fn accept(
     }
 }
 
-/// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: records staged by other sources.
+/// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: size of what other sources stage.
 fn stage_part(
     limits: &StateLimits,
     source: &mut SourceProgress,
     mut batch: Batch,
-    elsewhere: usize,
+    elsewhere: StagedSize,
 ) -> Result<Batch, StateError> {
+    batch.bytes = batch_bytes(&batch);
     let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
         return check_staged_size(limits, batch, elsewhere);
     };
     staged.put.append(&mut batch.put);
     staged.rejected.append(&mut batch.rejected);
     staged.warnings.append(&mut batch.warnings);
+    staged.bytes += batch.bytes;
     (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
     check_staged_size(limits, staged, elsewhere)
 }
 
-fn check_staged_size(limits: &StateLimits, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
-    let most = limits.full_sync_records;
-    if record_count(&batch) + elsewhere > most {
-        let also = if elsewhere > 0 {
-            format!(", besides {elsewhere} of other sources")
-        } else {
-            String::new()
-        };
-        let message = format!("the full sync of `{}` would hold more records{also}", batch.source);
-        return Err(limit_error("full_sync_records", most, message));
+fn check_staged_size(limits: &StateLimits, batch: Batch, elsewhere: StagedSize) -> Result<Batch, StateError> {
+    let StagedSize { records, bytes } = elsewhere;
+    let sizes = [
+        (
+            "full_sync_records",
+            limits.full_sync_records,
+            record_count(&batch),
+            records,
+            "records",
+        ),
+        ("full_sync_bytes", limits.full_sync_bytes, batch.bytes, bytes, "bytes"),
+    ];
+    for (limit, most, own, others, thing) in sizes {
+        if own + others > most {
+            let also = if others > 0 {
+                format!(", besides {others} of other sources")
+            } else {
+                String::new()
+            };
+            let message = format!("the full sync of `{}` would hold more {thing}{also}", batch.source);
+            return Err(limit_error(limit, most, message));
+        }
     }
     Ok(batch)
 }
@@ -290,15 +331,18 @@ fn record_count(batch: &Batch) -> usize {
     batch.put.len() + batch.rejected.len()
 }
 
-/// Number of records staged by other sources. Drops full syncs that their sources have abandoned.
-fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> usize {
-    let mut staged = 0;
+/// Size of what other sources stage. Drops full syncs that their sources have abandoned.
+fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> StagedSize {
+    let mut staged = StagedSize::default();
     for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
         let abandoned = source
             .heard
             .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
         source.staged.take_if(|_| abandoned);
-        staged += source.staged.as_ref().map_or(0, record_count);
+        if let Some(batch) = &source.staged {
+            staged.records += record_count(batch);
+            staged.bytes += batch.bytes;
+        }
     }
     staged
 }

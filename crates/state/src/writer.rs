@@ -4,33 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord};
 use super::clock::Clock;
 use super::commit_session::CommitArbiter;
 use super::error::{PolicyError, StateError};
 use super::interner::RecordInterner;
 use super::ledger::AdmissionLedger;
 use super::node_table::NodeTable;
+use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records, truncate_problems};
 use super::policies::{PolicyInstall, ReloadedPolicy};
 use super::policy_removal::{DeletedPolicy, PolicyRemoval};
 use super::policy_store::ActivePolicies;
 use super::policy_writer::PolicyWriter;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::queue_hierarchy;
+use super::record_bytes::{SourceBytes, record_bytes, stored_bytes};
+use super::resource_forgetting::ResourceForgetter;
 use super::resource_names::ResourceNames;
 use super::source_removal::{ForgetSource, ForgottenSource};
 use super::sources::{IntakeResult, SourceIntake};
 use super::unreadable::{UnreadableTasks, uncounted_warning};
 use crate::store::StoredState;
-use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
+use pumice_engine::model::{ClusterState, JobRecord, Problem, RecordKind};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{Revision, Snapshot, SourcePosition};
 
 /// Maximum number of commands that share a publication.
 const MAX_GROUP: usize = 64;
-
-/// Maximum number of problems, and of warnings, that an outcome lists.
-const MAX_LISTED: usize = 1_000;
 
 /// Number of slots from which the node table is rebuilt, if fewer than half of them hold a node.
 const COMPACT_FROM: usize = 4_096;
@@ -46,6 +46,8 @@ pub(super) enum WriterCommand {
     Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
     /// Forget a source.
     Forget(Box<ForgetSource>, CommandReply<Result<ForgottenSource, StateError>>),
+    /// Forget a resource name.
+    ForgetResource(Arc<str>, CommandReply<Result<Revision, StateError>>),
     /// Change the admission ledger or assumptions. The writer handles these after the other commands of the group, on
     /// the state that those make.
     Durable(DurableCommand),
@@ -59,12 +61,14 @@ enum PendingReply {
     Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
     Removed(Box<DeletedPolicy>, CommandReply<Result<DeletedPolicy, PolicyError>>),
     Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
+    ResourceForgotten(Revision, CommandReply<Result<Revision, StateError>>),
 }
 
 /// The writer's own state: the snapshot that it publishes next.
 #[derive(Debug)]
 pub(super) struct Writer {
-    names: Arc<ResourceNames>,
+    pub(super) names: Arc<ResourceNames>,
+    pub(super) forgetter: ResourceForgetter,
     pub(super) publisher: Arc<dyn SnapshotPublisher>,
     pub(super) sources: SourceIntake,
     pub(super) policies: PolicyWriter,
@@ -73,6 +77,7 @@ pub(super) struct Writer {
     node_table: Arc<NodeTable>,
     pub(super) arbiter: CommitArbiter,
     interner: RecordInterner,
+    source_bytes: SourceBytes,
     pub(super) unreadable: UnreadableTasks,
     pub(super) next: Snapshot,
     /// Plugin states of the next snapshot that are known already, by policy.
@@ -117,6 +122,7 @@ impl Writer {
         let arbiter = CommitArbiter::open(sources.limits(), stored_state);
         Self {
             names,
+            forgetter: ResourceForgetter::default(),
             publisher,
             sources,
             policies,
@@ -125,6 +131,7 @@ impl Writer {
             node_table,
             arbiter,
             interner: RecordInterner::copying(),
+            source_bytes: SourceBytes::default(),
             unreadable: UnreadableTasks::default(),
             next,
             plugin_states: BTreeMap::new(),
@@ -159,6 +166,7 @@ impl Writer {
                 self.handle(more, &mut pending, &mut ledger);
                 taken += 1;
             }
+            self.forget_by_age(&mut ledger);
             if self.ledger.is_overdue(self.clock.monotonic()) {
                 ledger.push(DurableCommand::ExpireLeases(None));
             }
@@ -194,13 +202,14 @@ impl Writer {
 
     fn handle(&mut self, command: WriterCommand, pending: &mut Vec<PendingReply>, ledger: &mut Vec<DurableCommand>) {
         match command {
-            WriterCommand::Apply(batch, reply) => match self.sources.intake(*batch, self.visible_revision()) {
+            WriterCommand::Apply(batch, reply) => match self.intake(*batch) {
                 Ok(IntakeResult::Apply(batch)) => {
                     let kind = batch.kind;
                     let outcome = self.apply_batch(*batch);
                     self.changed = true;
                     // Later batches of this group are judged after this one.
-                    self.sources.applied(kind, &outcome);
+                    let bytes = self.source_bytes.of(&outcome.position.source);
+                    self.sources.applied(kind, &outcome, bytes);
                     pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
                 // The stored outcome of a batch of this group waits for the publication, too.
@@ -251,9 +260,19 @@ impl Writer {
                 }
                 Err(error) => reply.send(Err(error)),
             },
+            WriterCommand::ForgetResource(name, reply) => match self.forget_resource(&name) {
+                Ok(revision) => pending.push(PendingReply::ResourceForgotten(revision, reply)),
+                Err(error) => reply.send(Err(error)),
+            },
             WriterCommand::Durable(command) => ledger.push(command),
             WriterCommand::Run(work) => work(),
         }
+    }
+
+    fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {
+        self.check_names(&batch)?;
+        batch.names = None;
+        self.sources.intake(batch, self.visible_revision())
     }
 
     /// Applies a batch to the next snapshot.
@@ -270,6 +289,8 @@ impl Writer {
             remove,
             mut warnings,
             source_kind: _,
+            names: _,
+            bytes: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());
         let mut problems = Vec::new();
@@ -288,17 +309,7 @@ impl Writer {
             }
         }
         for (record, place) in put {
-            let (kind, name) = record.key();
-            match self.next.state.source_of(kind, name) {
-                Some(owner) if *owner != source => problems.push(foreign_record(name, owner, &place.field_path(kind))),
-                None if self.record_count() >= self.sources.max_records() => {
-                    problems.push(too_many_records(self.sources.max_records(), &place.field_path(kind)));
-                }
-                known => {
-                    let is_new = known.is_none();
-                    self.put_record(record, &source, is_new);
-                }
-            }
+            problems.extend(self.put_if_possible(record, place, &source));
         }
         problems.extend(self.reject_records(&source, rejected, &mut warnings));
         warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
@@ -371,6 +382,37 @@ impl Writer {
             + self.unreadable.len()
     }
 
+    /// Puts a record, unless another source owns it or there is no room for it.
+    fn put_if_possible(&mut self, record: BatchRecord, place: RecordLocation, source: &Arc<str>) -> Option<Problem> {
+        let (kind, name) = record.key();
+        let known = self.next.state.source_of(kind, name);
+        match known {
+            Some(owner) if owner != source => return Some(foreign_record(name, owner, &place.field_path(kind))),
+            None if self.record_count() >= self.sources.max_records() => {
+                return Some(too_many_records(self.sources.max_records(), &place.field_path(kind)));
+            }
+            Some(_) | None => {}
+        }
+        let is_new = known.is_none();
+        let before = if is_new {
+            0
+        } else {
+            stored_bytes(&self.next.state, kind, name)
+        };
+        let limits = self.sources.limits();
+        if let Err(limit) = self.source_bytes.replace(source, before, record_bytes(&record), limits) {
+            let problem = too_many_bytes(limit, source, &place.field_path(kind));
+            if !is_new {
+                // The last good record goes on counting.
+                let problems = vec![problem.clone()].into();
+                self.next.state.set_invalid(kind, name, Some(problems));
+            }
+            return Some(problem);
+        }
+        self.put_record(record, source, is_new);
+        None
+    }
+
     fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
         match record {
             BatchRecord::Node(record) => {
@@ -405,6 +447,10 @@ impl Writer {
     }
 
     pub(super) fn remove_record(&mut self, kind: RecordKind, name: &str) {
+        if let Some(owner) = self.next.state.source_of(kind, name) {
+            let bytes = stored_bytes(&self.next.state, kind, name);
+            self.source_bytes.remove(owner, bytes);
+        }
         let job = match kind {
             RecordKind::Job => self.next.state.jobs().get(name).cloned(),
             RecordKind::Node | RecordKind::Queue | RecordKind::Task => None,
@@ -457,33 +503,6 @@ fn send_reply(pending: PendingReply) {
         PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
         PendingReply::Removed(removed, reply) => reply.send(Ok(*removed)),
         PendingReply::Forgotten(forgotten, reply) => reply.send(Ok(forgotten)),
+        PendingReply::ResourceForgotten(revision, reply) => reply.send(Ok(revision)),
     }
-}
-
-/// First problems of a list, and the number of the others. Outcomes are stored, and a batch can have a million
-/// problems.
-fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
-    let more = problems.len().saturating_sub(MAX_LISTED);
-    if more > 0 {
-        problems.truncate(MAX_LISTED);
-        problems.shrink_to_fit();
-        let message = format!("{more} more are not listed");
-        problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
-    }
-    problems
-}
-
-fn too_many_records(limit: usize, field: &str) -> Problem {
-    let message = format!("limit `records` is {limit}: the state holds no more records");
-    Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
-}
-
-fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
-    let message = format!("`{name}` belongs to source `{owner}`");
-    Problem::new(
-        ProblemKind::FailedPrecondition,
-        "OTHER_SOURCE",
-        format!("{field}.name"),
-        message,
-    )
 }

@@ -22,15 +22,23 @@ const MAX_TEXT_BYTES: usize = 1_024;
 pub struct SharedResourceNames<'a> {
     shared: &'a ResourceNames,
     table: Arc<ResourceTable>,
+    first: Arc<ResourceTable>,
 }
 
 impl<'a> SharedResourceNames<'a> {
     /// Shared names. Names that are known now are looked up without a lock.
     pub fn new(shared: &'a ResourceNames) -> Self {
+        let table = shared.current_table();
         Self {
             shared,
-            table: shared.current_table(),
+            first: Arc::clone(&table),
+            table,
         }
+    }
+
+    /// Table with which the reading began.
+    pub fn into_first_table(self) -> Arc<ResourceTable> {
+        self.first
     }
 }
 

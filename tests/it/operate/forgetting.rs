@@ -7,7 +7,7 @@ use tonic::Code;
 use super::{TestDirectory, cluster, document};
 use crate::ledger::{ask, confirm, limited, put_policy, wants};
 use crate::support::process::{err, out, pumice};
-use crate::support::records::{delta, full_sync};
+use crate::support::records::{delta, full_sync, node, nodes};
 use crate::support::{EmbeddedServer, reason};
 
 fn push(server: &EmbeddedServer, name: &str, text: &str) -> u64 {
@@ -178,6 +178,46 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
             (Code::NotFound, "SOURCE_UNKNOWN")
         );
     }
+}
+
+#[test]
+fn a_forgotten_resource_name_leaves_its_place_to_another() {
+    let mut config = ServerConfig::on_free_ports();
+    config.limits.state.resource_names = 4;
+    let server = EmbeddedServer::with(config);
+    let wire = &server.wire;
+    let one = |device: &str| nodes(vec![node("n1", &[("cpu", "8"), (device, "2")])]);
+    let sent = |sequence, device| wire.apply_batch(full_sync("a", sequence, one(device))).unwrap();
+    assert!(sent(1, "x.io/old").refused.is_empty());
+    assert_eq!(sent(2, "x.io/new").refused.len(), 1, "its place is taken");
+    let forget = |resource: &str| {
+        let resource = resource.to_owned();
+        wire.forget_resource(pb::ForgetResourceRequest { resource })
+    };
+    let refused = [
+        ("", Code::InvalidArgument, "NAME_MISSING"),
+        ("x.io/never", Code::NotFound, "RESOURCE_UNKNOWN"),
+        ("x.io/old", Code::FailedPrecondition, "RESOURCE_IN_USE"),
+        ("cpu", Code::FailedPrecondition, "RESOURCE_IN_USE"),
+    ];
+    for (name, code, expected) in refused {
+        let error = forget(name).unwrap_err();
+        assert_eq!((error.code(), reason(&error).as_str()), (code, expected), "{name}");
+    }
+    let output = pumice(Some(&server), &["state", "forget", "--resource", "x.io/old"]);
+    assert!(err(&output).contains("is used by node n1"), "{}", err(&output));
+    assert!(sent(3, "cpu").refused.is_empty());
+    let output = pumice(Some(&server), &["state", "forget", "--resource", "x.io/old"]);
+    assert!(
+        out(&output).starts_with("resource x.io/old: forgotten"),
+        "{}",
+        err(&output)
+    );
+    assert!(server.page("/metrics").1.contains("pumice_resources 3"));
+    assert!(sent(4, "x.io/new").refused.is_empty());
+    let listed = wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;
+    let allocatable = listed[0].node.as_ref().unwrap().allocatable.as_ref().unwrap();
+    assert_eq!(allocatable.items["x.io/new"], "2");
 }
 
 #[test]

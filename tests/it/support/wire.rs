@@ -68,7 +68,8 @@ impl BlockingClients {
             list_reservations(ListReservationsRequest) -> ListReservationsResponse,
             release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse,
             release_assumptions(ReleaseAssumptionsRequest) -> ReleaseAssumptionsResponse,
-            forget_source(ForgetSourceRequest) -> ForgetSourceResponse;
+            forget_source(ForgetSourceRequest) -> ForgetSourceResponse,
+            forget_resource(ForgetResourceRequest) -> ForgetResourceResponse;
         PolicyServiceClient:
             reload_policy(ReloadPolicyRequest) -> ReloadPolicyResponse,
             rollback_policy(RollbackPolicyRequest) -> RollbackPolicyResponse,

@@ -75,6 +75,7 @@ class AsyncClient:
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """Returns one page of the admission ledger."""
     forget_source = _Method(rpcs.FORGET_SOURCE)
+    forget_resource = _Method(rpcs.FORGET_RESOURCE)
     """Removes a source and its records. It is never repeated."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Ends a reservation."""

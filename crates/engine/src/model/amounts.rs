@@ -1,7 +1,6 @@
 //! Amounts of resources: dense ids in place of names, one integer per record and resource, exact totals over records.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::bytes::held_share;
 
-/// Dense number of a resource. An id keeps its meaning in every later table of one [`ResourceTable`] lineage.
+/// Dense number of a resource, which a [`ResourceTable`](super::ResourceTable) gives its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub(crate) u16);
 
@@ -39,88 +38,12 @@ impl ResourceId {
     }
 }
 
-/// Error: one resource name more than the table may hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("resource `{name}` would exceed the limit of {limit} resource names")]
-pub struct TooManyResourcesError {
-    /// Name that did not fit.
-    pub name: String,
-    /// The limit in force.
-    pub limit: usize,
-}
-
 /// Number of thousandths in a whole unit.
 pub(crate) const THOUSAND: i64 = 1_000;
 
-/// Table of resource names and their ids. Names are added and never removed.
-#[derive(Clone, Debug)]
-pub struct ResourceTable {
-    names: Vec<Arc<str>>,
-    ids: BTreeMap<Arc<str>, ResourceId>,
-}
-
-impl Default for ResourceTable {
-    fn default() -> Self {
-        let names: Vec<Arc<str>> = ["cpu", "memory", "pods"].map(Arc::from).to_vec();
-        let ids = names.iter().cloned().zip((0..).map(ResourceId)).collect();
-        Self { names, ids }
-    }
-}
-
-impl ResourceTable {
-    /// Id of a name; `None`: the table does not know it.
-    pub fn get(&self, name: &str) -> Option<ResourceId> {
-        self.ids.get(name).copied()
-    }
-
-    /// Id of a name, which the table learns if it is new. The table holds at most `limit` names, and never more than
-    /// 32,768.
-    ///
-    /// # Errors
-    /// The table is full.
-    pub fn intern(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
-        if let Some(id) = self.get(name) {
-            return Ok(id);
-        }
-        let next = u16::try_from(self.names.len())
-            .ok()
-            .filter(|&next| self.names.len() < limit && next & WHOLE_UNITS_BIT == 0);
-        let Some(next) = next else {
-            return Err(TooManyResourcesError {
-                name: name.to_owned(),
-                limit,
-            });
-        };
-        let (name, id): (Arc<str>, _) = (Arc::from(name), ResourceId(next));
-        self.names.push(Arc::clone(&name));
-        self.ids.insert(name, id);
-        Ok(id)
-    }
-
-    /// Name of an id; empty for an id of another table.
-    pub fn name(&self, id: ResourceId) -> &str {
-        self.names.get(id.index()).map_or("", |name| name)
-    }
-
-    /// Shared name of an id; `None` for an id of another table.
-    pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
-        self.names.get(id.index())
-    }
-
-    /// Number of names.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Always false: every table knows cpu, memory and pods.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-}
-
 /// Bit that marks the id of a whole-units entry: the amount of a resource whose thousandths do not fit in 64 bits.
 /// Marked entries sort after all others.
-const WHOLE_UNITS_BIT: u16 = 1 << 15;
+pub(super) const WHOLE_UNITS_BIT: u16 = 1 << 15;
 
 /// Amounts of one record, by resource. Present and zero differ from absent.
 ///
@@ -415,18 +338,6 @@ mod tests {
         assert_eq!(
             amounts,
             ResourceAmounts::from_iter([(ResourceId::CPU, 1_500), (disk, 3_000)])
-        );
-    }
-
-    #[test]
-    fn the_table_names_the_limit() {
-        let mut table = ResourceTable::default();
-        assert_eq!(table.intern("memory", 3), Ok(ResourceId::MEMORY));
-        assert!(table.intern("nvidia.com/gpu", 3).is_err());
-        let gpu = table.intern("nvidia.com/gpu", 4).unwrap();
-        assert_eq!(
-            (table.name(gpu), table.get("nvidia.com/gpu")),
-            ("nvidia.com/gpu", Some(gpu))
         );
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::amounts::{ResourceAmounts, ResourceId, ResourceTable};
+use super::amounts::{ResourceAmounts, ResourceId};
 use super::records::{TaskRecord, TextMap, find_text};
 use super::resource_name::ResourceKind;
+use super::resource_table::ResourceTable;
 
 /// Tolerance in Volcano's units: an amount below it counts as not requested, and a difference below it as equal.
 pub const MIN_AMOUNT: f64 = 0.1;

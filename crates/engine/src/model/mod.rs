@@ -19,6 +19,7 @@ pub mod quantity;
 mod records;
 pub mod reservation;
 pub mod resource_name;
+mod resource_table;
 mod state_diff;
 mod stored;
 mod table;
@@ -30,7 +31,7 @@ mod uniform_arrival;
 mod tests;
 
 pub use amount_delta::AmountDelta;
-pub use amounts::{ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError};
+pub use amounts::{ResourceAmounts, ResourceId, ResourceTotals};
 pub use chunk::{CHUNK_SIZE, NodeChunk};
 pub use chunks::NodeChunks;
 pub use class::{ChargedAccount, MIN_AMOUNT, RequestedAmount, TaskClass};
@@ -48,6 +49,7 @@ pub use records::{
     find_text,
 };
 pub use reservation::{NamedAmounts, Reservation};
+pub use resource_table::{NameEra, ResourceTable, TooManyResourcesError};
 pub use state_diff::{NodeChange, RecordChange, StateDiff};
 pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
 pub use table::TableCursor;

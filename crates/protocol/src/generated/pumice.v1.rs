@@ -2122,6 +2122,40 @@ impl ::prost::Name for ForgetSourceRequest {
         "/pumice.v1.ForgetSourceRequest".into()
     }
 }
+/// Request of ForgetResource.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetResourceRequest {
+    /// Name of the resource, such as `nvidia.com/gpu`. Required.
+    #[prost(string, tag = "1")]
+    pub resource: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ForgetResourceRequest {
+    const NAME: &'static str = "ForgetResourceRequest";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ForgetResourceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ForgetResourceRequest".into()
+    }
+}
+/// Response of ForgetResource.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetResourceResponse {
+    /// First revision without the name.
+    #[prost(message, optional, tag = "1")]
+    pub revision: ::core::option::Option<Revision>,
+}
+impl ::prost::Name for ForgetResourceResponse {
+    const NAME: &'static str = "ForgetResourceResponse";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ForgetResourceResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ForgetResourceResponse".into()
+    }
+}
 /// Response of ForgetSource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForgetSourceResponse {
@@ -2655,6 +2689,32 @@ pub mod state_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("pumice.v1.StateService", "ForgetSource"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a resource name, and frees its place among the resource names. A name
+        /// that records use stays.
+        pub async fn forget_resource(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForgetResourceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetResourceResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/pumice.v1.StateService/ForgetResource",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("pumice.v1.StateService", "ForgetResource"));
             self.inner.unary(req, path, codec).await
         }
     }

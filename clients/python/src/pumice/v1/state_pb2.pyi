@@ -1595,6 +1595,52 @@ class ForgetSourceRequest(_message.Message):
 Global___ForgetSourceRequest: _TypeAlias = ForgetSourceRequest  # noqa: Y015
 
 @_typing.final
+class ForgetResourceRequest(_message.Message):
+    """Request of ForgetResource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    resource: _builtins.str
+    """Name of the resource, such as `nvidia.com/gpu`. Required."""
+    def __init__(
+        self,
+        *,
+        resource: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetResourceRequest: _TypeAlias = ForgetResourceRequest  # noqa: Y015
+
+@_typing.final
+class ForgetResourceResponse(_message.Message):
+    """Response of ForgetResource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def revision(self) -> _types_pb2.Revision:
+        """First revision without the name."""
+
+    def __init__(
+        self,
+        *,
+        revision: _types_pb2.Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetResourceResponse: _TypeAlias = ForgetResourceResponse  # noqa: Y015
+
+@_typing.final
 class ForgetSourceResponse(_message.Message):
     """Response of ForgetSource."""
 

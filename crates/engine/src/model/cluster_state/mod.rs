@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::{ResourceTable, ResourceTotals};
+use super::amounts::ResourceTotals;
 use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::chunks::NodeChunks;
 use super::mask::NodeMask;
 use super::node::{NodeEntry, NodeUsage};
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
+use super::resource_table::ResourceTable;
 use super::stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
 use super::table::SortedTable;
 use super::uniform_arrival::UniformArrival;
@@ -79,9 +80,12 @@ impl ClusterState {
         &self.resources
     }
 
-    /// Replaces the resource table by one with more names; ids keep their meaning.
+    /// Replaces the resource table by another one of its lineage, in which every id that the state uses has the same name.
     pub fn set_resources(&mut self, resources: Arc<ResourceTable>) {
-        debug_assert!(resources.len() >= self.resources.len(), "a resource table only grows");
+        debug_assert!(
+            resources.len() >= self.resources.len(),
+            "a resource table keeps its ids"
+        );
         self.resources = resources;
     }
 

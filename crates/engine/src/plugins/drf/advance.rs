@@ -13,7 +13,7 @@ impl DrfState {
     /// tasks differ. Any other difference changes the jobs' requests, or the tree.
     pub(super) fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
         let same = changes.same_slots()
-            && changes.old.resources().len() == changes.new.resources().len()
+            && changes.old.resources().has_same_names(changes.new.resources())
             && changes.queues().is_empty()
             && changes.jobs().is_empty()
             && changes.nodes().is_empty();

@@ -1,0 +1,211 @@
+//! Names of resources and their ids, and how names are forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use super::amounts::{ResourceId, WHOLE_UNITS_BIT};
+
+/// Error: one resource name more than the table may hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resource `{name}` would exceed the limit of {limit} resource names")]
+pub struct TooManyResourcesError {
+    /// Name that did not fit.
+    pub name: String,
+    /// The limit in force.
+    pub limit: usize,
+}
+
+/// Table of resource names and their ids.
+///
+/// An id keeps its name for as long as any table of the same *era* is held, and a name can be forgotten: that begins a new
+/// era. The owner of a lineage gives an id to another name only when nobody holds a table of an era in which it had the
+/// old one.
+#[derive(Clone, Debug)]
+pub struct ResourceTable {
+    names: Vec<Option<Arc<str>>>,
+    ids: BTreeMap<Arc<str>, ResourceId>,
+    /// Ids without a name that may get one.
+    free: Vec<ResourceId>,
+    era: Arc<NameEra>,
+}
+
+/// Era of a lineage of tables, in which no name is forgotten.
+#[derive(Debug, Default)]
+pub struct NameEra(());
+
+impl Default for ResourceTable {
+    fn default() -> Self {
+        let names = ["cpu", "memory", "pods"].map(Arc::from);
+        let ids = names.iter().cloned().zip((0..).map(ResourceId)).collect();
+        Self {
+            names: names.into_iter().map(Some).collect(),
+            ids,
+            free: Vec::new(),
+            era: Arc::default(),
+        }
+    }
+}
+
+impl ResourceTable {
+    /// Id of a name; `None`: the table does not know it.
+    pub fn get(&self, name: &str) -> Option<ResourceId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Id of a name, which the table learns if it is new: with an id that it never had. The table holds at most `limit`
+    /// ids, and never more than 32,768.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn intern(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
+        if let Some(id) = self.get(name) {
+            return Ok(id);
+        }
+        let next = u16::try_from(self.names.len())
+            .ok()
+            .filter(|&next| self.names.len() < limit && next & WHOLE_UNITS_BIT == 0);
+        let Some(next) = next else {
+            return Err(TooManyResourcesError {
+                name: name.to_owned(),
+                limit,
+            });
+        };
+        self.names.push(None);
+        Ok(self.give(ResourceId(next), name))
+    }
+
+    /// Id of a name, which the table learns if it is new: with a free id, if there is one. The table holds at most
+    /// `limit` names. Only the owner of a lineage may call this.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn intern_shared(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
+        if let Some(id) = self.get(name) {
+            return Ok(id);
+        }
+        if self.name_count() >= limit {
+            return Err(TooManyResourcesError {
+                name: name.to_owned(),
+                limit,
+            });
+        }
+        match self.free.pop() {
+            Some(id) => Ok(self.give(id, name)),
+            None => self.intern(name, usize::MAX),
+        }
+    }
+
+    fn give(&mut self, id: ResourceId, name: &str) -> ResourceId {
+        let name: Arc<str> = Arc::from(name);
+        if let Some(place) = self.names.get_mut(id.index()) {
+            *place = Some(Arc::clone(&name));
+        }
+        self.ids.insert(name, id);
+        id
+    }
+
+    /// Forgets names, which begins a new era. Returns the old one: when nobody holds it, nor one before it, the ids can be
+    /// [`Self::free`]. The names of cpu, memory and pods stay.
+    pub fn forget(&mut self, ids: impl IntoIterator<Item = ResourceId>) -> Weak<NameEra> {
+        for id in ids.into_iter().filter(|id| *id > ResourceId::PODS) {
+            if let Some(name) = self.names.get_mut(id.index()).and_then(Option::take) {
+                self.ids.remove(&name);
+            }
+        }
+        let old = std::mem::take(&mut self.era);
+        Arc::downgrade(&old)
+    }
+
+    /// Lets ids have another name.
+    pub fn free(&mut self, ids: impl IntoIterator<Item = ResourceId>) {
+        let nameless: Vec<_> = ids
+            .into_iter()
+            .filter(|id| self.shared_name(*id).is_none() && !self.free.contains(id))
+            .collect();
+        self.free.extend(nameless);
+    }
+
+    /// True if no name was forgotten between the two tables of one lineage.
+    pub fn is_of_same_era(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.era, &other.era)
+    }
+
+    /// True if two tables of one lineage have the same names.
+    pub fn has_same_names(&self, other: &Self) -> bool {
+        // Within an era names are only added.
+        self.is_of_same_era(other) && self.name_count() == other.name_count()
+    }
+
+    /// Name of an id; empty for one that has no name here.
+    pub fn name(&self, id: ResourceId) -> &str {
+        self.shared_name(id).map_or("", |name| name)
+    }
+
+    /// Shared name of an id; `None` for one that has no name here.
+    pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
+        self.names.get(id.index())?.as_ref()
+    }
+
+    /// Ids with their names, in the order of ids.
+    pub fn names(&self) -> impl Iterator<Item = (ResourceId, &Arc<str>)> {
+        let numbered = (0..).map(ResourceId).zip(&self.names);
+        numbered.filter_map(|(id, name)| Some((id, name.as_ref()?)))
+    }
+
+    /// Number of names.
+    pub fn name_count(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Number of ids, with those that have no name at present.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Always false: every table knows cpu, memory and pods.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_the_limit() {
+        let mut table = ResourceTable::default();
+        assert_eq!(table.intern("memory", 3), Ok(ResourceId::MEMORY));
+        assert!(table.intern("nvidia.com/gpu", 3).is_err());
+        let gpu = table.intern("nvidia.com/gpu", 4).unwrap();
+        assert_eq!(
+            (table.name(gpu), table.get("nvidia.com/gpu")),
+            ("nvidia.com/gpu", Some(gpu))
+        );
+    }
+
+    #[test]
+    fn a_forgotten_name_leaves_its_id_to_another_when_it_is_freed() {
+        let mut table = ResourceTable::default();
+        let [a, b] = ["a", "b"].map(|name| table.intern_shared(name, 5).unwrap());
+        assert!(table.intern_shared("c", 5).is_err());
+        let before = table.clone();
+        let era = table.forget([a, ResourceId::CPU]);
+        assert_eq!((table.get("a"), table.name(a), table.name_count()), (None, "", 4));
+        assert_eq!(table.get("cpu"), Some(ResourceId::CPU), "it stays");
+        assert!(!table.is_of_same_era(&before) && before.get("a") == Some(a));
+        let c = table.intern_shared("c", 5).unwrap();
+        assert!(c > b, "the id of `a` is not free yet");
+        table.forget([c]);
+        assert!(era.upgrade().is_some());
+        drop(before);
+        assert!(era.upgrade().is_none());
+        table.free([a, a, b]);
+        assert_eq!(table.intern_shared("d", 9), Ok(a));
+        assert_ne!(table.intern_shared("e", 9), Ok(b), "it has a name");
+        let kept = table.clone();
+        assert!(table.has_same_names(&kept));
+        table.intern_shared("f", 9).unwrap();
+        assert!(!table.has_same_names(&kept) && table.is_of_same_era(&kept));
+    }
+}

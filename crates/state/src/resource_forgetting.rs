@@ -1,0 +1,245 @@
+//! Forgetting of resource names that no record uses: by call, and by age once half of the places are taken.
+//!
+//! A name goes at once, and its place with it. Its id is another name's only when nobody can mean the old one: no
+//! snapshot, session, query or batch holds a table of an era in which the id had that name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::apply_durable::DurableCommand;
+use super::batch::{Batch, BatchRecord};
+use super::error::StateError;
+use super::source_removal::ForgetSource;
+use super::writer::{Writer, WriterCommand};
+use pumice_engine::Revision;
+use pumice_engine::model::{
+    JobRecord, NameEra, NodeRecord, QueueRecord, RecordKind, ResourceAmounts, ResourceId, TaskRecord,
+};
+
+/// Number of records that an error names.
+const NAMED_USERS: usize = 3;
+
+/// Shortest time between two looks at all records.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The writer's memory of names that are, or may be, forgotten.
+#[derive(Debug, Default)]
+pub(super) struct ResourceForgetter {
+    /// Time of the first look that found a name unused, by id.
+    unused_since: BTreeMap<ResourceId, Duration>,
+    /// Ids that lost their names, each group with the era that this ended, the oldest first.
+    ended: Vec<(Weak<NameEra>, Vec<ResourceId>)>,
+    last_look: Option<Duration>,
+}
+
+impl Writer {
+    /// Forgets a resource name.
+    ///
+    /// # Errors
+    /// No such name is known, or records use it.
+    pub(super) fn forget_resource(&mut self, name: &Arc<str>) -> Result<Revision, StateError> {
+        let Some(id) = self.names.current_table().get(name) else {
+            return Err(StateError::ResourceUnknown { name: Arc::clone(name) });
+        };
+        let users = if id <= ResourceId::PODS {
+            Some("every cluster".to_owned())
+        } else {
+            self.users_of(id)
+        };
+        if let Some(users) = users {
+            return Err(StateError::ResourceInUse {
+                name: Arc::clone(name),
+                users,
+            });
+        }
+        self.forget_names(vec![id]);
+        Ok(self.next.revision)
+    }
+
+    /// Forgets what nobody has used, or heard of, for long enough: sources, and names if their places become scarce.
+    pub(super) fn forget_by_age(&mut self, durable: &mut Vec<DurableCommand>) {
+        let now = self.clock.monotonic();
+        let due = self.forgetter.last_look.is_none_or(|last| now >= last + LOOK_INTERVAL);
+        if !due {
+            return;
+        }
+        self.forgetter.last_look = Some(now);
+        for source in self.sources.over_age(now) {
+            let forget = ForgetSource { source, force: true };
+            if let Ok(forgotten) = self.forget_source(&forget) {
+                let (source, records) = (&*forget.source, forgotten.records);
+                tracing::warn!(source, records, "source forgotten: it was silent for `source_age_ms`");
+                durable.push(DurableCommand::ExpireLeases(None));
+            }
+        }
+        self.free_ids();
+        let limits = self.sources.limits();
+        let age = limits.resource_name_age;
+        let table = self.names.current_table();
+        if table.name_count() <= limits.resource_names / 2 {
+            self.forgetter.unused_since.clear();
+            return;
+        }
+        let used = self.used_ids(table.len());
+        let names = table.names().map(|(id, _)| id).filter(|id| *id > ResourceId::PODS);
+        let unused = names.filter(|id| !used.get(id.index()).copied().unwrap_or_default());
+        let before = std::mem::take(&mut self.forgetter.unused_since);
+        let since = unused.map(|id| (id, before.get(&id).copied().unwrap_or(now)));
+        let (old, young): (Vec<_>, Vec<_>) = since.partition(|(_, since)| now.saturating_sub(*since) >= age);
+        self.forgetter.unused_since = young.into_iter().collect();
+        if !old.is_empty() {
+            tracing::info!(names = old.len(), "unused resource names forgotten");
+            self.forget_names(old.into_iter().map(|(id, _)| id).collect());
+        }
+    }
+
+    /// Checks that each id in a batch still has the name that it had when the batch was read.
+    ///
+    /// # Errors
+    /// A name was forgotten meanwhile: the batch has to be read again.
+    pub(super) fn check_names(&self, batch: &Batch) -> Result<(), StateError> {
+        let Some(read_with) = &batch.names else { return Ok(()) };
+        let table = self.names.current_table();
+        if read_with.is_of_same_era(&table) {
+            return Ok(());
+        }
+        let mut same = true;
+        for (record, _) in &batch.put {
+            for_each_amounts(record, |amounts| {
+                same &= amounts.iter().all(|(id, _)| read_with.name(id) == table.name(id));
+            });
+        }
+        if same { Ok(()) } else { Err(StateError::NamesForgotten) }
+    }
+
+    fn forget_names(&mut self, ids: Vec<ResourceId>) {
+        let era = self.names.change(|table| table.forget(ids.iter().copied()));
+        self.forgetter.ended.push((era, ids));
+        self.next.state.set_resources(self.names.current_table());
+        self.changed = true;
+    }
+
+    /// Frees the ids whose old names nobody can mean any more.
+    fn free_ids(&mut self) {
+        let ended = &mut self.forgetter.ended;
+        // A holder of an era also knows the names that later ones forgot.
+        let over = ended.iter().take_while(|(era, _)| era.strong_count() == 0).count();
+        let ids: Vec<ResourceId> = ended.drain(..over).flat_map(|(_, ids)| ids).collect();
+        if !ids.is_empty() {
+            self.names.change(|table| table.free(ids.iter().copied()));
+        }
+    }
+
+    /// Sentence part that names records with an amount of this resource; `None`: there is none.
+    fn users_of(&self, id: ResourceId) -> Option<String> {
+        let (mut named, mut count) = (Vec::new(), 0_usize);
+        self.for_each_user(|kind, name, amounts| {
+            if amounts.get(id).is_some() {
+                count += 1;
+                let user = format!("{kind} {name}");
+                if named.len() < NAMED_USERS && !named.contains(&user) {
+                    named.push(user);
+                }
+            }
+        });
+        let others = count.saturating_sub(named.len());
+        match (count, others) {
+            (0, _) => None,
+            (_, 0) => Some(named.join(", ")),
+            _ => Some(format!("{}, and in {others} more places", named.join(", "))),
+        }
+    }
+
+    fn used_ids(&self, ids: usize) -> Vec<bool> {
+        let mut used = vec![false; ids];
+        self.for_each_user(|_, _, amounts| {
+            for (id, _) in amounts.iter() {
+                if let Some(used) = used.get_mut(id.index()) {
+                    *used = true;
+                }
+            }
+        });
+        used
+    }
+
+    /// Visits all amounts of records: of the state, of assumed tasks as their sources reported them, and of full syncs that
+    /// are being sent.
+    fn for_each_user(&self, mut visit: impl FnMut(&str, &str, &ResourceAmounts)) {
+        let state = &self.next.state;
+        for (_, entry) in state.nodes() {
+            of_node(&entry.record, |amounts| visit("node", &entry.record.name, amounts));
+        }
+        for (name, stored) in state.queues().iter() {
+            of_queue(&stored.record, |amounts| visit("queue", name, amounts));
+        }
+        for (name, stored) in state.jobs().iter() {
+            of_job(&stored.record, |amounts| visit("job", name, amounts));
+        }
+        for (name, stored) in state.tasks().iter() {
+            of_task(&stored.record, |amounts| visit("task", name, amounts));
+        }
+        for task in self.arbiter.assumptions.reported_tasks() {
+            of_task(task, |amounts| visit("task", &task.name, amounts));
+        }
+        for (record, _) in self.sources.staged().flat_map(|batch| &batch.put) {
+            let (kind, name) = record.key();
+            let kind = match kind {
+                RecordKind::Node => "node",
+                RecordKind::Queue => "queue",
+                RecordKind::Job => "job",
+                RecordKind::Task => "task",
+            };
+            for_each_amounts(record, |amounts| visit(kind, name, amounts));
+        }
+    }
+}
+
+fn for_each_amounts(record: &BatchRecord, visit: impl FnMut(&ResourceAmounts)) {
+    match record {
+        BatchRecord::Node(record) => of_node(record, visit),
+        BatchRecord::Queue(record) => of_queue(record, visit),
+        BatchRecord::Job(record) => of_job(record, visit),
+        BatchRecord::Task(record) => of_task(record, visit),
+    }
+}
+
+fn of_node(record: &NodeRecord, visit: impl FnMut(&ResourceAmounts)) {
+    let more = [
+        &record.oversubscription,
+        &record.unattributed_used,
+        &record.unattributed_nonzero_used,
+    ];
+    let more = more.into_iter().flatten();
+    std::iter::once(&record.allocatable).chain(more).for_each(visit);
+}
+
+fn of_queue(record: &QueueRecord, visit: impl FnMut(&ResourceAmounts)) {
+    let all = [&record.capability, &record.deserved, &record.guarantee];
+    all.into_iter().flatten().for_each(visit);
+}
+
+fn of_job(record: &JobRecord, visit: impl FnMut(&ResourceAmounts)) {
+    record.min_resources.iter().for_each(visit);
+}
+
+fn of_task(record: &TaskRecord, visit: impl FnMut(&ResourceAmounts)) {
+    let more = [&record.limits, &record.nonzero_requests, &record.counted_requests];
+    let more = more.into_iter().flatten().map(|amounts| &**amounts);
+    std::iter::once(&record.requests).chain(more).for_each(visit);
+}
+
+impl SharedState {
+    /// Forgets a resource name. Returns the first revision without it.
+    ///
+    /// # Errors
+    /// No such name is known, or records use it.
+    pub async fn forget_resource(&self, name: Arc<str>) -> Result<Revision, StateError> {
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::ForgetResource(name, reply.into())).await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+}
