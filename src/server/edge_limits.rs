@@ -20,9 +20,9 @@ pub struct EdgeLimits {
     pub streams: usize,
     /// Time that a request, or one message of a stream, has to arrive.
     pub request_body: Duration,
-    /// Maximum bytes of requests that are being received, of all callers.
+    /// Maximum bytes of requests that are being received, or worked on, of all callers.
     pub receiving_bytes: usize,
-    /// Maximum bytes of requests that are being received on one connection.
+    /// Maximum bytes of requests that are being received, or worked on, on one connection.
     pub connection_receiving_bytes: usize,
     /// Maximum bytes of responses that are not yet taken, of all callers.
     pub sending_bytes: usize,

@@ -116,7 +116,7 @@ pub static LIMITS: &[LimitDef] = &[
         "connection_receiving_bytes",
         edge.connection_receiving_bytes,
         1..=MAX_MEMORY_BYTES,
-        "Bytes of requests that are being received on one connection"
+        "Bytes of requests that are being received, or worked on, on one connection"
     ),
     count!(
         "connection_sending_bytes",
@@ -274,7 +274,7 @@ pub static LIMITS: &[LimitDef] = &[
         "receiving_bytes",
         edge.receiving_bytes,
         1..=MAX_MEMORY_BYTES,
-        "Bytes of requests that are being received, of all callers; an eighth is kept for connections that send little"
+        "Bytes of requests that are being received, or worked on, of all callers; an eighth is kept for connections that send little"
     ),
     count!(
         "records",
@@ -401,7 +401,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "source_age_ms",
         state.source_age,
-        "Silence after which a live source is forgotten, with its records and what was promised to its jobs; expected sources and files are not"
+        "Silence of a live source after which it is forgotten, with its records and what was promised to its jobs; expected sources and files are not"
     ),
     count!(
         "source_bytes",

@@ -25,7 +25,7 @@ const CALL_BYTES: usize = 4 << 10;
 /// Bytes that a connection may always receive while others leave them: small requests come through.
 pub(super) const LITTLE_BYTES: usize = 64 << 10;
 /// Bytes of a body that are not counted, so that probes and the smallest requests always come through.
-const FREE_BYTES: usize = 1 << 10;
+pub(super) const FREE_BYTES: usize = 1 << 10;
 /// Bytes before a message: a flag and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Age of a body at which it may be given up for the sake of others.
@@ -107,11 +107,18 @@ impl Drop for SlowEntry {
     }
 }
 
-/// Whole body of a request. It holds its share of the budget until it is dropped.
+/// Whole body of a request.
 #[derive(Debug)]
 pub(super) struct ReceivedBody {
     message: Option<Bytes>,
-    _share: HeldShare,
+    share: Arc<HeldShare>,
+}
+
+impl ReceivedBody {
+    /// Share of the budget that the request holds until its call is decided: decoded, it waits for a worker.
+    pub(super) fn share(&self) -> Arc<HeldShare> {
+        Arc::clone(&self.share)
+    }
 }
 
 /// Body as far as it has been received.
@@ -217,7 +224,7 @@ impl BodyReceiver {
         check_frame(&message, plain)?;
         Ok(ReceivedBody {
             message: Some(message),
-            _share: share,
+            share: Arc::new(share),
         })
     }
 
@@ -301,7 +308,7 @@ impl BodyReceiver {
     }
 
     pub(super) fn full(&self) -> CallError {
-        let message = "too many bytes of requests are being received";
+        let message = "too many bytes of requests are being received or worked on";
         CallError::limit("OVERLOADED", self.bytes.name, self.bytes.limit, message).retry_after(RETRY)
     }
 

@@ -121,6 +121,13 @@ impl HeldShare {
         Ok(())
     }
 
+    /// Gives back what is beyond this amount.
+    pub(super) fn shrink_to(&mut self, amount: usize) {
+        let excess = self.amount.saturating_sub(amount);
+        self.amount -= excess;
+        self.limit.give_back(&self.connection, excess);
+    }
+
     /// Gives all of it back.
     pub(super) fn clear(&mut self) {
         self.limit.give_back(&self.connection, std::mem::take(&mut self.amount));

@@ -215,7 +215,7 @@ impl StateService for StateRpc {
         &self,
         rpc: Request<pb::ForgetResourceRequest>,
     ) -> Result<Response<pb::ForgetResourceResponse>, Status> {
-        Ok(Response::new(self.answer_forget_resource(rpc).await?))
+        Ok(Response::new(self.evaluate_forget_resource(rpc).await?))
     }
 }
 
@@ -225,7 +225,7 @@ fn caller_address<T>(rpc: &Request<T>) -> String {
 }
 
 impl StateRpc {
-    async fn answer_forget_resource(
+    async fn evaluate_forget_resource(
         &self,
         rpc: Request<pb::ForgetResourceRequest>,
     ) -> Result<pb::ForgetResourceResponse, CallError> {

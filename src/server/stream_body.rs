@@ -13,7 +13,7 @@ use tonic::body::Body;
 
 use super::connection::CallerConnection;
 use super::request_body::{
-    BodyReceiver, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
+    BodyReceiver, FREE_BYTES, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
 };
 use super::shares::{HeldShare, ShareError};
 use super::status::CallError;
@@ -105,7 +105,10 @@ pub(super) struct StreamBody {
     inner: Body,
     receiver: Arc<BodyReceiver>,
     cursor: MessageCursor,
+    /// Bytes of the message that is being received, and of those before it that the service works on.
     share: HeldShare,
+    /// Bytes of the message that is being received.
+    open_bytes: usize,
     plain: bool,
     /// Messages that the service behind would not report if they cannot be read.
     checked: Option<CheckedMessages>,
@@ -126,6 +129,7 @@ impl StreamBody {
             share: HeldShare::none(&receiver.bytes, connection),
             receiver: Arc::clone(receiver),
             cursor: MessageCursor::default(),
+            open_bytes: 0,
             plain,
             checked: None,
             failure: RequestFailure::default(),
@@ -158,6 +162,8 @@ impl StreamBody {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        // The service asks for more when it is done with what it has.
+        self.share.shrink_to(self.open_bytes);
         let frame = match Pin::new(&mut self.inner).poll_frame(context) {
             Poll::Pending => return self.poll_limits(context).map(|failure| Some(Err(failure))),
             Poll::Ready(Some(Ok(frame))) => frame,
@@ -190,18 +196,21 @@ impl StreamBody {
         if let Some(checked) = self.checked.as_mut().filter(|_| plain) {
             checked.read(data)?;
         }
-        // Bytes before those are parts of messages that are whole now.
-        if self.cursor.is_between() || open < data.len() {
-            self.share.clear();
+        // Bytes before those are parts of messages that are whole now. They count until the service asks for more.
+        let is_over = self.cursor.is_between() || open < data.len();
+        self.open_bytes = if is_over { open } else { self.open_bytes + open };
+        if is_over {
             self.open = None;
+        }
+        if data.len() > FREE_BYTES || !self.cursor.is_between() {
+            self.share.grow(data.len()).map_err(|refused| match refused {
+                ShareError::Full => self.receiver.full(),
+                ShareError::Greedy => self.receiver.greedy(),
+            })?;
         }
         if self.cursor.is_between() {
             return Ok(());
         }
-        self.share.grow(open).map_err(|refused| match refused {
-            ShareError::Full => self.receiver.full(),
-            ShareError::Greedy => self.receiver.greedy(),
-        })?;
         if self.open.is_none() || was_between {
             let entry = self.receiver.list(SlowBody::begin());
             self.open = Some((entry, Box::pin(sleep(self.receiver.time()))));

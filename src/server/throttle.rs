@@ -58,6 +58,8 @@ struct CallThrottle {
 struct AdmittedCall {
     request: Request<Body>,
     place: Option<HeldShare>,
+    /// Bytes of the request, which count until it is decided.
+    received: Option<Arc<HeldShare>>,
     /// Failure of the requests with which the response has to end.
     request_failure: Option<RequestFailure>,
 }
@@ -147,12 +149,14 @@ impl CallThrottle {
         let AdmittedCall {
             request,
             place,
+            received,
             request_failure,
         } = match self.admit(kind, request, connection).await {
             Ok(admitted) => admitted,
             Err(failure) => return Ok(Err(failure)),
         };
         let response = service.call(request).await?;
+        drop(received);
         // The messages of this service are read by its own codec, which knows whose fault an unreadable one is.
         if !is_own && has_code(&response, Code::Internal) {
             return Ok(Err(malformed("the request cannot be read")));
@@ -172,7 +176,7 @@ impl CallThrottle {
         let (parts, body) = request.into_parts();
         let encoding = parts.headers.get("grpc-encoding");
         let plain = encoding.is_none_or(|encoding| encoding == "identity");
-        let mut request_failure = None;
+        let (mut received, mut request_failure) = (None, None);
         let (body, place) = match kind {
             CallKind::Stream => {
                 let place = self.place(&self.streams, connection).await?;
@@ -186,12 +190,14 @@ impl CallThrottle {
             CallKind::Probe => (Body::new(self.requests.receive(body, connection, plain).await?), None),
             CallKind::Unary => {
                 let body = self.requests.receive(body, connection, plain).await?;
+                received = Some(body.share());
                 (Body::new(body), Some(self.place(&self.calls, connection).await?))
             }
         };
         Ok(AdmittedCall {
             request: Request::from_parts(parts, body),
             place,
+            received,
             request_failure,
         })
     }

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;
 
+use prost::Message as _;
 use pumice::server::pb;
 use tonic::{Code, Status};
 
-use super::transport::{other_caller, probe, runtime};
+use super::transport::{APPLY, HostileConnection, code, framed, other_caller, probe, runtime};
 use crate::operate::{TestDirectory, cluster, document, program::LoggedProcess, score_request, until};
 use crate::support::records::full_sync;
+
+const SYNC: &str = "/pumice.v1.StateService/Sync";
 
 /// Server whose flushes wait while they are held.
 pub(super) struct HeldDisk {
@@ -21,8 +24,8 @@ pub(super) struct HeldDisk {
 type PendingReload = JoinHandle<Result<pb::ReloadPolicyResponse, Status>>;
 
 impl HeldDisk {
-    /// Server with a store on disk and this many nodes.
-    pub(super) fn serve(nodes: usize) -> Self {
+    /// Server with a store on disk, this many nodes and these flags.
+    pub(super) fn serve(nodes: usize, flags: &[&str]) -> Self {
         let directory = TestDirectory::new();
         let source = directory.file("held_disk.c", include_str!("held_disk.c"));
         let library = directory.0.join("held_disk.so");
@@ -38,7 +41,8 @@ impl HeldDisk {
             ("HELD_FLUSH", directory.0.join("held")),
             ("FLUSH_WAITS", directory.0.join("waits")),
         ];
-        let program = LoggedProcess::serve_with(&environment, &["--data-dir", data.to_str().unwrap()]);
+        let flags = [&["--data-dir", data.to_str().unwrap()], flags].concat();
+        let program = LoggedProcess::serve_with(&environment, &flags);
         let applied = program.connect().apply_batch(full_sync("a", 1, cluster(nodes)));
         assert!(applied.is_ok());
         Self { program, directory }
@@ -69,7 +73,7 @@ impl HeldDisk {
 
 #[test]
 fn a_flush_that_does_not_end_delays_only_its_own_callers() {
-    let disk = HeldDisk::serve(100);
+    let disk = HeldDisk::serve(100, &[]);
     let (wire, http) = (disk.program.connect(), disk.program.http);
     let reload = disk.hold("held");
     for path in ["/livez", "/readyz", "/readyz?verbose", "/metrics"] {
@@ -95,4 +99,51 @@ fn a_flush_that_does_not_end_delays_only_its_own_callers() {
     disk.release();
     let reloaded = reload.join().unwrap().unwrap();
     assert_eq!(reloaded.durability(), pb::Durability::Disk);
+}
+
+#[test]
+fn requests_that_wait_for_the_disk_count_until_they_are_decided() {
+    let disk = HeldDisk::serve(1, &["--request-bytes", "1Mi", "--connection-receiving-bytes", "2Mi"]);
+    let reload = disk.hold("held");
+    let batch = |source: &str| {
+        framed(
+            &pb::ApplyRequest {
+                batch: Some(full_sync(source, 1, cluster(15_000))),
+            }
+            .encode_to_vec(),
+        )
+    };
+    let large = batch("b");
+    assert!((700_000..1 << 20).contains(&large.len()), "{}", large.len());
+    runtime().block_on(async {
+        let connection = HostileConnection::open(disk.program.grpc, 1 << 20).await;
+        let mut waiting = Vec::new();
+        for source in ["b", "c"] {
+            waiting.push(connection.ask(APPLY, batch(source)).await.unwrap());
+        }
+        // Whole requests, which the server has read and cannot decide yet.
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let third = connection.ask(APPLY, batch("d")).await.unwrap();
+        assert_eq!(code(third).await, Code::ResourceExhausted);
+        let streams = HostileConnection::open(disk.program.grpc, 1 << 20).await;
+        let mut open = Vec::new();
+        for source in ["e", "f"] {
+            let mut call = streams.call(SYNC).await.unwrap();
+            call.send(batch(source));
+            open.push(call);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let mut third = streams.call(SYNC).await.unwrap();
+        third.send(batch("g"));
+        assert_eq!(code(third.response).await, Code::ResourceExhausted);
+        disk.release();
+        for response in waiting {
+            assert_eq!(code(response).await, Code::Ok);
+        }
+        for mut call in open {
+            call.body.send_data(Vec::new().into(), true).unwrap();
+            assert_eq!(code(call.response).await, Code::Ok);
+        }
+    });
+    assert!(reload.join().unwrap().is_ok());
 }

@@ -181,7 +181,7 @@ fn measurements(name: &str, attack: fn(&LoggedProcess) -> Attack) -> String {
 
 /// Lines about a server whose disk does not answer for as long as they are measured, and eight seconds at least.
 fn held_flush() -> [String; 2] {
-    let disk = HeldDisk::serve(10_000);
+    let disk = HeldDisk::serve(10_000, &[]);
     let (wire, http) = (disk.program.connect(), disk.program.http);
     std::thread::sleep(Duration::from_secs(3));
     let rest = disk.program.kernel_number("VmRSS");

@@ -2,7 +2,6 @@
 
 #![expect(clippy::disallowed_types, reason = "lines of a process, read by a test")]
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +12,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use super::until;
+use crate::support::process::program_file;
 use crate::support::wire::BlockingClients;
 
 /// Serving process. It is killed when it is dropped.
@@ -24,14 +24,9 @@ pub(crate) struct LoggedProcess {
     pub(crate) http: SocketAddr,
 }
 
-/// Program under test: the one built with these tests, unless `PUMICE_BIN` names another.
-fn program_path() -> OsString {
-    std::env::var_os("PUMICE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_pumice").into())
-}
-
 /// Command of the program, without settings of this process.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(program_path());
+    let mut command = Command::new(program_file());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PUMICE_")) {
         command.env_remove(name);
     }
@@ -55,7 +50,7 @@ impl LoggedProcess {
     pub(crate) fn serve_with_files(files: u32, flags: &[&str]) -> Self {
         let mut shell = Command::new("sh");
         let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &script]).arg(program_path());
+        shell.args(["-c", &script]).arg(program_file());
         Self::start(shell, flags)
     }
 

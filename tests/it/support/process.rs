@@ -8,10 +8,20 @@ use serde_json::Value;
 
 use super::EmbeddedServer;
 
+/// The program under test: the one of this build, or the file that `PUMICE_BIN` names, so that measurements can take an
+/// optimised one.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line of a test run is its environment"
+)]
+pub(crate) fn program_file() -> String {
+    std::env::var("PUMICE_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pumice").to_owned())
+}
+
 /// Command `pumice serve` on free ports, to be given more arguments.
 pub(crate) fn serve() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
-    command.args([
+    let mut command = Command::new(program_file());
+    command.env_remove("PUMICE_BIN").args([
         "serve",
         "--grpc-address",
         "127.0.0.1:0",
