@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchRecord};
+use super::batch::{Batch, BatchRecord, RecordLocation};
 use super::limits::StateLimits;
+use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records};
+use super::writer::Writer;
 use pumice_engine::model::{
-    ClusterState, JobRecord, NodeRecord, QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap,
+    ClusterState, JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap,
     UnevaluatedFields,
 };
 
@@ -69,6 +71,44 @@ impl SourceBytes {
                 self.by_source.remove(source);
             }
         }
+    }
+}
+
+impl Writer {
+    /// Puts a record, unless another source owns it or there is no room for it.
+    pub(super) fn put_if_possible(
+        &mut self,
+        record: BatchRecord,
+        place: RecordLocation,
+        source: &Arc<str>,
+    ) -> Option<Problem> {
+        let (kind, name) = record.key();
+        let known = self.next.state.source_of(kind, name);
+        match known {
+            Some(owner) if owner != source => return Some(foreign_record(name, owner, &place.field_path(kind))),
+            None if self.record_count() >= self.sources.max_records() => {
+                return Some(too_many_records(self.sources.max_records(), &place.field_path(kind)));
+            }
+            Some(_) | None => {}
+        }
+        let is_new = known.is_none();
+        let before = if is_new {
+            0
+        } else {
+            stored_bytes(&self.next.state, kind, name)
+        };
+        let limits = self.sources.limits();
+        if let Err(limit) = self.source_bytes.replace(source, before, record_bytes(&record), limits) {
+            let problem = too_many_bytes(limit, source, &place.field_path(kind));
+            if !is_new {
+                // The last good record goes on counting.
+                let problems = vec![problem.clone()].into();
+                self.next.state.set_invalid(kind, name, Some(problems));
+            }
+            return Some(problem);
+        }
+        self.put_record(record, source, is_new);
+        None
     }
 }
 
@@ -158,4 +198,121 @@ fn amount_bytes(amounts: &ResourceAmounts) -> usize {
 
 fn field_bytes(fields: &UnevaluatedFields) -> usize {
     fields.iter().map(|field| field.len() + TEXT_BYTES).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::batch;
+    use crate::*;
+
+    use super::*;
+
+    fn queue(name: &str, bytes: usize) -> BatchRecord {
+        let text: (Arc<str>, Arc<str>) = ("note".into(), "x".repeat(bytes).into());
+        BatchRecord::Queue(QueueRecord {
+            name: name.into(),
+            annotations: [text].into(),
+            ..QueueRecord::default()
+        })
+    }
+
+    fn start(limits: StateLimits) -> Arc<SharedState> {
+        let options = StateOptions {
+            limits,
+            ..StateOptions::default()
+        };
+        SharedState::start(options, Arc::new(SystemClock::default())).unwrap()
+    }
+
+    /// Messages about the records of a batch that were rejected.
+    async fn rejected(state: &SharedState, batch: Batch) -> Vec<String> {
+        let outcome = state.apply_batch(batch).await.unwrap();
+        outcome.rejected.into_iter().map(|problem| problem.message).collect()
+    }
+
+    fn delta(sequence: u64, put: Vec<BatchRecord>) -> Batch {
+        batch(sequence, BatchKind::Delta, put)
+    }
+
+    #[tokio::test]
+    async fn the_records_of_a_source_are_bounded_in_bytes() {
+        let state = start(StateLimits {
+            source_bytes: 120_000,
+            ..StateLimits::default()
+        });
+        let three = ["a", "b", "c"].map(|name| queue(name, 50_000)).to_vec();
+        let messages = rejected(&state, batch(1, BatchKind::FullSyncLast, three)).await;
+        assert!(
+            messages.len() == 1 && messages[0].starts_with("limit `source_bytes` is 120000"),
+            "{messages:?}"
+        );
+        assert_eq!(state.snapshot().state.queues().len(), 2);
+        assert_eq!(rejected(&state, delta(2, vec![queue("a", 90_000)])).await.len(), 1);
+        let kept = state.snapshot().state.queues().get("a").cloned().unwrap();
+        assert!(kept.record.annotations[0].1.len() == 50_000 && kept.invalid().is_some());
+        assert_eq!(rejected(&state, delta(3, vec![queue("a", 10)])).await, [""; 0]);
+        assert_eq!(rejected(&state, delta(4, vec![queue("c", 50_000)])).await, [""; 0]);
+        let remove = ["a", "b"].map(|name| (RecordKind::Queue, name.into())).to_vec();
+        let gone = Batch {
+            remove,
+            ..delta(5, vec![queue("c", 10)])
+        };
+        assert_eq!(rejected(&state, gone).await, [""; 0]);
+        let left = state.sources()[0].bytes;
+        assert!((1..1_000).contains(&left), "{left}");
+    }
+
+    #[tokio::test]
+    async fn all_records_together_are_bounded_in_bytes() {
+        let state = start(StateLimits {
+            records_bytes: 80_000,
+            ..StateLimits::default()
+        });
+        let from = |source: &str| Batch {
+            source: source.into(),
+            ..batch(1, BatchKind::FullSyncLast, vec![queue(source, 50_000)])
+        };
+        assert_eq!(rejected(&state, from("one")).await, [""; 0]);
+        let messages = rejected(&state, from("two")).await;
+        assert!(
+            messages[0].starts_with("limit `records_bytes` is 80000"),
+            "{messages:?}"
+        );
+        let source = "one".into();
+        state.forget_source(ForgetSource { source, force: true }).await.unwrap();
+        let again = Batch {
+            sequence: 2,
+            ..from("two")
+        };
+        assert_eq!(rejected(&state, again).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_full_sync_that_is_being_sent_is_bounded_in_bytes() {
+        let state = start(StateLimits {
+            full_sync_bytes: 80_000,
+            ..StateLimits::default()
+        });
+        let part = |source: &str, number: u32| Batch {
+            source: source.into(),
+            part: number,
+            ..batch(number.into(), BatchKind::FullSyncPart, vec![queue(source, 30_000)])
+        };
+        for sent in [part("one", 1), part("one", 2)] {
+            state.apply_batch(sent).await.unwrap();
+        }
+        for late in [part("two", 1), part("one", 3)] {
+            let error = state.apply_batch(late).await.unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    StateError::Limit {
+                        limit: "full_sync_bytes",
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        }
+    }
 }

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord};
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
 use super::clock::Clock;
 use super::commit_session::CommitArbiter;
 use super::error::{PolicyError, StateError};
 use super::interner::RecordInterner;
 use super::ledger::AdmissionLedger;
 use super::node_table::NodeTable;
-use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records, truncate_problems};
+use super::outcome_problems::truncate_problems;
 use super::policies::{PolicyInstall, ReloadedPolicy};
 use super::policy_removal::{DeletedPolicy, PolicyRemoval};
 use super::policy_store::ActivePolicies;
 use super::policy_writer::PolicyWriter;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::queue_hierarchy;
-use super::record_bytes::{SourceBytes, record_bytes, stored_bytes};
+use super::record_bytes::{SourceBytes, stored_bytes};
 use super::resource_forgetting::ResourceForgetter;
 use super::resource_names::ResourceNames;
 use super::source_removal::{ForgetSource, ForgottenSource};
@@ -77,7 +77,7 @@ pub(super) struct Writer {
     node_table: Arc<NodeTable>,
     pub(super) arbiter: CommitArbiter,
     interner: RecordInterner,
-    source_bytes: SourceBytes,
+    pub(super) source_bytes: SourceBytes,
     pub(super) unreadable: UnreadableTasks,
     pub(super) next: Snapshot,
     /// Plugin states of the next snapshot that are known already, by policy.
@@ -373,7 +373,7 @@ impl Writer {
     }
 
     /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
-    fn record_count(&self) -> usize {
+    pub(super) fn record_count(&self) -> usize {
         let cluster_state = &self.next.state;
         cluster_state.slots() as usize
             + cluster_state.queues().len()
@@ -382,38 +382,7 @@ impl Writer {
             + self.unreadable.len()
     }
 
-    /// Puts a record, unless another source owns it or there is no room for it.
-    fn put_if_possible(&mut self, record: BatchRecord, place: RecordLocation, source: &Arc<str>) -> Option<Problem> {
-        let (kind, name) = record.key();
-        let known = self.next.state.source_of(kind, name);
-        match known {
-            Some(owner) if owner != source => return Some(foreign_record(name, owner, &place.field_path(kind))),
-            None if self.record_count() >= self.sources.max_records() => {
-                return Some(too_many_records(self.sources.max_records(), &place.field_path(kind)));
-            }
-            Some(_) | None => {}
-        }
-        let is_new = known.is_none();
-        let before = if is_new {
-            0
-        } else {
-            stored_bytes(&self.next.state, kind, name)
-        };
-        let limits = self.sources.limits();
-        if let Err(limit) = self.source_bytes.replace(source, before, record_bytes(&record), limits) {
-            let problem = too_many_bytes(limit, source, &place.field_path(kind));
-            if !is_new {
-                // The last good record goes on counting.
-                let problems = vec![problem.clone()].into();
-                self.next.state.set_invalid(kind, name, Some(problems));
-            }
-            return Some(problem);
-        }
-        self.put_record(record, source, is_new);
-        None
-    }
-
-    fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
+    pub(super) fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
         match record {
             BatchRecord::Node(record) => {
                 let record = self.interner.intern_node(record, &self.next.state);
