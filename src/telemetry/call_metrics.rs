@@ -201,3 +201,22 @@ fn code_name(code: Code) -> &'static str {
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::pb;
+
+    #[test]
+    fn every_rpc_of_the_protocol_is_counted_by_name() {
+        let pool = prost_reflect::DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap();
+        let own = pool.services().filter(|service| service.package_name() == "pumice.v1");
+        let methods: Vec<_> = own.flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
+        for method in &methods {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            assert_eq!(rpc_of(&path), method.name());
+        }
+        assert_eq!(methods.len(), RPCS.len(), "no other");
+        assert_eq!(rpc_of("/pumice.v1.StateService/Invented"), OTHER_RPC);
+    }
+}
