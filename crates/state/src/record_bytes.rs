@@ -248,8 +248,8 @@ mod tests {
         );
         assert_eq!(state.snapshot().state.queues().len(), 2);
         assert_eq!(rejected(&state, delta(2, vec![queue("a", 90_000)])).await.len(), 1);
-        let kept = state.snapshot().state.queues().get("a").cloned().unwrap();
-        assert!(kept.record.annotations[0].1.len() == 50_000 && kept.invalid().is_some());
+        let stored = state.snapshot().state.queues().get("a").cloned().unwrap();
+        assert!(stored.record.annotations[0].1.len() == 50_000 && stored.invalid().is_some());
         assert_eq!(rejected(&state, delta(3, vec![queue("a", 10)])).await, [""; 0]);
         assert_eq!(rejected(&state, delta(4, vec![queue("c", 50_000)])).await, [""; 0]);
         let remove = ["a", "b"].map(|name| (RecordKind::Queue, name.into())).to_vec();

@@ -51,8 +51,8 @@ async fn pass(state: &SharedState, clock: &FakeClock, millis: u64) {
 #[tokio::test]
 async fn an_unused_name_goes_with_time_if_places_are_scarce() {
     let (state, clock) = start(7);
-    let (kept, _) = node_with(&state, "n1", "x.io/kept");
-    put(&state, 1, vec![kept]).await.unwrap();
+    let (used, _) = node_with(&state, "n1", "x.io/kept");
+    put(&state, 1, vec![used]).await.unwrap();
     state.resource_names().intern("x.io/old").unwrap();
     pass(&state, &clock, 2 * HOUR).await;
     pass(&state, &clock, 10_000).await;

@@ -203,9 +203,9 @@ mod tests {
         table.free([a, a, b]);
         assert_eq!(table.intern_shared("d", 9), Ok(a));
         assert_ne!(table.intern_shared("e", 9), Ok(b), "it has a name");
-        let kept = table.clone();
-        assert!(table.has_same_names(&kept));
+        let older = table.clone();
+        assert!(table.has_same_names(&older));
         table.intern_shared("f", 9).unwrap();
-        assert!(!table.has_same_names(&kept) && table.is_of_same_era(&kept));
+        assert!(!table.has_same_names(&older) && table.is_of_same_era(&older));
     }
 }
