@@ -39,6 +39,17 @@ struct SourceProgress {
 }
 
 impl SourceProgress {
+    /// Begins the epoch of a batch. The records of the last one stay until the full sync.
+    fn begin_epoch(&mut self, batch: &Batch, now: Duration) {
+        *self = Self {
+            epoch: batch.source_epoch,
+            heard: Some(now),
+            kind: batch.source_kind,
+            bytes: self.bytes,
+            ..Self::default()
+        };
+    }
+
     fn condition(&self) -> SourceCondition {
         SourceCondition {
             epoch: self.epoch,
@@ -169,13 +180,7 @@ impl SourceIntake {
             };
         }
         if batch.source_epoch > source.epoch {
-            *source = SourceProgress {
-                epoch: batch.source_epoch,
-                heard: Some(now),
-                kind: batch.source_kind,
-                bytes: source.bytes,
-                ..SourceProgress::default()
-            };
+            source.begin_epoch(&batch, now);
         }
         accept(limits, source, batch, newest, elsewhere)
     }

@@ -61,7 +61,7 @@ enum PendingReply {
     Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
     Removed(Box<DeletedPolicy>, CommandReply<Result<DeletedPolicy, PolicyError>>),
     Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
-    ResourceForgotten(Revision, CommandReply<Result<Revision, StateError>>),
+    ResourceForgotten(Result<Revision, StateError>, CommandReply<Result<Revision, StateError>>),
 }
 
 /// The writer's own state: the snapshot that it publishes next.
@@ -260,10 +260,9 @@ impl Writer {
                 }
                 Err(error) => reply.send(Err(error)),
             },
-            WriterCommand::ForgetResource(name, reply) => match self.forget_resource(&name) {
-                Ok(revision) => pending.push(PendingReply::ResourceForgotten(revision, reply)),
-                Err(error) => reply.send(Err(error)),
-            },
+            WriterCommand::ForgetResource(name, reply) => {
+                pending.push(PendingReply::ResourceForgotten(self.forget_resource(&name), reply));
+            }
             WriterCommand::Durable(command) => ledger.push(command),
             WriterCommand::Run(work) => work(),
         }
@@ -472,6 +471,6 @@ fn send_reply(pending: PendingReply) {
         PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
         PendingReply::Removed(removed, reply) => reply.send(Ok(*removed)),
         PendingReply::Forgotten(forgotten, reply) => reply.send(Ok(forgotten)),
-        PendingReply::ResourceForgotten(revision, reply) => reply.send(Ok(revision)),
+        PendingReply::ResourceForgotten(forgotten, reply) => reply.send(forgotten),
     }
 }
