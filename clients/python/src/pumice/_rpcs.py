@@ -47,9 +47,7 @@ LIST_TASKS = Rpc("StateService/ListTasks", v1.ListTasksRequest, v1.ListTasksResp
 LIST_SESSIONS = Rpc("DecisionService/ListSessions", v1.ListSessionsRequest, v1.ListSessionsResponse)
 LIST_RESERVATIONS = Rpc("StateService/ListReservations", v1.ListReservationsRequest, v1.ListReservationsResponse)
 FORGET_SOURCE = Rpc("StateService/ForgetSource", v1.ForgetSourceRequest, v1.ForgetSourceResponse, _never)
-FORGET_RESOURCE = Rpc(
-    "StateService/ForgetResource", v1.ForgetResourceRequest, v1.ForgetResourceResponse, _never
-)
+FORGET_RESOURCE = Rpc("StateService/ForgetResource", v1.ForgetResourceRequest, v1.ForgetResourceResponse, _never)
 RELEASE_RESERVATION = Rpc(
     "StateService/ReleaseReservation", v1.ReleaseReservationRequest, v1.ReleaseReservationResponse
 )
