@@ -2,12 +2,15 @@
 //!
 //! The allocator holds freed memory for a second, in case it is needed again, and returns it when a large block is
 //! freed after that. An idle server frees no large block, so it would hold whatever a full sync needed while it was
-//! applied, or a large response while it was sent. This module therefore frees such blocks: on a
-//! thread that nothing waits for, and on the writer's, because the allocator looks at what belongs to the thread that calls it.
+//! applied, or a large response while it was sent. The allocator also notices only now and then that other threads have
+//! freed what one allocated: when the owner has allocated ten thousand times more. This module therefore allocates and
+//! frees, on each kind of thread that owns much: the writer's, those of calls, and those of work.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 use crate::engine::Revision;
 use crate::state::{SharedState, StateError};
@@ -27,6 +30,14 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// Number of blocks to free at once: each makes the allocator look at one of its regions of a gigabyte.
 const BLOCK_COUNT: usize = 8;
+
+/// Number of allocations, beyond the fast path, after which the allocator collects what others freed for a thread.
+const COLLECT_ALLOCATIONS: usize = 10_000;
+/// Bytes of an allocation beyond the fast path.
+const COLLECT_BYTES: usize = 16 << 10;
+
+/// Number of threads of each kind that are asked to purge at once.
+const PURGED_THREADS: usize = 4;
 
 /// Makes the allocator return memory after changes of the state, and after calls that held much, as long as the state
 /// exists. `freed` gives the bytes that calls have freed since it was last asked.
@@ -53,14 +64,22 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
         if state.run_on_writer(trigger_purge).await.is_err() {
             return;
         }
-        if tokio::task::spawn_blocking(trigger_purge).await.is_err() {
-            return;
+        // As many at once as there may be threads: each takes one that is free.
+        let mut others = JoinSet::new();
+        for _ in 0..PURGED_THREADS {
+            others.spawn(async { trigger_purge() });
+            others.spawn_blocking(trigger_purge);
         }
+        while others.join_next().await.is_some() {}
     }
 }
 
-/// Frees blocks that were never written to, and so never took memory.
+/// Makes the allocator collect what others freed for this thread, and return it.
 fn trigger_purge() {
+    for _ in 0..COLLECT_ALLOCATIONS {
+        drop(black_box(Vec::<u8>::with_capacity(COLLECT_BYTES)));
+    }
+    // Blocks that are never written to take no memory.
     for _ in 0..BLOCK_COUNT {
         drop(black_box(Vec::<u8>::with_capacity(BLOCK_BYTES)));
     }
