@@ -18,7 +18,7 @@ use super::transport::{
     APPLY, HostileConnection, PATIENCE, SCORE, code, framed, other_caller, probe, rejections, runtime, scale,
 };
 use crate::operate::{cluster, program::LoggedProcess, reported_limits, score_request};
-use crate::support::records::{delta, full_sync, task};
+use crate::support::records::{full_sync, task};
 
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
@@ -79,8 +79,12 @@ impl LoadedServer {
 
     /// Result of a call of this caller.
     async fn call(&self, caller: usize, path: &str, body: Bytes) -> CallResult {
+        self.call_on(&self.connections[caller % self.connections.len()], path, body)
+            .await
+    }
+
+    async fn call_on(&self, connection: &HostileConnection, path: &str, body: Bytes) -> CallResult {
         let begun = Instant::now();
-        let connection = &self.connections[caller % self.connections.len()];
         let answered = async {
             let response = connection.ask(path, body.to_vec()).await.unwrap().await.unwrap();
             let of_headers = Status::from_header_map(response.headers());
@@ -236,54 +240,60 @@ fn line(out: &mut String, name: &str, results: &[CallResult]) {
     .unwrap();
 }
 
-/// Figures of health checks and probes during a load of batches of 3 MiB.
-async fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
-    let (end, mut load) = (Instant::now() + time, JoinSet::new());
-    for caller in 0..16 {
-        let server = Arc::clone(server);
-        load.spawn(async move {
-            let (source, mut results) = (format!("source-{caller}"), Vec::new());
-            let mut sequence = 1;
-            while Instant::now() < end {
-                let tasks = (0..1_000).map(|number| {
-                    let mut task = task(&format!("ns-{caller}/t{number}"), "", &[("cpu", "1")]);
-                    task.annotations = [("note".to_owned(), format!("{sequence:03000}"))].into();
-                    task
-                });
-                let put = pb::Cluster {
-                    tasks: tasks.collect(),
-                    ..pb::Cluster::default()
-                };
-                let batch = match sequence {
-                    1 => full_sync(&source, 1, put),
-                    _ => delta(&source, sequence, put),
-                };
-                let body = framed(&pb::ApplyRequest { batch: Some(batch) }.encode_to_vec());
-                let result = server.call(caller, APPLY, body.into()).await;
-                match result.retry() {
-                    Some(retry) => sleep(retry).await,
-                    None => sequence += 1,
+/// Call of a source that sends 3 MiB.
+fn large_batch(caller: usize) -> Bytes {
+    let tasks = (0..1_000).map(|number| {
+        let mut task = task(&format!("ns-{caller}/t{number}"), "", &[("cpu", "1")]);
+        task.annotations = [("note".to_owned(), "x".repeat(3_000))].into();
+        task
+    });
+    let put = pb::Cluster {
+        tasks: tasks.collect(),
+        ..pb::Cluster::default()
+    };
+    let batch = Some(full_sync(&format!("source-{caller}"), 1, put));
+    framed(&pb::ApplyRequest { batch }.encode_to_vec()).into()
+}
+
+/// Figures of health checks and probes during a load of batches of 3 MiB. Their callers run elsewhere, and each sends the
+/// same bytes again and again: the server reads them all.
+fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
+    let (load, end) = (runtime(), Instant::now() + time);
+    let callers: Vec<_> = (0..16)
+        .map(|caller| {
+            let (server, body) = (Arc::clone(server), large_batch(caller));
+            load.spawn(async move {
+                let connection = HostileConnection::open(server.program.grpc, 1 << 20).await;
+                let mut results = Vec::new();
+                while Instant::now() < end {
+                    let result = server.call_on(&connection, APPLY, body.clone()).await;
+                    sleep(result.retry().unwrap_or_default()).await;
+                    results.push(result);
                 }
-                results.push(result);
-            }
-            results
-        });
-    }
+                results
+            })
+        })
+        .collect();
     let (mut checks, mut probes) = (Vec::new(), Vec::new());
-    let http = server.program.http;
-    let asking = HostileConnection::open(server.program.grpc, 1 << 20).await;
+    let asking = runtime();
+    let connection = asking.block_on(HostileConnection::open(server.program.grpc, 1 << 20));
     while Instant::now() < end {
         let begun = Instant::now();
-        let checked = code(asking.ask(HEALTH, framed(&[])).await.unwrap()).await;
+        let checked = asking.block_on(async { code(connection.ask(HEALTH, framed(&[])).await.unwrap()).await });
         assert_eq!(checked, Code::Ok);
         checks.push(begun.elapsed());
         let begun = Instant::now();
-        let answered = tokio::task::spawn_blocking(move || probe(http, "/livez"));
-        assert_eq!(answered.await.unwrap(), Some(200));
+        assert_eq!(probe(server.program.http, "/livez"), Some(200));
         probes.push(begun.elapsed());
-        sleep(Duration::from_millis(5)).await;
+        std::thread::sleep(Duration::from_millis(5));
     }
-    let results: Vec<_> = load.join_all().await.into_iter().flatten().collect();
+    let results = load.block_on(async {
+        let mut results = Vec::new();
+        for caller in callers {
+            results.extend(caller.await.unwrap());
+        }
+        results
+    });
     let mut out = String::new();
     line(&mut out, "16 callers of 3 MiB batches", &results);
     writeln!(out, "  health meanwhile           {}", shown(checks)).unwrap();
@@ -323,7 +333,8 @@ fn overload() {
             line(&mut out, "  its first 3 s", &first);
             sleep(Duration::from_secs(11)).await;
         }
-        out + &large_batches(&server, time).await
+        out
     });
+    let out = out + &large_batches(&server, Duration::from_millis(300) * u32::try_from(scale()).unwrap());
     std::io::stdout().write_all(out.as_bytes()).unwrap();
 }

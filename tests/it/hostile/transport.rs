@@ -55,6 +55,7 @@ impl HostileConnection {
     /// Connection that takes this many bytes of each response.
     pub(super) async fn open(address: SocketAddr, window: u32) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
         let mut client = h2::client::Builder::new();
         client
             .initial_window_size(window)
