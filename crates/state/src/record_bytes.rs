@@ -139,28 +139,21 @@ pub(super) fn stored_bytes(state: &ClusterState, kind: RecordKind, name: &str) -
 }
 
 fn node_bytes(record: &NodeRecord) -> usize {
-    let amounts = [
-        Some(&record.allocatable),
-        record.oversubscription.as_ref(),
-        record.unattributed_used.as_ref(),
-        record.unattributed_nonzero_used.as_ref(),
-    ];
     size_of::<NodeRecord>()
         + record.name.len()
         + record.uid.len()
         + text_bytes(&record.labels)
-        + amounts.into_iter().flatten().map(amount_bytes).sum::<usize>()
+        + record.amounts().map(amount_bytes).sum::<usize>()
         + field_bytes(&record.unevaluated_fields)
 }
 
 fn queue_bytes(record: &QueueRecord) -> usize {
-    let amounts = [&record.capability, &record.deserved, &record.guarantee];
     size_of::<QueueRecord>()
         + record.name.len()
         + record.uid.len()
         + record.parent.len()
         + text_bytes(&record.annotations)
-        + amounts.into_iter().flatten().map(amount_bytes).sum::<usize>()
+        + record.amounts().map(amount_bytes).sum::<usize>()
 }
 
 fn job_bytes(record: &JobRecord) -> usize {
@@ -169,21 +162,17 @@ fn job_bytes(record: &JobRecord) -> usize {
         + record.uid.len()
         + record.queue.len()
         + text_bytes(&record.annotations)
-        + record.min_resources.as_ref().map_or(0, amount_bytes)
+        + record.amounts().map(amount_bytes).sum::<usize>()
 }
 
 /// Bytes of a task, without those that a committed placement changes.
 fn task_bytes(record: &TaskRecord) -> usize {
-    let amounts = [&record.limits, &record.nonzero_requests, &record.counted_requests];
     size_of::<TaskRecord>()
         + record.name.len()
         + record.job.len()
         + record.nominated_node.len()
         + text_bytes(&record.annotations)
-        + amount_bytes(&record.requests)
-        + (amounts.into_iter().flatten())
-            .map(|amounts| amount_bytes(amounts))
-            .sum::<usize>()
+        + record.amounts().map(amount_bytes).sum::<usize>()
         + field_bytes(&record.unevaluated_fields)
 }
 

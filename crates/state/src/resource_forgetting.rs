@@ -16,9 +16,7 @@ use super::error::StateError;
 use super::source_removal::ForgetSource;
 use super::writer::{Writer, WriterCommand};
 use pumice_engine::Revision;
-use pumice_engine::model::{
-    JobRecord, NameEra, NodeRecord, QueueRecord, RecordKind, ResourceAmounts, ResourceId, TaskRecord,
-};
+use pumice_engine::model::{NameEra, RecordKind, ResourceAmounts, ResourceId};
 
 /// Number of records that an error names.
 const NAMED_USERS: usize = 3;
@@ -171,19 +169,25 @@ impl Writer {
     fn for_each_user(&self, mut visit: impl FnMut(&str, &str, &ResourceAmounts)) {
         let state = &self.next.state;
         for (_, entry) in state.nodes() {
-            of_node(&entry.record, |amounts| visit("node", &entry.record.name, amounts));
+            let record = &entry.record;
+            record
+                .amounts()
+                .for_each(|amounts| visit("node", &record.name, amounts));
         }
         for (name, stored) in state.queues().iter() {
-            of_queue(&stored.record, |amounts| visit("queue", name, amounts));
+            stored
+                .record
+                .amounts()
+                .for_each(|amounts| visit("queue", name, amounts));
         }
         for (name, stored) in state.jobs().iter() {
-            of_job(&stored.record, |amounts| visit("job", name, amounts));
+            stored.record.amounts().for_each(|amounts| visit("job", name, amounts));
         }
         for (name, stored) in state.tasks().iter() {
-            of_task(&stored.record, |amounts| visit("task", name, amounts));
+            stored.record.amounts().for_each(|amounts| visit("task", name, amounts));
         }
         for task in self.arbiter.assumptions.reported_tasks() {
-            of_task(task, |amounts| visit("task", &task.name, amounts));
+            task.amounts().for_each(|amounts| visit("task", &task.name, amounts));
         }
         for (record, _) in self.sources.staged().flat_map(|batch| &batch.put) {
             let (kind, name) = record.key();
@@ -200,36 +204,11 @@ impl Writer {
 
 fn for_each_amounts(record: &BatchRecord, visit: impl FnMut(&ResourceAmounts)) {
     match record {
-        BatchRecord::Node(record) => of_node(record, visit),
-        BatchRecord::Queue(record) => of_queue(record, visit),
-        BatchRecord::Job(record) => of_job(record, visit),
-        BatchRecord::Task(record) => of_task(record, visit),
+        BatchRecord::Node(record) => record.amounts().for_each(visit),
+        BatchRecord::Queue(record) => record.amounts().for_each(visit),
+        BatchRecord::Job(record) => record.amounts().for_each(visit),
+        BatchRecord::Task(record) => record.amounts().for_each(visit),
     }
-}
-
-fn of_node(record: &NodeRecord, visit: impl FnMut(&ResourceAmounts)) {
-    let more = [
-        &record.oversubscription,
-        &record.unattributed_used,
-        &record.unattributed_nonzero_used,
-    ];
-    let more = more.into_iter().flatten();
-    std::iter::once(&record.allocatable).chain(more).for_each(visit);
-}
-
-fn of_queue(record: &QueueRecord, visit: impl FnMut(&ResourceAmounts)) {
-    let all = [&record.capability, &record.deserved, &record.guarantee];
-    all.into_iter().flatten().for_each(visit);
-}
-
-fn of_job(record: &JobRecord, visit: impl FnMut(&ResourceAmounts)) {
-    record.min_resources.iter().for_each(visit);
-}
-
-fn of_task(record: &TaskRecord, visit: impl FnMut(&ResourceAmounts)) {
-    let more = [&record.limits, &record.nonzero_requests, &record.counted_requests];
-    let more = more.into_iter().flatten().map(|amounts| &**amounts);
-    std::iter::once(&record.requests).chain(more).for_each(visit);
 }
 
 impl SharedState {

@@ -62,12 +62,8 @@ fn map_bytes(texts: &TextMap) -> usize {
     held_share(texts, size_of_val(&**texts) + own)
 }
 
-fn amounts_bytes<'a>(lists: impl IntoIterator<Item = Option<&'a ResourceAmounts>>) -> usize {
-    lists.into_iter().flatten().map(ResourceAmounts::held_bytes).sum()
-}
-
-fn boxed_bytes(list: Option<&ResourceAmounts>) -> usize {
-    list.map_or(0, |list| BLOCK_BYTES + list.held_bytes())
+fn amounts_bytes<'a>(lists: impl Iterator<Item = &'a ResourceAmounts>) -> usize {
+    lists.map(ResourceAmounts::held_bytes).sum()
 }
 
 /// Bytes of a table's entries, and of what its values hold.
@@ -79,54 +75,37 @@ fn table_bytes<V: Clone>(table: &SortedTable<V>, value: impl Fn(&V) -> usize) ->
 }
 
 fn node_bytes(entry: &NodeEntry) -> usize {
-    let NodeRecord {
-        name,
-        uid,
-        labels,
-        allocatable,
-        oversubscription,
-        ready: _,
-        unschedulable: _,
-        unattributed_used,
-        unattributed_nonzero_used,
-        unevaluated_fields,
-    } = &*entry.record;
-    let amounts = [
-        Some(allocatable),
-        oversubscription.as_ref(),
-        unattributed_used.as_ref(),
-        unattributed_nonzero_used.as_ref(),
-    ];
+    let node = &*entry.record;
     let usage = [&entry.usage.used, &entry.usage.releasing, &entry.usage.pipelined];
     let record = size_of::<NodeRecord>()
-        + text_bytes(name)
-        + text_bytes(uid)
-        + map_bytes(labels)
-        + amounts_bytes(amounts)
-        + unevaluated_fields.iter().map(text_bytes).sum::<usize>();
+        + text_bytes(&node.name)
+        + text_bytes(&node.uid)
+        + map_bytes(&node.labels)
+        + amounts_bytes(node.amounts())
+        + node.unevaluated_fields.iter().map(text_bytes).sum::<usize>();
     held_share(&entry.record, record) + usage.map(ResourceTotals::held_bytes).iter().sum::<usize>()
 }
 
 fn queue_bytes(queue: &QueueRecord) -> usize {
-    let amounts = [&queue.capability, &queue.deserved, &queue.guarantee].map(Option::as_ref);
     let texts = [&queue.name, &queue.uid, &queue.parent].map(text_bytes);
-    texts.iter().sum::<usize>() + map_bytes(&queue.annotations) + amounts_bytes(amounts)
+    texts.iter().sum::<usize>() + map_bytes(&queue.annotations) + amounts_bytes(queue.amounts())
 }
 
 fn job_bytes(job: &JobRecord) -> usize {
     let texts = [&job.name, &job.uid, &job.queue].map(text_bytes);
-    texts.iter().sum::<usize>() + map_bytes(&job.annotations) + amounts_bytes([job.min_resources.as_ref()])
+    texts.iter().sum::<usize>() + map_bytes(&job.annotations) + amounts_bytes(job.amounts())
 }
 
 fn task_bytes(task: &TaskRecord) -> usize {
     let shape = &*task.shape;
-    let boxed = [&shape.limits, &shape.nonzero_requests, &shape.counted_requests];
+    // All but the requests have a block of their own.
+    let boxes = shape.amounts().count() - 1;
     let own = size_of::<TaskShape>()
         + text_bytes(&shape.nominated_node)
         + text_bytes(&shape.card)
         + map_bytes(&shape.annotations)
-        + shape.requests.held_bytes()
-        + boxed.map(|list| boxed_bytes(list.as_deref())).iter().sum::<usize>()
+        + amounts_bytes(shape.amounts())
+        + boxes * BLOCK_BYTES
         + shape.unevaluated_fields.iter().map(text_bytes).sum::<usize>();
     let texts = [&task.name, &task.job, &task.node].map(text_bytes);
     texts.iter().sum::<usize>() + task.uid.held_bytes() + held_share(&task.shape, own)

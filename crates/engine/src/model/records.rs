@@ -41,6 +41,18 @@ pub struct NodeRecord {
     pub unevaluated_fields: UnevaluatedFields,
 }
 
+impl NodeRecord {
+    /// All lists of amounts that the record has.
+    pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
+        let optional = [
+            &self.oversubscription,
+            &self.unattributed_used,
+            &self.unattributed_nonzero_used,
+        ];
+        std::iter::once(&self.allocatable).chain(optional.into_iter().flatten())
+    }
+}
+
 /// State of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
@@ -86,6 +98,15 @@ pub struct QueueRecord {
     pub guarantee: Option<ResourceAmounts>,
 }
 
+impl QueueRecord {
+    /// All lists of amounts that the record has.
+    pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
+        [&self.capability, &self.deserved, &self.guarantee]
+            .into_iter()
+            .flatten()
+    }
+}
+
 /// Phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobPhase {
@@ -128,6 +149,11 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// All lists of amounts that the record has.
+    pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
+        self.min_resources.iter()
+    }
+
     /// True if two records are equal. Parts that both share are not compared.
     pub fn same_as(&self, other: &Self) -> bool {
         let Self {
@@ -216,6 +242,15 @@ pub struct TaskShape {
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
+}
+
+impl TaskShape {
+    /// All lists of amounts that the shape has.
+    pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
+        let optional = [&self.limits, &self.nonzero_requests, &self.counted_requests];
+        let optional = optional.into_iter().flatten().map(|amounts| &**amounts);
+        std::iter::once(&self.requests).chain(optional)
+    }
 }
 
 /// Record of a task (a pod): stored, sent in a request, or hypothetical. The fields of its shape read and change like
