@@ -7,13 +7,12 @@ use std::sync::LazyLock;
 use prost::bytes::Buf as _;
 use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::encoder::ResponseEncoder;
-use super::large_messages::LARGE_MESSAGE;
+use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::request_body::malformed;
 use super::status::CallError;
@@ -85,19 +84,11 @@ where
             }
         }
         // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
-        let read = if bytes.remaining() > LARGE_MESSAGE && may_block() {
-            tokio::task::block_in_place(|| self.0.decode(bytes))
-        } else {
-            self.0.decode(bytes)
-        };
+        let large = bytes.remaining() > LARGE_MESSAGE;
+        let read = work_beside_tasks(large, || self.0.decode(bytes));
         // The transport would report its own fault, and the bytes are the caller's.
         read.map_err(|status| malformed(&format!("the request cannot be read: {}", status.message())).into())
     }
-}
-
-/// True if other threads take over the tasks of this one while it works on a message.
-fn may_block() -> bool {
-    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
 /// Weight of a field whose content takes memory beyond its own bytes.

@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 
 use prost::Message;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::Status;
 use tonic::codec::{EncodeBuf, Encoder};
+
+use super::large_messages::work_beside_tasks;
 
 /// Length in bytes from which the encoding of a response takes longer than other calls should wait for their thread: at
 /// a gigabyte per second, half a millisecond.
@@ -29,17 +30,8 @@ impl<T: Message> Encoder for ResponseEncoder<T> {
         let bytes = response.encoded_len();
         // A buffer that grows by doubling is copied each time, and holds up to three times the bytes meanwhile.
         into.reserve(bytes);
-        if bytes >= LARGE_BYTES && can_block() {
-            // Both the encoding and the freeing of the response take long.
-            tokio::task::block_in_place(move || response.encode_raw(into));
-        } else {
-            response.encode_raw(into);
-        }
+        // Both the encoding and the freeing of the response take long.
+        work_beside_tasks(bytes >= LARGE_BYTES, move || response.encode_raw(into));
         Ok(())
     }
-}
-
-/// True on a thread whose other work another thread can take over.
-fn can_block() -> bool {
-    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }

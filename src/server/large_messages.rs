@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use axum::http::{Request, Response};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -13,6 +14,18 @@ use super::worker_pool::WorkerPool;
 
 /// Bytes of a message above which a worker decodes it: at some 5 ns each, a third of a millisecond.
 pub(super) const LARGE_MESSAGE: usize = 64 << 10;
+
+/// Result of work on a message. If the message is large, other threads take over the tasks of this one meanwhile, unless
+/// the runtime has no others.
+pub(super) fn work_beside_tasks<T>(large: bool, work: impl FnOnce() -> T) -> T {
+    let can_block =
+        || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if large && can_block() {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
+}
 
 /// Layer whose calls with large messages begin on a worker.
 #[derive(Clone, Debug)]

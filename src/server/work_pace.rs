@@ -78,9 +78,9 @@ struct PaceState {
 /// would make every accepted piece slow and let no more of them through.
 #[derive(Debug)]
 pub(super) struct WorkPace {
-    workers: usize,
-    queue_limit: usize,
-    longest_wait: Duration,
+    pub(super) workers: usize,
+    pub(super) queue_limit: usize,
+    pub(super) longest_wait: Duration,
     state: ShortLock<PaceState>,
 }
 
@@ -157,7 +157,7 @@ impl WorkPace {
             return Err(PaceLimit::Queue);
         }
         if state.turns.are_pending(now) || state.crowded_since.is_some_and(crowded) {
-            // As many as the workers take within half of the time that a piece takes.
+            // The workers take no more than that within half of the time that a piece takes.
             if state.waiting * 2 >= self.workers {
                 return Err(PaceLimit::Wait);
             }

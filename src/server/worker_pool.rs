@@ -54,9 +54,6 @@ pub struct WorkerGate {
     /// Pieces of work that gave their worker back and wait for the disk.
     disk_waits: Arc<Semaphore>,
     disk_turns: ShortLock<RetryTurns>,
-    worker_count: usize,
-    queue_limit: usize,
-    longest_wait: Duration,
     pace: Arc<WorkPace>,
     /// Cores that no request uses besides its own.
     spare_cores: AtomicUsize,
@@ -97,16 +94,13 @@ impl WorkerGate {
             workers: Arc::new(Semaphore::new(worker_count)),
             disk_waits: Arc::new(Semaphore::new(MAX_DISK_WAITS)),
             disk_turns: ShortLock::default(),
-            worker_count,
-            queue_limit: limits.worker_queue,
-            longest_wait: limits.worker_wait,
             pace: Arc::new(WorkPace::new(worker_count, limits.worker_queue, limits.worker_wait)),
         }
     }
 
     /// Number of pieces of work under way.
     pub fn running(&self) -> usize {
-        self.worker_count.saturating_sub(self.workers.available_permits())
+        self.pace.workers.saturating_sub(self.workers.available_permits())
     }
 
     /// Number of pieces of work that wait.
@@ -117,7 +111,7 @@ impl WorkerGate {
     /// Leases cores for a query of this many task-node pairs: its own, and more if the query is large and no other
     /// works or could begin to. Small requests are not affected: the kernel gives them their share of a core at once.
     pub(super) fn lease_cores(&self, pairs: usize) -> CoreLease<'_> {
-        let alone = self.worker_count == 1 || (self.running() <= 1 && self.waiting() == 0);
+        let alone = self.pace.workers == 1 || (self.running() <= 1 && self.waiting() == 0);
         let wanted = if alone {
             (pairs / PAIRS_PER_CORE).saturating_sub(1)
         } else {
@@ -204,12 +198,12 @@ impl WorkerGate {
         let (name, limit, message) = match limit {
             PaceLimit::Queue => (
                 "worker_queue",
-                self.queue_limit,
+                self.pace.queue_limit,
                 "too many large requests wait for a worker; small requests are still evaluated",
             ),
             PaceLimit::Wait => (
                 "worker_wait_ms",
-                usize::try_from(self.longest_wait.as_millis()).unwrap_or(usize::MAX),
+                usize::try_from(self.pace.longest_wait.as_millis()).unwrap_or(usize::MAX),
                 "large requests would wait for too long; small requests are still evaluated",
             ),
         };

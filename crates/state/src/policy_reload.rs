@@ -34,7 +34,7 @@ impl SharedState {
     /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
     ///
     /// # Errors
-    /// Those of [`Self::compile_reload`] and [`Self::install_policy`].
+    /// The errors of [`Self::compile_reload`] and [`Self::install_policy`].
     pub async fn reload_policy(self: &Arc<Self>, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
         let state = Arc::clone(self);
         let compiled = tokio::task::spawn_blocking(move || state.compile_reload(reload)).await;
