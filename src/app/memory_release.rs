@@ -20,7 +20,7 @@ const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
 /// Number of purges after a change or a large call: old snapshots, and memory held by threads, are freed later than the
 /// change.
-const PURGES: usize = 10;
+const PURGES: usize = 3;
 
 /// Bytes of requests and responses that are worth a purge.
 const FREED_BYTES: usize = 8 << 20;
@@ -64,7 +64,7 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
         if state.run_on_writer(trigger_purge).await.is_err() {
             return;
         }
-        // As many at once as there may be threads: each takes one that is free.
+        // They run at once, so that each takes another thread.
         let mut others = JoinSet::new();
         for _ in 0..PURGED_THREADS {
             others.spawn(async { trigger_purge() });
