@@ -278,7 +278,7 @@ impl BoundServer {
         ));
         let incoming = grpc_listener(&config, grpc, socket, table);
         let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
-        let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping)?;
+        let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
         let mut http =
@@ -349,7 +349,7 @@ fn health_probe(
 
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
-fn spawn_grpc(
+async fn spawn_grpc(
     config: &ServerConfig,
     incoming: GrpcListener,
     edge: &Arc<ServerContext>,
@@ -364,7 +364,9 @@ fn spawn_grpc(
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|error| ServeError::Reflection(error.to_string()))?;
-    tokio::spawn(probe.publish_health(reporter));
+    // Before the first call can come: a service that health does not know yet is reported as unknown, not as unready.
+    let published = probe.publish_health(&reporter, None).await;
+    tokio::spawn(probe.follow_health(reporter, published));
     let server = Server::builder()
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(config.keepalive))

@@ -275,33 +275,35 @@ impl HealthProbe {
             .merge(scrapes)
     }
 
-    /// Updates gRPC health from readiness, and ends once the server drains.
-    pub async fn publish_health(self, health: HealthReporter) {
-        let mut last = None;
+    /// Publishes gRPC health as it is now, unless that was the last: whether it decides, and whether it takes changes.
+    /// Those who wait for a change are woken by each publication.
+    pub async fn publish_health(&self, health: &HealthReporter, last: Option<(bool, bool)>) -> (bool, bool) {
+        // State and policy services are healthy before there is anything to decide from: sources sync, and policies are
+        // pushed.
+        let now = (self.is_ready(), !*self.draining.borrow() && self.state.is_alive());
+        if last != Some(now) {
+            let (ready, open) = now;
+            for (service, needs_state) in SERVICES {
+                let serving = if needs_state { ready } else { open };
+                let status = if serving {
+                    ServingStatus::Serving
+                } else {
+                    ServingStatus::NotServing
+                };
+                health.set_service_status(service, status).await;
+            }
+        }
+        now
+    }
+
+    /// Publishes gRPC health whenever it changes, and ends once the server drains.
+    pub async fn follow_health(self, health: HealthReporter, mut last: (bool, bool)) {
         let mut draining = self.draining.clone();
-        loop {
-            // State and policy services are healthy before there is anything to decide from: sources sync, and policies
-            // are pushed.
-            let health_now = (self.is_ready(), !*self.draining.borrow() && self.state.is_alive());
-            if last != Some(health_now) {
-                let (ready, open) = health_now;
-                for (service, needs_state) in SERVICES {
-                    let serving = if needs_state { ready } else { open };
-                    let status = if serving {
-                        ServingStatus::Serving
-                    } else {
-                        ServingStatus::NotServing
-                    };
-                    health.set_service_status(service, status).await;
-                }
-                last = Some(health_now);
-            }
-            if *self.draining.borrow() {
-                return;
-            }
+        while !*draining.borrow_and_update() {
             let wait = async { draining.wait_for(|draining| *draining).await.is_ok() };
             // The timeout and the drain signal both lead to the next look.
             drop(tokio::time::timeout(HEALTH_INTERVAL, wait).await);
+            last = self.publish_health(&health, Some(last)).await;
         }
     }
 }
