@@ -11,6 +11,7 @@
 //! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
 pub mod app;
+pub mod build_info;
 pub mod config;
 pub mod server;
 pub mod telemetry;

@@ -268,7 +268,7 @@ impl BoundServer {
         let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
         let stopped_state = Arc::clone(&state);
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
-        let throttle = ThrottleLayer::new(&config.limits.edge, &table);
+        let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         tokio::spawn(policy_file::watch_policy_file(
             policy_file,
@@ -303,7 +303,7 @@ impl BoundServer {
     }
 }
 
-/// Starts the tasks that close stalled connections and release freed memory. Returns the latter.
+/// Starts the tasks that close stalled and old connections and release freed memory. Returns the latter.
 fn spawn_watchers(
     config: &ServerConfig,
     table: &Arc<ConnectionTable>,
@@ -312,6 +312,12 @@ fn spawn_watchers(
 ) -> JoinHandle<()> {
     let stalled = config.limits.edge.stalled;
     tokio::spawn(ConnectionTable::close_stalled(Arc::downgrade(table), stalled));
+    if !config.max_connection_age.is_zero() {
+        let age = config
+            .max_connection_age
+            .saturating_add(config.max_connection_age_grace);
+        tokio::spawn(ConnectionTable::close_old(Arc::downgrade(table), age));
+    }
     let calls = throttle.clone();
     tokio::spawn(memory_release::release_freed_memory(state, move || calls.freed_bytes()))
 }
@@ -358,27 +364,37 @@ async fn spawn_grpc(
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(|error| ServeError::Reflection(error.to_string()))?;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    let rejected = |error: tonic_reflection::server::Error| ServeError::Reflection(error.to_string());
+    let current_reflection = reflection().build_v1().map_err(rejected)?;
+    // Many tools ask for the older version first, and some know no other.
+    let former_reflection = reflection().build_v1alpha().map_err(rejected)?;
     // Before the first call can come: a service that health does not know yet is reported as unknown, not as unready.
     let published = probe.publish_health(&reporter, None).await;
     tokio::spawn(probe.follow_health(reporter, published));
-    let server = Server::builder()
+    let mut server = Server::builder()
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(config.keepalive))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
         .initial_stream_window_size(pumice_protocol::STREAM_WINDOW)
-        .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW)
+        .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW);
+    if !config.max_connection_age.is_zero() {
+        // A grace of the transport would close the connection without a word before; `close_old` has the grace.
+        server = server.max_connection_age(config.max_connection_age);
+    }
+    let server = server
         .layer(metrics)
         .layer(throttle)
         .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
         .add_routes(edge.routes())
         .add_service(health)
-        .add_service(reflection);
+        .add_service(current_reflection)
+        .add_service(former_reflection);
     Ok(tokio::spawn(
         server.serve_with_incoming_shutdown(incoming, wait_until_true(stopping)),
     ))

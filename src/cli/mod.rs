@@ -66,7 +66,7 @@ const EXIT_CODES: &str = "Exit codes:
 
 /// Scheduling-policy decisions over gRPC: where a task may run, and where it should.
 #[derive(Debug, Parser)]
-#[command(name = "pumice", version, max_term_width = 110)]
+#[command(name = "pumice", version = pumice::build_info::version_line(), max_term_width = 110)]
 struct Cli {
     #[command(flatten)]
     profile: profile::ProfileArgs,

@@ -2,6 +2,8 @@
 
 mod serve_args;
 mod settings;
+mod standard_variables;
+mod values;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -50,6 +52,10 @@ pub struct ServerConfig {
     pub keepalive: Duration,
     /// Time that the other side has to reply to the probe.
     pub keepalive_timeout: Duration,
+    /// Age at which a connection takes no new calls; zero: no limit.
+    pub max_connection_age: Duration,
+    /// Time that calls under way on such a connection have to finish.
+    pub max_connection_age_grace: Duration,
     /// Limits of the server.
     pub limits: ServerLimits,
     /// Filter of log lines.
@@ -58,6 +64,8 @@ pub struct ServerConfig {
     pub log_format: LogFormat,
     /// Collector that traces are sent to; `None`: none.
     pub otlp_endpoint: Option<String>,
+    /// Name of this service in traces.
+    pub otlp_service_name: String,
     /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
     pub trace_ratio: f64,
     /// Confirms every request. Tests use this to prove that they notice a broken promise.
@@ -83,10 +91,13 @@ impl Default for ServerConfig {
             drain_deadline: Duration::from_secs(10),
             keepalive: Duration::from_mins(1),
             keepalive_timeout: Duration::from_secs(20),
+            max_connection_age: Duration::ZERO,
+            max_connection_age_grace: Duration::from_secs(10),
             limits: ServerLimits::default(),
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             otlp_endpoint: None,
+            otlp_service_name: "pumice".to_owned(),
             trace_ratio: 1.0,
             #[cfg(debug_assertions)]
             skip_checks: false,

@@ -1,5 +1,5 @@
 //! Sources of settings: a flag takes precedence over the environment, the environment over the file, the file over the
-//! default. All errors are reported at once, each with its origin.
+//! standard variables of OpenTelemetry, and those over the default. All errors are reported at once, each with its origin.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::ServerConfig;
 use super::settings::{Setting, settings};
+use super::standard_variables::StandardVariables;
 use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
 /// Variable that, in builds for tests, makes the server confirm every request. Tests use it to prove that they notice a
@@ -83,12 +84,14 @@ fn problem_lines(problems: &[SettingProblem]) -> String {
     text
 }
 
-type SettingLayer = BTreeMap<&'static str, (SettingOrigin, Vec<String>)>;
+/// Settings of one origin.
+pub(super) type SettingLayer = BTreeMap<&'static str, (SettingOrigin, Vec<String>)>;
 
 /// Flags and environment of `serve`, as they were given.
 #[derive(Clone, Debug, Default)]
 pub struct ServeArgs {
     file: Option<PathBuf>,
+    standard: StandardVariables,
     environment: SettingLayer,
     flags: SettingLayer,
     /// True to print the settings in force and end.
@@ -143,6 +146,7 @@ impl clap::FromArgMatches for ServeArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args = Self {
             file: matches.get_one::<PathBuf>("config").cloned(),
+            standard: StandardVariables::of_process(),
             print_config: matches.get_flag("print-config"),
             ..Self::default()
         };
@@ -217,7 +221,7 @@ impl ServeArgs {
             config.skip_checks = std::env::var_os(WITHOUT_CHECKS).is_some();
         }
         let mut places = BTreeMap::new();
-        for layer in [file, self.environment, self.flags] {
+        for layer in [self.standard.layer.clone(), file, self.environment, self.flags] {
             for setting in settings() {
                 let Some((place, values)) = layer.get(setting.name) else {
                     continue;
@@ -234,6 +238,11 @@ impl ServeArgs {
                 }
             }
         }
+        problems.extend(
+            places
+                .get("otlp_endpoint")
+                .and_then(|place| self.standard.protocol_problem(place)),
+        );
         problems.extend(
             config
                 .conflicting_settings()

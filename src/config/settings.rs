@@ -1,18 +1,13 @@
 //! List of settings: names, defaults, and how each is read and shown. The limits are appended from their own list.
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
-
 use clap::ValueEnum as _;
 
 use super::ServerConfig;
-use crate::engine::policy::Compatibility;
+use super::values::{
+    address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
+    path_text, policies, positive, ratio, service_name, sources,
+};
 use crate::server::limits::{LIMITS, LimitDef};
-use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::LogFormat;
 
 /// Definition of one setting.
@@ -121,8 +116,8 @@ fn limit_unit(name: &str) -> &'static str {
 static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "grpc_address",
-        value_name: "IP:PORT",
-        help: "Address of the gRPC services; port 0: any free port",
+        value_name: "HOST:PORT",
+        help: "Address of the gRPC services, as 127.0.0.1:7461, localhost:7461, or :7461 for all IPv4 addresses; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.grpc_address, address(value)),
             |config| config.grpc_address.to_string(),
@@ -139,8 +134,8 @@ static PROCESS_SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "http_address",
-        value_name: "IP:PORT",
-        help: "Address of /livez, /readyz and /metrics; port 0: any free port",
+        value_name: "HOST:PORT",
+        help: "Address of /livez, /readyz and /metrics, in the same notations; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.http_address, address(value)),
             |config| config.http_address.to_string(),
@@ -237,6 +232,24 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "max_connection_age_ms",
+        value_name: "MS",
+        help: "Age at which a connection takes no new calls, so that its caller opens another one, as behind a load balancer; 0: no limit",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.max_connection_age, milliseconds(value)),
+            |config| config.max_connection_age.as_millis().to_string(),
+        ),
+    },
+    Setting {
+        name: "max_connection_age_grace_ms",
+        value_name: "MS",
+        help: "Time that calls under way on such a connection have to finish before it is closed; streams end with it",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.max_connection_age_grace, positive(value)),
+            |config| config.max_connection_age_grace.as_millis().to_string(),
+        ),
+    },
+    Setting {
         name: "log",
         value_name: "FILTER",
         help: "Filter of log lines: a level such as `info`, or directives such as `pumice=debug`",
@@ -271,6 +284,15 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "otlp_service_name",
+        value_name: "NAME",
+        help: "Name of this service in traces",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.otlp_service_name, service_name(value)),
+            |config| config.otlp_service_name.clone(),
+        ),
+    },
+    Setting {
         name: "trace_ratio",
         value_name: "RATIO",
         help: "Share of calls without a caller's sampling decision that are traced, from 0 to 1",
@@ -280,102 +302,6 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
 ];
-
-fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
-
-fn parse_value<T: FromStr<Err: fmt::Display>>(value: &str, what: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("`{value}` is not {what}"))
-}
-
-fn address(value: &str) -> Result<SocketAddr, String> {
-    parse_value(value, "an IP address and a port, such as 127.0.0.1:7461")
-}
-
-fn path(value: &str) -> Option<PathBuf> {
-    (!value.is_empty()).then(|| PathBuf::from(value))
-}
-
-fn path_text(path: Option<&PathBuf>) -> String {
-    path.map(|path| path.display().to_string()).unwrap_or_default()
-}
-
-fn milliseconds(value: &str) -> Result<Duration, String> {
-    let most = 86_400_000;
-    let milliseconds = parse_milliseconds(value)?;
-    if milliseconds > most {
-        return Err(format!("`{value}` is more than {most} ms, a day"));
-    }
-    Ok(Duration::from_millis(milliseconds))
-}
-
-/// Whole number of milliseconds in a time: a number alone is milliseconds, otherwise its unit is ms, s, m, h or d.
-fn parse_milliseconds(value: &str) -> Result<u64, String> {
-    let error =
-        || format!("`{value}` is not a time: write milliseconds as a number, or a unit as in 500ms, 30s, 5m, 2h or 1d");
-    let unit_start = value.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(value.len());
-    let (number, unit) = value.split_at_checked(unit_start).ok_or_else(error)?;
-    let factor: u64 = match unit {
-        "" | "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(error()),
-    };
-    let number: u64 = number.parse().map_err(|_| error())?;
-    number.checked_mul(factor).ok_or_else(error)
-}
-
-fn positive(value: &str) -> Result<Duration, String> {
-    let time = milliseconds(value)?;
-    if time.is_zero() {
-        return Err("`0` is less than 1, the least".to_owned());
-    }
-    Ok(time)
-}
-
-fn compatibility(value: &str) -> Result<Compatibility, String> {
-    Compatibility::from_name(value).ok_or_else(|| format!("`{value}` is neither `upstream` nor `corrected`"))
-}
-
-fn sources(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
-    if values.iter().any(String::is_empty) {
-        return Err("a source needs a name".to_owned());
-    }
-    Ok(values.into_iter().map(Arc::from).collect())
-}
-
-fn policies(values: &[String]) -> Result<Vec<ExpectedPolicy>, String> {
-    values.iter().map(|value| value.parse()).collect()
-}
-
-fn filter(value: &str) -> Result<String, String> {
-    match tracing_subscriber::EnvFilter::try_new(value) {
-        Ok(_) => Ok(value.to_owned()),
-        Err(error) => Err(format!("`{value}` is not a log filter: {error}")),
-    }
-}
-
-fn endpoint(value: &str) -> Result<Option<String>, String> {
-    let known = value.starts_with("http://") && tonic::transport::Endpoint::from_shared(value.to_owned()).is_ok();
-    match value {
-        "" => Ok(None),
-        _ if known => Ok(Some(value.to_owned())),
-        _ => Err(format!("`{value}` is not an address such as http://127.0.0.1:4317")),
-    }
-}
-
-fn ratio(value: &str) -> Result<f64, String> {
-    let ratio: f64 = parse_value(value, "a number from 0 to 1")?;
-    if (0.0..=1.0).contains(&ratio) {
-        Ok(ratio)
-    } else {
-        Err(format!("`{value}` is not a number from 0 to 1"))
-    }
-}
 
 /// Sets a limit to a whole number. A time may have a unit, and bytes the suffix `Ki`, `Mi` or `Gi`.
 fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
@@ -390,19 +316,6 @@ fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(
     }
     (row.set)(&mut config.limits, number);
     Ok(())
-}
-
-/// Whole number of bytes: a number alone, or with the suffix `Ki`, `Mi` or `Gi`.
-fn parse_bytes(value: &str) -> Result<u64, String> {
-    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
-    let scaled = units
-        .into_iter()
-        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)));
-    let (digits, shift) = scaled.unwrap_or((value, 0));
-    let number = digits.parse::<u64>().ok();
-    number
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| format!("`{value}` is not a whole number of bytes; the suffix may be Ki, Mi or Gi"))
 }
 
 #[cfg(test)]

@@ -241,6 +241,20 @@ impl ConnectionTable {
         }
     }
 
+    /// Closes connections of this age, as long as the table is in use. Their callers have been told to open others.
+    pub async fn close_old(table: Weak<Self>, age: Duration) {
+        loop {
+            tokio::time::sleep((age / 4).min(WATCH_INTERVAL)).await;
+            let Some(table) = table.upgrade() else { return };
+            for connection in table.open() {
+                if !connection.is_closed() && connection.opened.elapsed() >= age {
+                    tracing::debug!(peer = ?connection.peer.remote_addr, "an old connection is closed");
+                    connection.close();
+                }
+            }
+        }
+    }
+
     /// Closes connections with a response of which no byte is taken for this time, as long as the table is in use.
     pub async fn close_stalled(table: Weak<Self>, stalled: Duration) {
         loop {

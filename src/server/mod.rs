@@ -18,6 +18,7 @@ mod place;
 mod policy;
 pub mod probe;
 mod request_body;
+mod request_encoding;
 mod reservations;
 mod response_body;
 mod shares;

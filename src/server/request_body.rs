@@ -41,7 +41,7 @@ const RETRY: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct BodyReceiver {
     pub(super) bytes: Arc<SharedLimit>,
-    request_bytes: usize,
+    pub(super) request_bytes: usize,
     time: Duration,
     next: AtomicU64,
     /// Bodies that are being received and have not come at once.
@@ -110,8 +110,10 @@ impl Drop for SlowEntry {
 /// Whole body of a request.
 #[derive(Debug)]
 pub(super) struct ReceivedBody {
-    message: Option<Bytes>,
-    share: Arc<HeldShare>,
+    /// Message with its prefix, until the service takes it.
+    pub(super) message: Option<Bytes>,
+    /// Share of the budget that the request holds.
+    pub(super) share: Arc<HeldShare>,
 }
 
 impl ReceivedBody {

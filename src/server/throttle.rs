@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use prost::Message as _;
 use tokio::time::sleep;
 use tonic::body::Body;
@@ -18,10 +18,12 @@ use tower::{Layer, Service};
 use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
 use super::limits::EdgeLimits;
 use super::request_body::{BodyReceiver, malformed};
+use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};
 use super::response_body::BodySender;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
 use super::stream_body::{RequestFailure, StreamBody};
+use super::worker_pool::WorkerPool;
 
 /// Delay before a rejected caller may retry.
 const THROTTLE_RETRY: Duration = Duration::from_millis(250);
@@ -34,8 +36,12 @@ const CLOSE_ATTEMPTS: usize = 20;
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
 /// Path of a health check that is answered once.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-/// Path of server reflection, whose service ends its response with OK whatever it cannot read.
-const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+/// Paths of server reflection, whose service ends its response with OK whatever it cannot read. The messages of both
+/// versions are equal.
+const REFLECTION: [&str; 2] = [
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
 /// Begin of the paths of this service's calls.
 const OWN_PATHS: &str = "/pumice.";
 /// Paths of this service's calls with more than one request or response.
@@ -52,6 +58,7 @@ struct CallThrottle {
     requests: Arc<BodyReceiver>,
     responses: Arc<BodySender>,
     connections: Arc<ConnectionTable>,
+    workers: Arc<WorkerPool>,
 }
 
 /// Call that has its place.
@@ -88,8 +95,8 @@ impl CallKind {
 }
 
 impl ThrottleLayer {
-    /// Layer with these limits, over these connections.
-    pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>) -> Self {
+    /// Layer with these limits, over these connections. The workers inflate large compressed requests.
+    pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>, workers: &Arc<WorkerPool>) -> Self {
         let share = ("connection_calls", limits.connection_calls);
         Self(Arc::new(CallThrottle {
             calls: SharedLimit::new(("calls", limits.calls), share, 1, |held| &held.calls),
@@ -97,6 +104,7 @@ impl ThrottleLayer {
             requests: BodyReceiver::new(limits),
             responses: BodySender::new(limits, Arc::clone(connections)),
             connections: Arc::clone(connections),
+            workers: Arc::clone(workers),
         }))
     }
 
@@ -173,25 +181,38 @@ impl CallThrottle {
         request: Request<Body>,
         connection: &Arc<CallerConnection>,
     ) -> Result<AdmittedCall, CallError> {
-        let (parts, body) = request.into_parts();
-        let encoding = parts.headers.get("grpc-encoding");
-        let plain = encoding.is_none_or(|encoding| encoding == "identity");
+        let (mut parts, body) = request.into_parts();
+        let encoding = RequestEncoding::take(&mut parts.headers)?;
+        let plain = encoding == RequestEncoding::Plain;
         let (mut received, mut request_failure) = (None, None);
         let (body, place) = match kind {
             CallKind::Stream => {
                 let place = self.place(&self.streams, connection).await?;
                 let mut body = StreamBody::new(body, &self.requests, connection, plain);
-                if parts.uri.path() == REFLECTION {
+                if REFLECTION.contains(&parts.uri.path()) {
                     body = body.checked(|message| ServerReflectionRequest::decode(message).is_ok());
                     request_failure = Some(body.failure());
                 }
-                (Body::new(body), Some(place))
+                let body = if plain {
+                    Body::new(body)
+                } else {
+                    Body::new(InflatedStream::new(body, &self.requests, connection))
+                };
+                (body, Some(place))
             }
-            CallKind::Probe => (Body::new(self.requests.receive(body, connection, plain).await?), None),
-            CallKind::Unary => {
-                let body = self.requests.receive(body, connection, plain).await?;
-                received = Some(body.share());
-                (Body::new(body), Some(self.place(&self.calls, connection).await?))
+            CallKind::Probe | CallKind::Unary => {
+                let mut body = self.requests.receive(body, connection, plain).await?;
+                let place = match kind {
+                    CallKind::Probe => None,
+                    CallKind::Unary | CallKind::Stream => Some(self.place(&self.calls, connection).await?),
+                };
+                if !plain {
+                    body = inflate_request(body, connection, &self.requests, &self.workers.messages).await?;
+                }
+                if kind == CallKind::Unary {
+                    received = Some(body.share());
+                }
+                (Body::new(body), place)
             }
         };
         Ok(AdmittedCall {
@@ -254,7 +275,12 @@ where
                     Err(_) => Err(deadline_passed()),
                 },
             };
-            Ok(result.unwrap_or_else(|failure| Status::from(failure).into_http()))
+            Ok(result.unwrap_or_else(|failure| {
+                let mut response = Status::from(failure).into_http::<Body>();
+                let accepted = HeaderValue::from_static(RequestEncoding::ACCEPTED);
+                response.headers_mut().insert("grpc-accept-encoding", accepted);
+                response
+            }))
         })
     }
 }
@@ -321,7 +347,8 @@ mod tests {
         };
         let never = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
         let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
-        let service = ThrottleLayer::new(&limits, &connections).layer(never);
+        let workers = Arc::new(WorkerPool::new(&limits));
+        let service = ThrottleLayer::new(&limits, &connections, &workers).layer(never);
         for _ in 0..2 {
             let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", "5m");
             let body = Body::new(axum::body::Body::from(vec![0; 5]));

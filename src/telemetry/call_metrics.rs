@@ -60,13 +60,18 @@ where
             timeout: grpc_timeout(request.headers()),
             completed: false,
         };
+        let path = request.uri().path().trim_start_matches('/');
+        let (service, method) = path.split_once('/').unwrap_or((path, ""));
         let span = tracing::info_span!(
             "call",
             rpc,
             trace_id = Empty,
-            otel.name = %request.uri().path().trim_start_matches('/'),
+            otel.name = path,
             otel.kind = "server",
             rpc.system = "grpc",
+            rpc.service = service,
+            rpc.method = method,
+            rpc.grpc.status_code = Empty,
             code = Empty,
             otel.status_code = Empty,
         );
@@ -109,10 +114,12 @@ impl MeasuredCall {
     }
 
     fn record_end(&self, code: Code, reason: &str) {
+        let number = i64::from(i32::from(code));
         let (rpc, code, elapsed) = (self.rpc, code_name(code), self.start.elapsed());
         self.metrics.record_call(rpc, code, elapsed.as_secs_f64());
         let span = tracing::Span::current();
         span.record("code", code);
+        span.record("rpc.grpc.status_code", number);
         if code != "OK" {
             span.record("otel.status_code", "ERROR");
         }

@@ -17,6 +17,7 @@ use super::call_metrics::{OTHER_RPC, RPCS};
 use super::panics::panic_count;
 use super::process::ProcessStats;
 use super::queue_gauges;
+use crate::build_info;
 use crate::server::WorkerPool;
 use crate::server::limits::limit_names;
 use crate::state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
@@ -72,8 +73,9 @@ struct WorkerPoolLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabel {
+struct BuildLabels {
     version: &'static str,
+    commit: &'static str,
 }
 
 /// Outcome of a document that was to be put in force.
@@ -153,6 +155,9 @@ struct ProcessGauges {
     cpu: Counter<f64, AtomicU64>,
     threads: IntegerGauge,
     files: IntegerGauge,
+    max_files: IntegerGauge,
+    virtual_memory: IntegerGauge,
+    start: Gauge<f64, AtomicU64>,
     uptime: Gauge<f64, AtomicU64>,
 }
 
@@ -181,10 +186,14 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("pumice");
         let levels = StateGauges::default();
         levels.register(own);
-        let build = Family::<BuildLabel, IntegerGauge>::default();
-        own.register("build_info", "Version of the program, always 1", build.clone());
-        let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&BuildLabel { version }).set(1);
+        let build = Family::<BuildLabels, IntegerGauge>::default();
+        own.register(
+            "build_info",
+            "Version and commit of the program, always 1",
+            build.clone(),
+        );
+        let (version, commit) = (build_info::VERSION, build_info::commit());
+        build.get_or_create(&BuildLabels { version, commit }).set(1);
         let metrics = Self {
             started: Instant::now(),
             calls: Family::default(),
@@ -435,6 +444,12 @@ impl ProcessGauges {
         process.register_with_unit("cpu", "Processor time used", Unit::Seconds, self.cpu.clone());
         process.register("threads", "Threads", self.threads.clone());
         process.register("open_fds", "Open files and sockets", self.files.clone());
+        let help = "Number of files and sockets that may be open at once";
+        process.register("max_fds", help, self.max_files.clone());
+        let help = "Address space in use";
+        process.register_with_unit("virtual_memory", help, Unit::Bytes, self.virtual_memory.clone());
+        let help = "Start of the process, since 1970";
+        process.register_with_unit("start_time", help, Unit::Seconds, self.start.clone());
         process.register_with_unit("uptime", "Time since the start", Unit::Seconds, self.uptime.clone());
     }
 
@@ -444,11 +459,17 @@ impl ProcessGauges {
             cpu_seconds,
             threads,
             open_files,
+            max_open_files,
+            virtual_bytes,
+            start_seconds,
         } = ProcessStats::now();
         self.uptime.set(uptime.as_secs_f64());
         self.resident.set(resident_bytes.unwrap_or_default());
         self.threads.set(threads.unwrap_or_default());
         self.files.set(open_files.unwrap_or_default());
+        self.max_files.set(max_open_files.unwrap_or_default());
+        self.virtual_memory.set(virtual_bytes.unwrap_or_default());
+        self.start.set(start_seconds.unwrap_or_default());
         let more = cpu_seconds.unwrap_or_default() - self.cpu.get();
         if more > 0.0 {
             self.cpu.inc_by(more);

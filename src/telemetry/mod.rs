@@ -61,8 +61,8 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
     let (traces, spans) = match &config.otlp_endpoint {
         None => (TraceExporter::default(), None),
         Some(endpoint) => {
-            let (traces, sender) =
-                TraceExporter::export_to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
+            let (traces, sender) = TraceExporter::export_to(endpoint, &config.otlp_service_name, config.trace_ratio)
+                .map_err(LoggingError::Collector)?;
             // Spans of the exporter itself are left out: they would be exported, too, without end.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
             (

@@ -13,12 +13,19 @@ pub(super) struct ProcessStats {
     pub(super) threads: Option<u64>,
     /// Open files, including sockets.
     pub(super) open_files: Option<u64>,
+    /// Number of files that may be open at once.
+    pub(super) max_open_files: Option<u64>,
+    /// Address space in use, in bytes.
+    pub(super) virtual_bytes: Option<u64>,
+    /// Start of the process, in seconds since 1970.
+    pub(super) start_seconds: Option<f64>,
 }
 
 /// Kernel ticks per second, as user space sees them on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Indices in `stat` after the command, which may contain blanks: user time, system time, threads.
-const STAT_FIELDS: [usize; 3] = [11, 12, 17];
+/// Indices in `stat` after the command, which may contain blanks: user time, system time, threads, ticks from the
+/// start of the machine to that of the process, bytes of address space.
+const STAT_FIELDS: [usize; 5] = [11, 12, 17, 19, 20];
 
 impl ProcessStats {
     /// Reads the measurements from the kernel.
@@ -31,7 +38,8 @@ impl ProcessStats {
             .rsplit_once(')')
             .map(|(_, fields)| fields.split_whitespace().collect())
             .unwrap_or_default();
-        let [user, system, threads] = STAT_FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
+        let [user, system, threads, begin, virtual_bytes] =
+            STAT_FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
         Self {
             resident_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
             cpu_seconds: user
@@ -39,6 +47,18 @@ impl ProcessStats {
                 .map(|(user, system)| (user + system) as f64 / TICKS_PER_SECOND),
             threads,
             open_files: fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64),
+            max_open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+            virtual_bytes,
+            start_seconds: begin
+                .zip(boot_seconds())
+                .map(|(ticks, boot)| boot as f64 + ticks as f64 / TICKS_PER_SECOND),
         }
     }
+}
+
+/// Start of the machine, in seconds since 1970.
+fn boot_seconds() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    line?.trim().parse().ok()
 }

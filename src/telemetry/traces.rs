@@ -11,35 +11,36 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Name of this service in traces.
-const SERVICE_NAME: &str = "pumice";
+/// Name of the tracer.
+const TRACER_NAME: &str = "pumice";
 
 /// Exporter of spans, until it is stopped.
 #[derive(Debug, Default)]
 pub struct TraceExporter(Option<SdkTracerProvider>);
 
 impl TraceExporter {
-    /// Exports spans to a collector. The caller's sampling decision is followed; calls without one are sampled at this
+    /// Exports spans to a collector, under the name of a service. The caller's sampling decision is followed; calls without one are sampled at this
     /// ratio.
     ///
     /// # Errors
     /// The endpoint cannot be used.
-    pub(super) fn export_to(endpoint: &str, ratio: f64) -> Result<(Self, SdkTracer), String> {
+    pub(super) fn export_to(endpoint: &str, service: &str, ratio: f64) -> Result<(Self, SdkTracer), String> {
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
             .with_endpoint(endpoint)
             .build()
             .map_err(|error| error.to_string())?;
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        // The builder reads OTEL_RESOURCE_ATTRIBUTES, and would prefer the name there.
         let resource = Resource::builder()
-            .with_service_name(SERVICE_NAME)
+            .with_service_name(service.to_owned())
             .with_attribute(version);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_resource(resource.build())
             .build();
-        let tracer = provider.tracer(SERVICE_NAME);
+        let tracer = provider.tracer(TRACER_NAME);
         Ok((Self(Some(provider)), tracer))
     }
 

@@ -95,6 +95,34 @@ fn reflection_shows_all_services_and_their_files() {
 }
 
 #[test]
+fn the_former_version_of_reflection_shows_the_same_services() {
+    use tonic_reflection::pb::v1alpha;
+    use v1alpha::server_reflection_client::ServerReflectionClient as FormerClient;
+    use v1alpha::server_reflection_request::MessageRequest as FormerRequest;
+    use v1alpha::server_reflection_response::MessageResponse as FormerResponse;
+
+    let server = EmbeddedServer::start();
+    let request = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(FormerRequest::ListServices(String::new())),
+    };
+    let mut client = FormerClient::new(server.wire.channel());
+    let reply = server.wire.wait(async {
+        let mut replies = client
+            .server_reflection_info(tokio_stream::once(request))
+            .await
+            .unwrap()
+            .into_inner();
+        replies.message().await.unwrap().unwrap()
+    });
+    let Some(FormerResponse::ListServicesResponse(list)) = reply.message_response else {
+        panic!("a list of services")
+    };
+    let names: BTreeSet<String> = list.service.into_iter().map(|service| service.name).collect();
+    assert!(names.contains("pumice.v1.DecisionService"), "{names:?}");
+}
+
+#[test]
 fn server_info_describes_the_server() {
     let server = EmbeddedServer::start();
     let info = server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();

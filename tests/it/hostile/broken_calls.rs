@@ -12,6 +12,7 @@ const SYNC: &str = "/pumice.v1.StateService/Sync";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const FORMER_REFLECTION: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 /// `name`: path, body.
 fn broken_calls() -> Vec<(&'static str, &'static str, Vec<u8>)> {
@@ -38,6 +39,11 @@ fn broken_calls() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("half a message in a stream", SYNC, half.clone()),
         ("garbage for reflection", REFLECTION, framed(&[0xff; 64])),
         ("half a message for reflection", REFLECTION, half),
+        (
+            "garbage for the former reflection",
+            FORMER_REFLECTION,
+            framed(&[0xff; 64]),
+        ),
         ("garbage for a watched health check", WATCH, framed(&[0xff; 64])),
         ("garbage for a health check", HEALTH, framed(&[0xff; 64])),
     ]

@@ -1,6 +1,7 @@
 //! Callers who mean harm: the program goes on serving others, small and on time.
 
 mod broken_calls;
+mod compressed;
 #[cfg(target_os = "linux")]
 mod connections;
 mod documents;

@@ -2,11 +2,14 @@
 
 mod alerts;
 mod chart;
+mod connection_age;
 mod expectations;
 mod forgetting;
 mod load;
 #[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
+mod process_metrics;
 pub(crate) mod program;
 mod prometheus;
 mod reload;

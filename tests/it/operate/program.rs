@@ -27,7 +27,8 @@ pub(crate) struct LoggedProcess {
 /// Command of the program, without settings of this process.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(program_file());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PUMICE_")) {
+    let settings = |name: &str| name.starts_with("PUMICE_") || name.starts_with("OTEL_");
+    for (name, _) in std::env::vars().filter(|(name, _)| settings(name)) {
         command.env_remove(name);
     }
     command

@@ -83,6 +83,69 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
 }
 
 #[test]
+fn addresses_are_taken_as_people_write_them() {
+    let scratch = TestDirectory::new();
+    let file = scratch.file("settings.yaml", "http_address: localhost:7000\n");
+    let (good, printed, errors) = print(&file, &[("PUMICE_GRPC_ADDRESS", ":7461")], &[]);
+    assert!(good, "{errors}");
+    let shown = lines(&printed);
+    assert_eq!(shown["grpc_address"].0, "\"0.0.0.0:7461\"");
+    assert_eq!(shown["http_address"].0, "\"127.0.0.1:7000\"");
+    for wrong in ["localhost", "7461", ":", ":+1", "localhost:70000", "elsewhere:1"] {
+        let (good, _, errors) = print(&file, &[], &["--grpc-address", wrong]);
+        assert!(
+            !good && errors.contains(&format!("`{wrong}` is not an IP address")),
+            "{wrong}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn standard_variables_come_after_all_settings_of_this_program() {
+    let scratch = TestDirectory::new();
+    let empty = scratch.file("empty.yaml", "");
+    let file = scratch.file("settings.yaml", "otlp_endpoint: http://file:1\n");
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:1");
+    let own = ("PUMICE_OTLP_ENDPOINT", "http://own:1");
+    let flag = ["--otlp-endpoint", "http://flag:1"];
+    for (file, variables, flags, value, place) in [
+        (
+            &empty,
+            vec![standard],
+            vec![],
+            "http://standard:1",
+            standard.0.to_owned(),
+        ),
+        (
+            &file,
+            vec![standard],
+            vec![],
+            "http://file:1",
+            format!("{}:1:16", file.display()),
+        ),
+        (&file, vec![standard, own], vec![], "http://own:1", own.0.to_owned()),
+        (
+            &file,
+            vec![standard, own],
+            flag.to_vec(),
+            "http://flag:1",
+            flag[0].to_owned(),
+        ),
+    ] {
+        let (good, printed, errors) = print(file, &variables, &flags);
+        assert!(good, "{errors}");
+        assert_eq!(lines(&printed)["otlp_endpoint"], (format!("\"{value}\""), place));
+    }
+    let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+    let (good, _, errors) = print(&empty, &[standard, protocol], &[]);
+    assert!(
+        !good && errors.contains("OTEL_EXPORTER_OTLP_PROTOCOL: `http/protobuf` is not `grpc`"),
+        "{errors}"
+    );
+    assert!(print(&file, &[standard, protocol], &[]).0);
+}
+
+#[test]
 fn every_limit_can_be_set_and_is_reported() {
     let mut config = ServerConfig::on_free_ports();
     for row in LIMITS {
