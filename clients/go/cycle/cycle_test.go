@@ -344,7 +344,7 @@ func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
 	cycle := open(t, scheduler, state)
 	before := cycle.Usage().Calls
 	for range 2 {
-		victims, voting := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-2", "default/big-0", "default/big-1"})
+		victims, voting := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-2", "default/big-0", "default/big-1"}, nil)
 		if !voting || fmt.Sprint(victims) != "[0 1]" {
 			t.Fatal(victims, voting)
 		}
@@ -353,7 +353,7 @@ func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
 		t.Fatal(calls)
 	}
 	cycle.Record(Evicted, task("big", 2, "q"), "n2")
-	victims, _ := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-0", "default/big-1"})
+	victims, _ := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-0", "default/big-1"}, nil)
 	if fmt.Sprint(victims) != "[0]" {
 		t.Fatal(victims)
 	}
@@ -389,7 +389,7 @@ func TestACycleWithoutTheServiceFailsClosedOrAbstains(t *testing.T) {
 		if cycle.CompareJobs("drf", "default/new", "default/old") != 0 {
 			t.Fatal("an opinion without the service")
 		}
-		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}); voting {
+		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}, nil); voting {
 			t.Fatal("a vote without the service")
 		}
 		if cycle.Allocatable("drf", first) != (chosen == Abstain) {

@@ -3,7 +3,6 @@ package cycle
 import (
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -76,14 +75,8 @@ type group struct {
 	fingerprint uint64
 	seen        uint64
 	records     GroupRecords
-}
-
-// known is a task that was sent, with its class.
-type known struct {
-	record *pb.Task
-	owner  GroupKey
-	queue  string
-	class  string
+	// node is the fingerprint of a node's record, see nodePrint; 0: it was not made yet.
+	node Fingerprint
 }
 
 func newMirror() *mirror {
@@ -262,7 +255,7 @@ func missing[R interface{ GetName() string }](now, before []R, marked bool, name
 // fresher are those of `now` that `before` does not have.
 func fresher[R proto.Message](now, before []R) (list []R) {
 	for _, item := range now {
-		if !slices.ContainsFunc(before, func(other R) bool { return any(other) == any(item) || proto.Equal(other, item) }) {
+		if !slices.ContainsFunc(before, func(other R) bool { return proto.Equal(other, item) }) {
 			list = append(list, item)
 		}
 	}
@@ -357,40 +350,3 @@ func (mirror *mirror) keepMoved(gone *pb.Removals) {
 	}
 	gone.Tasks = left
 }
-
-// classOf is the class of a task. Tasks of one class have equal records but for names, uids, times and annotations that no
-// served plugin reads; where a plugin has quotas, also the same queue.
-func (known *known) classOf(quotas bool) string {
-	if known.class != "" {
-		return known.class
-	}
-	task := proto.CloneOf(known.record)
-	task.Name, task.Uid, task.Job, task.CreationTime, task.Priority, task.NominatedNode = "", "", "", nil, 0, ""
-	read := map[string]string{}
-	for _, key := range annotationsRead {
-		if value, found := task.GetAnnotations()[key]; found {
-			read[key] = value
-		}
-	}
-	task.Annotations = read
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(task)
-	if err != nil {
-		// A class of its own.
-		text = []byte(known.record.GetName())
-	}
-	known.class = string(text) + "\x00"
-	if quotas {
-		known.class += known.queue
-	}
-	// All tasks of a job use one card, which may differ from that of another job.
-	if strings.Contains(read[annotationCard], "|") {
-		known.class += "\x00" + known.record.GetJob()
-	}
-	return known.class
-}
-
-// annotationCard has the cards that a task may use.
-const annotationCard = "volcano.sh/card.name"
-
-// annotationsRead are the annotations of tasks that served plugins read.
-var annotationsRead = [...]string{"volcano.sh/resource-strategy-scoring-type", "volcano.sh/resource-strategy-weight", annotationCard}

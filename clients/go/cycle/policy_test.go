@@ -222,7 +222,7 @@ tiers: [{plugins: [{name: gang}, {name: resource-strategy-fit}, {name: binpack},
 		if cycle.CompareJobs("drf", "default/new", "default/old") != 0 || cycle.CompareQueues("drf", "q", "r") != 0 || cycle.JobKey("drf", "default/new") != nil {
 			t.Fatal("drf orders jobs")
 		}
-		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}); voting {
+		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}, nil); voting {
 			t.Fatal("drf votes on victims")
 		}
 		if score, err := cycle.Score("drf", first, "n1"); score != 0 || err != nil || cycle.Fits("drf", first, "n1") != nil {

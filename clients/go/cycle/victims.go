@@ -41,33 +41,13 @@ func newVictimVotes() victimVotes {
 }
 
 // Victims returns the candidates that a plugin permits to evict for a preemptor, by position. If voting is false the plugin
-// takes no part, or the service is unavailable. The result depends on the order of the candidates. Equal calls are sent
-// once, until the next event.
-func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, candidates []string) (victims []int, voting bool) {
-	cycle.mutex.Lock()
-	defer cycle.mutex.Unlock()
-	if cycle.unavailable != nil || cycle.takesNoPart(cycle.victimPlugins, plugin) {
-		return nil, false
-	}
-	key := Fingerprint(kind)
-	key.Text(preemptor.Name)
-	for _, name := range candidates {
-		key.Text(name)
-	}
-	votes, known := cycle.currentVictims().votes[key]
-	if !known {
-		if cycle.fetchVotes(kind, preemptor, []victimList{{key, candidates}}) != nil {
-			return nil, false
-		}
-		votes = cycle.victims.votes[key]
-	}
-	return chosenBy(plugin, votes)
-}
-
-// VictimsAhead is Victims for schedulers that ask about one node after the other and do not fix the order of a node's
-// candidates: it takes them by name. Tasks of one class in one job share results. If a preemptor is hopeless on a few nodes,
-// the candidates that `ahead` returns, of all nodes, are sent together.
-func (cycle *Cycle) VictimsAhead(
+// takes no part, or the service is unavailable.
+//
+// The candidates are judged job by job, those of one job in the given order: of the jobs Volcano fixes no order. Until the
+// next event, calls share a result if jobs and records of their candidates are equal, one by one, and so are those of their
+// preemptors. If a preemptor is hopeless on a few nodes, the candidates that `ahead` returns, of all nodes, are sent together;
+// `ahead` may be nil.
+func (cycle *Cycle) Victims(
 	plugin string, kind VictimKind, preemptor Task, candidates []string, ahead func() [][]string,
 ) (victims []int, voting bool) {
 	cycle.mutex.Lock()
@@ -75,56 +55,70 @@ func (cycle *Cycle) VictimsAhead(
 	if cycle.unavailable != nil || cycle.takesNoPart(cycle.victimPlugins, plugin) {
 		return nil, false
 	}
-	votes, err := cycle.votesAhead(kind, preemptor, candidates, ahead)
+	preemptors := cycle.preemptors(kind, preemptor)
+	list := cycle.victimList(preemptors, candidates)
+	votes, err := cycle.victimVotes(kind, preemptor, preemptors, list, ahead)
 	if err != nil {
 		return nil, false
 	}
 	chosen, voting := chosenBy(plugin, votes)
-	if len(chosen) == 0 {
-		return nil, voting
-	}
-	order := byName(candidates)
 	for _, at := range chosen {
-		if at < len(order) {
-			victims = append(victims, order[at])
+		if at < len(list.order) {
+			victims = append(victims, list.order[at])
 		}
 	}
 	slices.Sort(victims)
 	return victims, voting
 }
 
-// byName returns the positions of names in the order of the names.
-func byName(names []string) []int {
-	order := make([]int, len(names))
-	for at := range order {
-		order[at] = at
-	}
-	slices.SortStableFunc(order, func(left, right int) int { return strings.Compare(names[left], names[right]) })
-	return order
-}
-
-// victimList are candidates on one node, with the key of their votes.
+// victimList are candidates on one node, job by job, with the key of their votes.
 type victimList struct {
 	key   Fingerprint
 	names []string
+	// order has the position of each name among the given candidates.
+	order []int
 }
 
-// setKey is the key of votes on candidates in any order.
-func setKey(preemptors Fingerprint, candidates []string) Fingerprint {
-	var set Fingerprint
-	for _, name := range candidates {
-		var own Fingerprint
-		own.Text(name)
-		set.Element(own)
+func (cycle *Cycle) victimList(preemptors Fingerprint, candidates []string) victimList {
+	type candidate struct {
+		at   int
+		job  string
+		kind Fingerprint
 	}
-	preemptors.Number(uint64(set))
-	return preemptors
+	sorted := make([]candidate, len(candidates))
+	for at, name := range candidates {
+		sorted[at] = candidate{at: at}
+		sorted[at].job, sorted[at].kind = cycle.victimKind(name)
+	}
+	slices.SortStableFunc(sorted, func(left, right candidate) int { return strings.Compare(left.job, right.job) })
+	list := victimList{key: preemptors, names: make([]string, len(candidates)), order: make([]int, len(candidates))}
+	for number, candidate := range sorted {
+		list.key.Number(uint64(candidate.kind))
+		list.names[number], list.order[number] = candidates[candidate.at], candidate.at
+	}
+	return list
+}
+
+// victimKind returns the job of a candidate, and a fingerprint that is equal for candidates of one job that are judged
+// alike: those with equal records on one node. A task with an event in this cycle is no longer as its record says.
+func (cycle *Cycle) victimKind(name string) (job string, kind Fingerprint) {
+	reported := cycle.scheduler.mirror.tasks[name]
+	if reported == nil {
+		kind.Text(name)
+		return "", kind
+	}
+	kind = reported.kindOf(cycle.quotas)
+	kind.Text(reported.record.GetNode())
+	if _, changed := cycle.statuses[name]; changed {
+		kind.Text(name)
+	}
+	kind.Text(reported.record.GetJob())
+	return reported.record.GetJob(), kind
 }
 
 // preemptors is the key of all preemptors that have the results of one.
 func (cycle *Cycle) preemptors(kind VictimKind, preemptor Task) Fingerprint {
 	key := Fingerprint(kind)
-	key.Text("by name")
 	reported := cycle.scheduler.mirror.tasks[preemptor.Name]
 	if reported == nil {
 		key.Text(preemptor.Name)
@@ -132,33 +126,34 @@ func (cycle *Cycle) preemptors(kind VictimKind, preemptor Task) Fingerprint {
 	}
 	key.Text(preemptor.Job)
 	key.Number(uint64(reported.record.GetPriority()))
-	key.Text(reported.classOf(cycle.quotas))
+	key.Number(uint64(reported.kindOf(cycle.quotas)))
 	return key
 }
 
-func (cycle *Cycle) votesAhead(kind VictimKind, preemptor Task, candidates []string, ahead func() [][]string) ([]*pb.VictimVote, error) {
-	of, victims := cycle.preemptors(kind, preemptor), cycle.currentVictims()
-	key := setKey(of, candidates)
-	if votes, known := victims.votes[key]; known {
+func (cycle *Cycle) victimVotes(
+	kind VictimKind, preemptor Task, preemptors Fingerprint, list victimList, ahead func() [][]string,
+) ([]*pb.VictimVote, error) {
+	victims := cycle.currentVictims()
+	if votes, known := victims.votes[list.key]; known {
 		return votes, nil
 	}
-	if victims.misses[of]++; victims.misses[of] > aheadAfter && !victims.ahead[of] {
-		victims.ahead[of] = true
-		if err := cycle.sendAhead(kind, preemptor, of, ahead()); err != nil {
+	if victims.misses[preemptors]++; victims.misses[preemptors] > aheadAfter && !victims.ahead[preemptors] && ahead != nil {
+		victims.ahead[preemptors] = true
+		if err := cycle.sendAhead(kind, preemptor, preemptors, ahead()); err != nil {
 			return nil, err
 		}
 	}
-	if votes, known := cycle.currentVictims().votes[key]; known {
+	if votes, known := cycle.currentVictims().votes[list.key]; known {
 		return votes, nil
 	}
-	if err := cycle.fetchVotes(kind, preemptor, []victimList{{key, slices.Sorted(slices.Values(candidates))}}); err != nil {
+	if err := cycle.fetchVotes(kind, preemptor, []victimList{list}); err != nil {
 		return nil, err
 	}
-	return cycle.victims.votes[key], nil
+	return cycle.victims.votes[list.key], nil
 }
 
 // sendAhead asks about the candidates of many nodes.
-func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, of Fingerprint, lists [][]string) error {
+func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, preemptors Fingerprint, candidates [][]string) error {
 	var part []victimList
 	asked, size := map[Fingerprint]bool{}, 0
 	send := func() error {
@@ -169,19 +164,18 @@ func (cycle *Cycle) sendAhead(kind VictimKind, preemptor Task, of Fingerprint, l
 		part, size = nil, 0
 		return err
 	}
-	for _, list := range lists {
-		key := setKey(of, list)
-		if _, known := cycle.victims.votes[key]; known || asked[key] {
+	for _, names := range candidates {
+		list := cycle.victimList(preemptors, names)
+		if _, known := cycle.victims.votes[list.key]; known || asked[list.key] {
 			continue
 		}
-		asked[key] = true
-		if len(part) == aheadGroups || size+len(list) > aheadCandidates {
+		asked[list.key] = true
+		if len(part) == aheadGroups || size+len(names) > aheadCandidates {
 			if err := send(); err != nil {
 				return err
 			}
 		}
-		slices.Sort(list)
-		part, size = append(part, victimList{key, list}), size+len(list)
+		part, size = append(part, list), size+len(names)
 	}
 	return send()
 }

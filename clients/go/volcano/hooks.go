@@ -185,31 +185,22 @@ func (running *running) queueOrder(name string) api.CompareFn {
 	}
 }
 
-// victims keep the order of the candidates, and are those that were given. In shadow mode each call is compared with the
-// in-tree plugin's, whose result depends on that order.
+// victims are those of the given candidates that may be evicted, in the given order.
 func (running *running) victims(name string, kind cycle.VictimKind) api.EvictableFn {
 	return func(preemptor *api.TaskInfo, candidates []*api.TaskInfo) ([]*api.TaskInfo, int) {
 		names := make([]string, 0, len(candidates))
 		for _, candidate := range candidates {
 			names = append(names, candidate.Namespace+"/"+candidate.Name)
 		}
-		ask := func() ([]int, bool) {
-			return running.cycle.VictimsAhead(name, kind, running.task(preemptor), names, func() [][]string {
-				return running.candidates(preemptor, candidates)
-			})
-		}
-		if running.quiet {
-			ask = func() ([]int, bool) { return running.cycle.Victims(name, kind, running.task(preemptor), names) }
-		}
-		chosen, voting := ask()
+		chosen, voting := running.cycle.Victims(name, kind, running.task(preemptor), names, func() [][]string {
+			return running.candidates(preemptor, candidates)
+		})
 		if !voting {
 			return nil, util.Abstain
 		}
 		var victims []*api.TaskInfo
 		for _, at := range chosen {
-			if at < len(candidates) {
-				victims = append(victims, candidates[at])
-			}
+			victims = append(victims, candidates[at])
 		}
 		return victims, util.Permit
 	}

@@ -81,9 +81,7 @@ func (scenario *scenario) end(t testing.TB, builders map[string]framework.Plugin
 	return end
 }
 
-// TestOursDrive lets Pumice's answers decide: a cycle ends as one with the in-tree plugins does. On about one cluster in a
-// thousand none does: VictimsAhead asks in the order of names, while gang chooses in Volcano's order, and two choices among
-// equal tasks need not meet. The test lets one in a hundred pass.
+// TestOursDrive lets Pumice's answers decide: a cycle ends as one with the in-tree plugins does.
 func TestOursDrive(t *testing.T) {
 	// As few orders of goroutines as can be had.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -97,7 +95,7 @@ func TestOursDrive(t *testing.T) {
 	}
 	for name, hierarchy := range map[string]bool{"drf": false, "hierarchical drf": true} {
 		var sum end
-		alone, runs, unmatched := 0, 0, 0
+		alone, runs := 0, 0
 		for _, seed := range clusters(t) {
 			run := func(builders map[string]framework.PluginBuilder) end {
 				// Cycles write into the objects that they are given.
@@ -116,9 +114,7 @@ func TestOursDrive(t *testing.T) {
 			}
 			count(t, "whole cycles", 1, 0)
 			if ends[ours.text] == 0 {
-				count(t, "unmatched cycles", 1, 0)
-				unmatched++
-				t.Logf("%s, cluster %d ends as none of %d in-tree runs (%d ends):\n%s", name, seed, mostRuns, len(ends), ours.text)
+				t.Errorf("%s, cluster %d ends as none of %d in-tree runs (%d ends):\n%s", name, seed, mostRuns, len(ends), ours.text)
 			}
 			if len(ends) == 1 {
 				alone++
@@ -127,9 +123,6 @@ func TestOursDrive(t *testing.T) {
 		}
 		t.Logf("%s: %d clusters, %d of them with one end in all in-tree runs (%d); %d tasks placed, %d pipelined, %d evicted",
 			name, len(clusters(t)), alone, runs, sum.placed, sum.waiting, sum.evicted)
-		if unmatched*100 > len(clusters(t)) {
-			t.Errorf("%s: %d clusters end as no in-tree run does", name, unmatched)
-		}
 		if sum.placed == 0 || sum.evicted == 0 {
 			t.Errorf("%s: nobody was placed, or nobody evicted", name)
 		}
