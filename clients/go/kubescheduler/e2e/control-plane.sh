@@ -11,12 +11,7 @@ key="$( { go env GOVERSION; cat go.sum; } | sha256sum | cut -c1-16)"
 bin="$root/.cache/e2e/$key"
 if [ ! -x "$bin/kube-apiserver" ] || [ ! -x "$bin/etcd" ]; then
   echo "building etcd and kube-apiserver into $bin: minutes the first time" >&2
-  version="$(go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes)"
-  minor="${version#v1.}"
-  flags="-s -w"
-  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-    flags+=" -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
-  done
+  flags="$(./version-flags.sh)"
   rm -rf "$root/.cache/e2e"
   mkdir -p "$bin.part"
   go build -mod=readonly -p "${E2E_JOBS:-2}" -ldflags "$flags" -o "$bin.part/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/kube-apiserver >&2
