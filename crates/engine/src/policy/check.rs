@@ -14,6 +14,8 @@ const MAX_PLUGINS: usize = 500;
 const CARDS: &str = "capacity-card";
 /// Keep quotas of cpu, memory and other resources.
 const QUOTAS: [&str; 2] = ["capacity", "proportion"];
+/// What to do about an action of a scheduler that is not Volcano's own.
+const OWN_ACTION: &str = "actions decide nothing here, so leave out one that only your scheduler has";
 /// Number of characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 
@@ -42,7 +44,10 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
             report.error(
                 code::UNKNOWN_ACTION,
                 &at,
-                format!("unknown action `{}`{hint}", truncate_text(name, MAX_SHOWN_CHARS)),
+                format!(
+                    "unknown action `{}`: {OWN_ACTION}{hint}",
+                    truncate_text(name, MAX_SHOWN_CHARS)
+                ),
             );
         } else if !seen.insert(name) {
             report.warning(

@@ -95,6 +95,21 @@ metrics: {a: {b: c}}
 }
 
 #[test]
+fn an_action_of_a_fork_is_named_with_the_remedy() {
+    let report = loaded("actions: enqueue, gpupack, mypreempt\ntiers: [{plugins: [{name: drf}]}]\n").report;
+    let messages: Vec<&str> = report.diagnostics.iter().map(|found| &*found.message).collect();
+    let remedy = "actions decide nothing here, so leave out one that only your scheduler has";
+    let known = "enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim";
+    assert_eq!(
+        messages,
+        [
+            format!("unknown action `gpupack`: {remedy}; known are: {known}"),
+            format!("unknown action `mypreempt`: {remedy}; did you mean `preempt`?"),
+        ]
+    );
+}
+
+#[test]
 fn keys_that_volcano_ignores_silently_get_a_warning() {
     let text = "\
 actions: enqueue
