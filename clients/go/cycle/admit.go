@@ -129,6 +129,7 @@ func (cycle *Cycle) Enqueued(job string) {
 	defer cycle.mutex.Unlock()
 	cycle.changes.Add(1)
 	if cycle.unavailable == nil && len(cycle.admitPlugins) > 0 {
+		cycle.unsent++
 		cycle.session.AddChanges(pumice.JobEnqueued(job))
 		cycle.admitted.enqueued = append(cycle.admitted.enqueued, job)
 	}

@@ -63,11 +63,11 @@ func slow(t *testing.T, settings Settings, kind string, delay *atomic.Int64) *Sc
 	return scheduler
 }
 
-// gang is a job of equal tasks on as many nodes.
+// gang is a job of equal tasks, with as many nodes of which no two are alike.
 func gang(tasks int) *cluster {
 	made := &cluster{}
 	for number := range tasks {
-		made.node(fmt.Sprintf("n%04d", number), "cpu", "2", "memory", "32Gi", "pods", "110")
+		made.node(fmt.Sprintf("n%04d", number), "cpu", "2", "memory", fmt.Sprintf("%dMi", 32768+number), "pods", "110")
 	}
 	made.add(QueueGroup, "q", &pb.Cluster{Queues: []*pb.Queue{{Name: "q"}}})
 	made.job("new", "q", amounts("cpu", "2"), make([]string, tasks)...)

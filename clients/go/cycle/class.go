@@ -12,12 +12,12 @@ import (
 type known struct {
 	record *pb.Task
 	owner  GroupKey
-	queue  string
-	// class and kind are made when they are first read, kindQuotas and classQuotas say for which kind of policy.
-	class       string
-	kind        Fingerprint
-	classQuotas bool
-	kindQuotas  bool
+	// job and queue are those of the record.
+	job, queue string
+	// class and its fingerprints are made when they are first read, each for policies with or without quotas.
+	class                                 string
+	kind, victim                          Fingerprint
+	classQuotas, kindQuotas, victimQuotas bool
 }
 
 // classOf returns the class of a task. Tasks of one class have equal records but for names, uids, times and annotations that

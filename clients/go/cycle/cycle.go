@@ -34,13 +34,15 @@ type Cycle struct {
 	mutex       sync.RWMutex
 	session     *pumice.Session
 	unavailable error
-	// clock counts events, touched has the nodes that they changed, in order, and invalidated is the clock at which every
-	// result became stale.
+	// clock counts events, touched has the changes of nodes by them, in order, and invalidated is the clock at which every
+	// result became stale. Unsent is the number of events since the last call.
 	clock       uint64
-	touched     []int
+	touched     []touch
 	nodeAt      map[int]int
 	invalidated uint64
-	// statuses of the tasks with an event in this cycle.
+	unsent      int
+	loads       nodeLoads
+	// statuses of the tasks with an event in this cycle that was not reverted.
 	statuses map[string]pb.TaskStatus
 
 	classes map[string]*class
@@ -162,6 +164,9 @@ func ask[R any](cycle *Cycle, call func(context.Context) (pumice.Reply[R], error
 		})
 		var failure *pumice.Error
 		if attempt > 1 || !errors.As(err, &failure) || !failure.SessionEnded() {
+			if err == nil {
+				cycle.unsent = 0
+			}
 			return response, err
 		}
 		if err := cycle.replay(); err != nil {
@@ -239,6 +244,7 @@ func (cycle *Cycle) Record(event PlacementEvent, task Task, node string) {
 	defer cycle.mutex.Unlock()
 	cycle.changes.Add(1)
 	cycle.clock++
+	cycle.unsent++
 	before := cycle.statuses[task.Name]
 	var change *pb.SessionChange
 	// A pipelined or evicted task changes what a node will have, not what it uses; no plugin reads the former.
@@ -255,19 +261,19 @@ func (cycle *Cycle) Record(event PlacementEvent, task Task, node string) {
 		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_RELEASING
 	case Unevicted:
 		change, moves = pumice.Unevict(task.Name), false
-		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_RUNNING
+		delete(cycle.statuses, task.Name)
 	case Withdrawn:
 		change = pumice.Unallocate(task.Name)
 		if before == pb.TaskStatus_TASK_STATUS_PIPELINED {
 			change, moves = pumice.Unpipeline(task.Name), false
 		}
-		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_PENDING
+		delete(cycle.statuses, task.Name)
 	}
 	if cycle.unavailable == nil {
 		cycle.session.AddChanges(change)
 	}
 	if at, numbered := cycle.scheduler.mirror.nodes[node]; numbered && moves {
-		cycle.touched = append(cycle.touched, at)
+		cycle.touched = append(cycle.touched, touch{at, cycle.change(event, task, before)})
 		cycle.nodeAt[at] = len(cycle.touched)
 	}
 	cycle.order.recorded(task)

@@ -329,7 +329,7 @@ func (mirror *mirror) replaceTasks(key GroupKey, before, now *pb.Cluster, change
 		if last == nil || last != task && !proto.Equal(last, task) {
 			changes.put.Tasks = append(changes.put.Tasks, task)
 		}
-		mirror.tasks[task.GetName()] = &known{record: task, owner: key, queue: queue}
+		mirror.tasks[task.GetName()] = &known{record: task, owner: key, job: task.GetJob(), queue: queue}
 	}
 	for name := range old {
 		// The task may have moved to another group.

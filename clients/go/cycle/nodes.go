@@ -40,6 +40,9 @@ type class struct {
 	known      []bool
 	scores     [][]float64
 	rejections []map[string]*NodeRejection
+	// fetches is the number of calls for touched nodes, alike has their results by key.
+	fetches int
+	alike   map[Fingerprint]nodeResult
 }
 
 // Prepare fetches the results that look-ups of a task need: one call for its class, over all nodes or over those with stale
@@ -95,7 +98,9 @@ func (cycle *Cycle) classOf(task Task) *class {
 	found := cycle.classes[key]
 	if found == nil {
 		_, cards := reported.record.GetAnnotations()[annotationCard]
-		found = &class{name: task.Name, cards: cards, scores: make([][]float64, len(cycle.nodePlugins))}
+		found = &class{
+			name: task.Name, cards: cards, scores: make([][]float64, len(cycle.nodePlugins)), alike: map[Fingerprint]nodeResult{},
+		}
 		cycle.classes[key] = found
 	}
 	cycle.byTask.Store(task.ID, found)
@@ -107,7 +112,13 @@ func (cycle *Cycle) stale(class *class) (nodes []int, all bool) {
 	if !class.asked || cycle.invalidated > class.clock || class.cards && cycle.quotas && cycle.clock > class.clock {
 		return nil, true
 	}
-	nodes = slices.Clone(cycle.touched[class.mark:])
+	if class.problem != nil && class.mark < len(cycle.touched) {
+		// There are no results yet of which only some could be stale.
+		return nil, true
+	}
+	for _, touch := range cycle.touched[class.mark:] {
+		nodes = append(nodes, touch.node)
+	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes), false
 }
@@ -115,7 +126,11 @@ func (cycle *Cycle) stale(class *class) (nodes []int, all bool) {
 // refresh fetches stale results. After an error the service is unavailable.
 func (cycle *Cycle) refresh(class *class) error {
 	nodes, all := cycle.stale(class)
+	if !all {
+		nodes = cycle.share(class, nodes)
+	}
 	if !all && len(nodes) == 0 {
+		class.mark, class.clock = len(cycle.touched), cycle.clock
 		return nil
 	}
 	request := &pb.ScoreRequest{
@@ -145,12 +160,17 @@ func (cycle *Cycle) refresh(class *class) error {
 	if err := cycle.read(response.GetMetadata().GetNodeTable()); err != nil {
 		return cycle.giveUp(err)
 	}
+	var keys []Fingerprint
 	if all {
 		clear(class.known)
+		clear(class.alike)
+	} else {
+		keys = class.keys(cycle, nodes)
 	}
 	if err := class.take(cycle, item); err != nil {
 		return cycle.giveUp(err)
 	}
+	class.keep(nodes, keys)
 	return nil
 }
 

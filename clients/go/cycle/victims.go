@@ -80,21 +80,21 @@ type victimList struct {
 }
 
 func (cycle *Cycle) victimList(preemptors Fingerprint, candidates []string) victimList {
-	type candidate struct {
-		at   int
-		job  string
-		kind Fingerprint
-	}
-	sorted := make([]candidate, len(candidates))
+	list := victimList{key: preemptors, names: candidates, order: make([]int, len(candidates))}
+	jobs, kinds := make([]string, len(candidates)), make([]Fingerprint, len(candidates))
 	for at, name := range candidates {
-		sorted[at] = candidate{at: at}
-		sorted[at].job, sorted[at].kind = cycle.victimKind(name)
+		list.order[at] = at
+		jobs[at], kinds[at] = cycle.victimKind(name)
 	}
-	slices.SortStableFunc(sorted, func(left, right candidate) int { return strings.Compare(left.job, right.job) })
-	list := victimList{key: preemptors, names: make([]string, len(candidates)), order: make([]int, len(candidates))}
-	for number, candidate := range sorted {
-		list.key.Number(uint64(candidate.kind))
-		list.names[number], list.order[number] = candidates[candidate.at], candidate.at
+	if !slices.IsSorted(jobs) {
+		slices.SortStableFunc(list.order, func(left, right int) int { return strings.Compare(jobs[left], jobs[right]) })
+		list.names = make([]string, len(candidates))
+		for number, at := range list.order {
+			list.names[number] = candidates[at]
+		}
+	}
+	for _, at := range list.order {
+		list.key.Number(uint64(kinds[at]))
 	}
 	return list
 }
@@ -107,13 +107,18 @@ func (cycle *Cycle) victimKind(name string) (job string, kind Fingerprint) {
 		kind.Text(name)
 		return "", kind
 	}
-	kind = reported.kindOf(cycle.quotas)
-	kind.Text(reported.record.GetNode())
-	if _, changed := cycle.statuses[name]; changed {
-		kind.Text(name)
+	if reported.victim == 0 || reported.victimQuotas != cycle.quotas {
+		reported.victim, reported.victimQuotas = reported.kindOf(cycle.quotas), cycle.quotas
+		reported.victim.Text(reported.record.GetNode())
+		reported.victim.Text(reported.record.GetJob())
 	}
-	kind.Text(reported.record.GetJob())
-	return reported.record.GetJob(), kind
+	kind = reported.victim
+	if len(cycle.statuses) > 0 {
+		if _, changed := cycle.statuses[name]; changed {
+			kind.Text(name)
+		}
+	}
+	return reported.job, kind
 }
 
 // preemptors is the key of all preemptors that have the results of one.

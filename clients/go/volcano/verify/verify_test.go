@@ -94,8 +94,8 @@ type scenario struct {
 type shape struct {
 	nodes, queues, jobs, tasks int
 	hierarchy, full, cards     bool
-	// distinct nodes have no equal scores: of equal ones Volcano draws lots.
-	distinct bool
+	// distinct nodes have no equal scores: of equal ones Volcano draws lots. Uniform nodes are of two kinds.
+	distinct, uniform bool
 }
 
 func random(seed uint64, shape shape) *scenario {
@@ -108,8 +108,11 @@ func random(seed uint64, shape shape) *scenario {
 			scalars = append(scalars, api.ScalarResource{Name: "example.com/gpu", Value: pick("2", "4", "8")})
 		}
 		cpu, memory := pick("4", "8", "16", "7.5"), pick("8Gi", "16Gi", "10G")
-		if shape.distinct {
+		switch {
+		case shape.distinct:
 			cpu, memory = fmt.Sprintf("%dm", 6000+number*317), fmt.Sprintf("%dMi", 9000+number*211)
+		case shape.uniform:
+			cpu, memory = "16", "16Gi"
 		}
 		made.nodes = append(made.nodes, util.BuildNode(fmt.Sprintf("n%03d", number),
 			api.BuildResourceList(cpu, memory, scalars...), map[string]string{}))
@@ -323,6 +326,21 @@ func TestResourceStrategyFit(t *testing.T) {
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("priority", nil, false), entry("gang", nil, false)},
 			[]conf.PluginOption{entry("resource-strategy-fit", strategies[seed%uint64(len(strategies))], false), entry("binpack", map[string]any{"binpack.cpu": 2, "binpack.resources": "example.com/gpu"}, false)},
+		)
+		made.run(t, comparison, false, enqueue.New(), allocate.New(), backfill.New(), preempt.New())
+	}
+	report(t, comparison, "resource-strategy-fit/NodeOrder", "resource-strategy-fit/Predicate", "binpack/NodeOrder")
+}
+
+// TestGangs has large jobs on nodes that are alike, so that most results are those of another node.
+func TestGangs(t *testing.T) {
+	comparison := &cycle.Comparison{}
+	configure(t, comparison)
+	for _, seed := range clusters(t) {
+		made := random(seed+2000, shape{nodes: 24, queues: 2, jobs: 8, tasks: 24, full: seed%2 == 0, cards: true, uniform: true})
+		made.tiers = tiers(
+			[]conf.PluginOption{entry("priority", nil, false), entry("gang", nil, false)},
+			[]conf.PluginOption{entry("resource-strategy-fit", strategies[seed%uint64(len(strategies))], false), entry("binpack", nil, false)},
 		)
 		made.run(t, comparison, false, enqueue.New(), allocate.New(), backfill.New(), preempt.New())
 	}
