@@ -15,8 +15,6 @@ type admissions struct {
 	// enqueued jobs wait for their confirmation. The confirmation of revoked jobs was rejected, with the reason.
 	enqueued []string
 	revoked  map[string]string
-	// rejected jobs have no permit, with the reason.
-	rejected map[string]string
 	// onRevoked is called with each revoked job, onRejected with each rejection.
 	onRevoked  func(job, reason string)
 	onRejected func(Rejection)
@@ -35,7 +33,7 @@ type headroomCount struct {
 }
 
 func newAdmissions() admissions {
-	return admissions{revoked: map[string]string{}, rejected: map[string]string{}, headrooms: map[string]*headroomCount{}}
+	return admissions{revoked: map[string]string{}, headrooms: map[string]*headroomCount{}}
 }
 
 // OnRevoked sets the function that is called with each enqueued job whose confirmation was rejected.
@@ -76,14 +74,6 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 	return votes
 }
 
-// RejectionReason returns the reason of the last rejection of a job by Enqueueable. Empty: it was permitted, or the service
-// was unavailable.
-func (cycle *Cycle) RejectionReason(job string) string {
-	cycle.mutex.RLock()
-	defer cycle.mutex.RUnlock()
-	return cycle.admitted.rejected[job]
-}
-
 // reasonOf is the reason of a rejection.
 func reasonOf(item *pb.AdmitItem) string {
 	for _, why := range item.GetReasons() {
@@ -93,10 +83,8 @@ func reasonOf(item *pb.AdmitItem) string {
 }
 
 func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[string]int) map[string]int {
-	delete(cycle.admitted.rejected, job)
 	for _, item := range response.GetResult().GetItems() {
 		if !item.GetPermitted() {
-			cycle.admitted.rejected[job] = reasonOf(item)
 			cycle.reject(job, "", item)
 		}
 		for _, vote := range item.GetVotes() {

@@ -72,24 +72,25 @@ func elsewhere(t *testing.T, scheduler *Scheduler, job string, mode pb.AdmitMode
 func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {
 	scheduler, _, _ := start(t, Settings{})
 	cycle := openCards(t, scheduler)
+	heard := hear(cycle)
 	check := pb.AdmitMode_ADMIT_MODE_CHECK
 	vote := func(job string, want int) {
 		t.Helper()
 		if votes := cycle.Enqueueable(job); votes[cards] != want {
-			t.Fatal(job, votes, cycle.RejectionReason(job))
+			t.Fatal(job, votes, *heard)
 		}
 	}
-	// A permit that nobody hasPlan up holds nothing.
+	// A permit that nobody takes up holds nothing.
 	vote("default/two", 1)
 	vote("default/one", 1)
 	cycle.Enqueued("default/one")
 	vote("default/two", -1)
-	why := cycle.RejectionReason("default/two")
-	if !strings.Contains(why, "q") || !strings.Contains(why, "A") || why == "" {
-		t.Fatalf("%q", why)
+	if len(*heard) != 1 || (*heard)[0].Job != "default/two" {
+		t.Fatal(*heard)
 	}
-	if cycle.RejectionReason("default/one") != "" {
-		t.Fatal(cycle.RejectionReason("default/one"))
+	why := (*heard)[0].Message
+	if !strings.Contains(why, "<q>") || !strings.Contains(why, "<A>") {
+		t.Fatalf("%q", why)
 	}
 	// So far that counts in this session only; the next query confirms it, in one more call.
 	if !elsewhere(t, scheduler, "default/two", check).GetPermitted() {

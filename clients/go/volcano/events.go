@@ -94,10 +94,8 @@ func podOf(session *framework.Session, name string) *v1.Pod {
 		}
 	}
 	for _, node := range session.Nodes {
-		for _, task := range node.Tasks {
-			if task.Name == name && task.Namespace == namespace {
-				return task.Pod
-			}
+		if pod := search(node.Tasks); pod != nil {
+			return pod
 		}
 	}
 	return nil
