@@ -122,3 +122,36 @@ func TestAPlannedNodeThatAnotherPluginRefuses(t *testing.T) {
 	}
 	t.Logf("%d tasks placed, %d calls, %v refused", len(nodes), calls, plugin.refused)
 }
+
+// preferring is a plugin with a favourite node.
+type preferring struct{}
+
+const favourite = "n00011"
+
+func (preferring) Name() string                      { return "preferring" }
+func (preferring) OnSessionClose(*framework.Session) {}
+func (preferring) OnSessionOpen(session *framework.Session) {
+	session.AddNodeOrderFn("preferring", func(_ *api.TaskInfo, node *api.NodeInfo) (float64, error) {
+		return map[string]float64{favourite: 1e6}[node.Name], nil
+	})
+}
+
+// TestPlansLeaveOutTheScoresOfOtherPlugins is why they are a choice.
+func TestPlansLeaveOutTheScoresOfOtherPlugins(t *testing.T) {
+	builders := withPumice()
+	builders["preferring"] = func(framework.Arguments) framework.Plugin { return preferring{} }
+	for _, plans := range []bool{false, true} {
+		made := oneGang(4, 12)
+		made.tiers[1].Plugins = append(made.tiers[1].Plugins, entry("preferring", nil, false))
+		nodes, _ := planning(t, made, plans, builders)
+		chosen := 0
+		for _, node := range nodes {
+			if node == favourite {
+				chosen++
+			}
+		}
+		if (chosen == len(nodes)) == plans {
+			t.Errorf("plans %t: %d of %d tasks are on the favourite node", plans, chosen, len(nodes))
+		}
+	}
+}
