@@ -14,7 +14,7 @@ const MAX_PLUGINS: usize = 500;
 const CARDS: &str = "capacity-card";
 /// Keep quotas of cpu, memory and other resources.
 const QUOTAS: [&str; 2] = ["capacity", "proportion"];
-/// What to do about an action of a scheduler that is not Volcano's own.
+/// Remedy for an action that Volcano does not have.
 const OWN_ACTION: &str = "actions decide nothing here, so leave out one that only your scheduler has";
 /// Number of characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
