@@ -157,6 +157,7 @@ fn victims(criterion: &mut Criterion) {
         let mut group = group.clone();
         group.preemptor.requests = ResourceAmounts::from_iter([(ResourceId::CPU, cores * 1_000)]);
         let query = VictimsQuery {
+            now: None,
             kind,
             groups: vec![Ok(group)],
             plugins: Vec::new(),
@@ -230,6 +231,7 @@ fn koordinator(criterion: &mut Criterion) {
         let warnings = Vec::new();
         let query = ScoreQuery {
             node_query: NodeQuery {
+                now: None,
                 tasks: vec![Ok(QueryTask { task, warnings })],
                 resources: Arc::clone(cluster_state.resources()),
                 candidates: None,

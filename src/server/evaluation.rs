@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 use crate::engine::cycle::{ChangeOutcome, SchedulingCycle};
 use crate::engine::decide::PluginStateOrigin;
 use crate::engine::model::{ClusterState, Problem};
-use crate::engine::plugin::{EVERY_QUEUE, PrepareContext};
+use crate::engine::plugin::{EVERY_QUEUE, PluginContext};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, Snapshot};
@@ -103,10 +103,11 @@ impl EvaluationContext {
     }
 
     /// Context that filters and scores read.
-    pub(super) fn prepare_context<'a>(&'a self, derived: &'a PluginStates) -> PrepareContext<'a> {
-        PrepareContext {
-            state: self.cluster_state(),
+    pub(super) fn prepare_context<'a>(&'a self, derived: &'a PluginStates) -> PluginContext<'a> {
+        PluginContext {
+            cluster_state: self.cluster_state(),
             plugin_states: derived,
+            now: None,
         }
     }
 

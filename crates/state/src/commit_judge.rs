@@ -9,7 +9,7 @@ use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
 use pumice_engine::model::reservation::same_incarnation as same;
 use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord, TaskStatus, Uid};
-use pumice_engine::plugin::{Measurement, PrepareContext, Reason, Resolution};
+use pumice_engine::plugin::{Measurement, PluginContext, Reason, Resolution};
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use pumice_engine::policy::Policy;
 use pumice_engine::{PolicyInForce, Revision};
@@ -274,6 +274,7 @@ impl CommitJudge<'_> {
             return Err(commit_reason("NodeReplaced", message));
         }
         let query = NodeQuery {
+            now: None,
             tasks: vec![Ok(QueryTask {
                 task: Arc::clone(task),
                 warnings: Vec::new(),
@@ -285,11 +286,12 @@ impl CommitJudge<'_> {
             samples: 1,
             detail: FilterDetail::Samples,
         };
-        let facts = PrepareContext {
-            state: cluster_state,
-            plugin_states: &self.tentative.plugin_states,
-        };
-        let items = decide::filter_with(facts, self.policy, &query, decide::Parallelism::SEQUENTIAL);
+        let items = decide::filter_with(
+            self.plugin_context(),
+            self.policy,
+            &query,
+            decide::Parallelism::SEQUENTIAL,
+        );
         let items = items.map_err(|problem| unjudged_reason(&problem))?.unwrap_or_default();
         let Some(item) = items.into_iter().next() else {
             return Ok(());
@@ -304,17 +306,26 @@ impl CommitJudge<'_> {
         }
     }
 
+    /// Context of all checks. A commit gives no time: it applies what was decided at one.
+    fn plugin_context(&self) -> PluginContext<'_> {
+        PluginContext {
+            cluster_state: &self.tentative.cluster_state,
+            plugin_states: &self.tentative.plugin_states,
+            now: None,
+        }
+    }
+
     /// Card that the task uses on the node, if the policy admits the task: the named card, else the one that the policy
     /// chooses there.
     fn admitted_card(&self, task: &TaskRecord, node: &str, card: &Arc<str>) -> Result<Arc<str>, MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
+        let context = self.plugin_context();
         let asks = self.policy.allocators().iter().any(|tier| !tier.is_empty());
         let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);
         if !asks && !queue.is_some_and(|queue| cluster_state.queues().contains(queue)) {
             return Ok(Arc::clone(card));
         }
-        let admission = decide::admit_task(cluster_state, self.policy, &self.tentative.plugin_states, task)
-            .map_err(|problem| unjudged_reason(&problem))?;
+        let admission = decide::admit_task(context, self.policy, task).map_err(|problem| unjudged_reason(&problem))?;
         if !admission.permitted {
             let rejection = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
             return Err(admission.reasons.into_iter().next().unwrap_or_else(rejection));
@@ -330,11 +341,7 @@ impl CommitJudge<'_> {
                 return Err(commit_reason("CardNotAdmitted", message));
             }
         }
-        let mut plugins = self.policy.allocators().iter().flatten();
-        let first = plugins.find_map(|hook| {
-            hook.plugin
-                .card_on_node(&self.tentative.plugin_states, task, node, &cards)
-        });
+        let first = self.policy.card_on_node(context, task, node, &cards);
         if first.is_none() && !cards.is_empty() {
             // Without this check any other card of the node would be counted.
             let message = format!(

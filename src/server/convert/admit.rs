@@ -130,6 +130,7 @@ impl AdmitCall {
             })
             .collect();
         AdmitQuery {
+            now: None,
             items,
             plugins: self.plugins,
         }

@@ -26,6 +26,7 @@ pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<Orde
         with_tree,
     } = request;
     Ok(OrderQuery {
+        now: None,
         queues: read_names("queues", queues, limits)?,
         jobs: read_names("jobs", jobs, limits)?,
         plugins: read_plugins(asked, limits.plugins)?,

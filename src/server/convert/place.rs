@@ -140,6 +140,7 @@ impl PlaceCall {
             read.map_err(|problem| problem.within(&format!("groups[{number}]")))
         });
         Ok(PlaceQuery {
+            now: None,
             groups: groups.collect(),
             job: hypothetical,
             resources: names.into_table(),

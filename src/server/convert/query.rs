@@ -143,6 +143,7 @@ fn read_shared(
         .map(|set| nodes.read("candidates", set, table))
         .transpose()?;
     let query = NodeQuery {
+        now: None,
         tasks,
         resources,
         candidates,

@@ -68,6 +68,7 @@ pub fn read_victims(
         .into_iter()
         .map(|group| read_group(group, cluster_state, &mut reader));
     Ok(VictimsQuery {
+        now: None,
         kind,
         groups: groups.collect(),
         plugins: read_plugins(asked, limits.plugins)?,

@@ -436,6 +436,7 @@ fn upstream_order_says_where_the_reference_panics() {
             "actions: allocate\npumice:\n  compatibility: upstream\ntiers:\n- plugins:\n  - name: capacity-card\n",
         );
         let query = OrderQuery {
+            now: None,
             queues: Some(Vec::new()),
             plugins: plugins.iter().map(|name| Arc::from(*name)).collect(),
             ..OrderQuery::default()

@@ -25,6 +25,7 @@ fn place(cluster_state: &ClusterState, arguments: &str, count: usize) -> PlaceRe
         unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
+        now: None,
         job: None,
         groups: vec![Ok(group)],
         resources: Arc::clone(cluster_state.resources()),

@@ -8,7 +8,7 @@ use super::case::cluster_state;
 use super::nodes::{cluster, cluster_of_jobs, policy, task_query};
 use pumice_engine::decide::{self, ScoreQuery};
 use pumice_engine::model::ClusterState;
-use pumice_engine::plugin::{VictimKind, VictimQuery};
+use pumice_engine::plugin::{PluginContext, VictimKind, VictimQuery};
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
@@ -232,12 +232,17 @@ fn victims(cluster_state: &ClusterState, kind: VictimKind, preemptor: &str, cand
     let derived = policy.compute_plugin_states(cluster_state);
     let task = |name: &&str| &cluster_state.tasks().get(name).unwrap().record;
     let plugin = policy.registered("capacity-card").unwrap().victims.clone().unwrap();
-    let votes = plugin.victims(&VictimQuery {
-        kind,
+    let context = PluginContext {
+        cluster_state,
         plugin_states: &derived,
+        now: None,
+    };
+    let query = VictimQuery {
+        kind,
         preemptor: task(&preemptor),
         candidates: &candidates.iter().map(task).collect::<Vec<_>>(),
-    });
+    };
+    let votes = plugin.victims(context, &query);
     votes.unwrap().unwrap_or_default()
 }
 

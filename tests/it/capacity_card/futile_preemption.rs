@@ -28,6 +28,7 @@ fn ask(
     );
     let task = |name: &&str| cluster_state.tasks().get(name).unwrap().record.clone();
     let query = VictimsQuery {
+        now: None,
         kind: VictimKind::Preempt,
         groups: vec![Ok(VictimGroup {
             preemptor: task(&preemptor),

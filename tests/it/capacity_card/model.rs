@@ -247,6 +247,7 @@ pub(super) fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> 
         unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
+        now: None,
         job: None,
         groups: vec![Ok(group)],
         resources: Arc::clone(cluster_state.resources()),

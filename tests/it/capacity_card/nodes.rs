@@ -10,7 +10,7 @@ use pumice_engine::decide::{
     self, FilterDetail, FilterVerdict, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, QueryTask, ResourceFit,
 };
 use pumice_engine::model::ClusterState;
-use pumice_engine::plugin::{PrepareContext, Resolution};
+use pumice_engine::plugin::{PluginContext, Resolution};
 use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 const POLICY: &str = "
@@ -65,6 +65,7 @@ pub(super) fn task_query(cluster_state: &ClusterState, tasks: &[&str]) -> NodeQu
         })
     };
     NodeQuery {
+        now: None,
         tasks: tasks.iter().map(task).collect(),
         resources: Arc::clone(cluster_state.resources()),
         candidates: None,
@@ -151,12 +152,13 @@ fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
     );
     let passes = |cycle: &SchedulingCycle| {
         let (cluster_state, derived) = (cycle.cluster_state(), cycle.plugin_states());
-        let facts = PrepareContext {
-            state: cluster_state,
+        let context = PluginContext {
+            cluster_state,
             plugin_states: derived,
+            now: None,
         };
         let items = decide::filter_with(
-            facts,
+            context,
             &policy,
             &task_query(cluster_state, &["ns/j/t1"]),
             decide::Parallelism::SEQUENTIAL,
@@ -208,6 +210,7 @@ pub(super) fn place(cluster_state: &ClusterState, policy: &Policy, count: usize)
         unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
+        now: None,
         job: None,
         groups: vec![Ok(group)],
         resources: Arc::clone(cluster_state.resources()),

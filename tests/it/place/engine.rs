@@ -53,6 +53,7 @@ impl EngineScheduler {
 
     fn node_query(&self, task: &pb::Task, fit: ResourceFit, candidates: Option<Vec<NodeSlot>>) -> NodeQuery {
         NodeQuery {
+            now: None,
             tasks: vec![Ok(QueryTask {
                 task: self.record(task),
                 warnings: Vec::new(),
@@ -77,6 +78,7 @@ impl TaskByTaskScheduler for EngineScheduler {
             return Some(Vec::new());
         }
         let query = AdmitQuery {
+            now: None,
             items: vec![Ok(AdmitSubject::Task(self.record(task)))],
             plugins: Vec::new(),
         };
@@ -161,6 +163,7 @@ fn place_query(case: &PlaceCase, cluster_state: &ClusterState, stored: bool) -> 
         })
     });
     PlaceQuery {
+        now: None,
         job: None,
         groups: groups.collect(),
         resources: Arc::clone(cluster_state.resources()),
@@ -330,6 +333,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
         unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
+        now: None,
         job: None,
         groups: vec![Ok(group)],
         resources: Arc::clone(cluster_state.resources()),

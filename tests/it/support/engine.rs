@@ -135,6 +135,7 @@ pub(crate) fn score_query(cluster_state: &ClusterState, task: &pb::Task) -> Scor
         warnings: Vec::new(),
     };
     let query = NodeQuery {
+        now: None,
         tasks: vec![Ok(task)],
         resources: Arc::new(table),
         candidates: None,

@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::model::{ClusterState, NodeSlot, Problem, ProblemKind, SortedTable, TaskRecord, TaskStatus};
+use super::plugin::PluginContext;
 use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use super::policy::Compatibility;
 pub(crate) use assume::assume;
@@ -145,6 +146,15 @@ impl SchedulingCycle {
     /// Plugin states of the present state.
     pub fn plugin_states(&self) -> &PluginStates {
         &self.state.plugin_states
+    }
+
+    /// Context of the present state, at a time in seconds since 1970.
+    pub fn plugin_context(&self, now: Option<i64>) -> PluginContext<'_> {
+        PluginContext {
+            cluster_state: self.cluster_state(),
+            plugin_states: self.plugin_states(),
+            now,
+        }
     }
 
     /// Jobs that were enqueued for good since the last [`Self::resolve_enqueued`], in order.

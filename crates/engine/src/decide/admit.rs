@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
 use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, QueueState, TaskRecord};
-use crate::plugin::{AdmitOpinion, Measurement, Plugin, Reason, Resolution};
+use crate::plugin::{AdmitOpinion, Measurement, Plugin, PluginContext, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy, PolicyHook};
 
@@ -23,6 +23,8 @@ pub enum AdmitSubject {
 /// Query of Admit.
 #[derive(Clone, Debug)]
 pub struct AdmitQuery {
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<i64>,
     /// Subjects in order; each verdict counts the permits before it. An item that could not be read is its problem.
     pub items: Vec<Result<AdmitSubject, Problem>>,
     /// Plugins to ask, each by itself; empty: the tiers of the policy.
@@ -69,12 +71,21 @@ pub fn admit(
 ) -> Result<Vec<Result<AdmitVerdict, Problem>>, Problem> {
     let asked = AdmitPlugins::of(policy, &query.plugins)?;
     for plugin in asked.distinct_plugins() {
-        plugin.release_tentative(derived)?;
+        if let Some(quota) = plugin.quota() {
+            quota.release_tentative(derived)?;
+        }
     }
     let judge = |item: &Result<AdmitSubject, Problem>| match item {
         Err(problem) => Err(problem.clone()),
-        Ok(AdmitSubject::Job(job)) => asked.judge_job(cluster_state, derived, job, true),
-        Ok(AdmitSubject::Task(task)) => asked.judge_task(cluster_state, derived, task),
+        Ok(AdmitSubject::Job(job)) => asked.judge_job((cluster_state, query.now), derived, job, true),
+        Ok(AdmitSubject::Task(task)) => {
+            let context = PluginContext {
+                cluster_state,
+                plugin_states: derived,
+                now: query.now,
+            };
+            asked.judge_task(context, task)
+        }
     };
     Ok(query.items.iter().map(judge).collect())
 }
@@ -99,10 +110,10 @@ impl<'p> JobAdmitter<'p> {
     pub fn judge(
         &self,
         cluster_state: &ClusterState,
-        derived: &mut PluginStates,
+        plugin_states: &mut PluginStates,
         job: &JobRecord,
     ) -> Result<AdmitVerdict, Problem> {
-        self.0.judge_job(cluster_state, derived, job, false)
+        self.0.judge_job((cluster_state, None), plugin_states, job, false)
     }
 }
 
@@ -110,13 +121,8 @@ impl<'p> JobAdmitter<'p> {
 ///
 /// # Errors
 /// The task cannot be judged.
-pub fn admit_task(
-    cluster_state: &ClusterState,
-    policy: &Policy,
-    derived: &PluginStates,
-    task: &TaskRecord,
-) -> Result<AdmitVerdict, Problem> {
-    AdmitPlugins::Tiers(policy).judge_task(cluster_state, derived, task)
+pub fn admit_task(context: PluginContext<'_>, policy: &Policy, task: &TaskRecord) -> Result<AdmitVerdict, Problem> {
+    AdmitPlugins::Tiers(policy).judge_task(context, task)
 }
 
 /// Named plugin, and its hook if it has one.
@@ -163,8 +169,8 @@ impl<'p> AdmitPlugins<'p> {
 
     fn judge_job(
         &self,
-        cluster_state: &ClusterState,
-        derived: &mut PluginStates,
+        (cluster_state, now): (&ClusterState, Option<i64>),
+        plugin_states: &mut PluginStates,
         job: &JobRecord,
         keep: bool,
     ) -> Result<AdmitVerdict, Problem> {
@@ -172,7 +178,17 @@ impl<'p> AdmitPlugins<'p> {
         reject_unavailable_queue(cluster_state, &job.queue, self.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
-            let opinion = plugin.admit_job(derived, cluster_state, job, keep && !closed)?;
+            let opinion = match plugin.quota() {
+                Some(quota) if keep && !closed => quota.permit_job(plugin_states, cluster_state, job)?,
+                _ => plugin.admit_job(
+                    PluginContext {
+                        cluster_state,
+                        plugin_states,
+                        now,
+                    },
+                    job,
+                )?,
+            };
             Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
         let permitted = match self {
@@ -195,12 +211,8 @@ impl<'p> AdmitPlugins<'p> {
         Ok(finish_verdict(admission, permitted && !closed))
     }
 
-    fn judge_task(
-        &self,
-        cluster_state: &ClusterState,
-        derived: &PluginStates,
-        task: &TaskRecord,
-    ) -> Result<AdmitVerdict, Problem> {
+    fn judge_task(&self, context: PluginContext<'_>, task: &TaskRecord) -> Result<AdmitVerdict, Problem> {
+        let cluster_state = context.cluster_state;
         let Some(job) = cluster_state.jobs().get(&task.job) else {
             let message = format!("task `{}` has no job that is there: `{}`", task.name, task.job);
             return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "job", message));
@@ -210,7 +222,7 @@ impl<'p> AdmitPlugins<'p> {
         reject_unavailable_queue(cluster_state, queue, self.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
-            let opinion = plugin.admit_task(derived, cluster_state, queue, task)?;
+            let opinion = plugin.admit_task(context, queue, task)?;
             Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
         let permitted = match self {

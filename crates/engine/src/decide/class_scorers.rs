@@ -7,7 +7,7 @@ use super::plugin_selection::{PluginScorer, PluginSelection};
 use super::query::{ScorePart, ScoreQuery, ScoreSheet};
 use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, Problem, ProblemKind, TaskClass};
-use crate::plugin::{ChunkScores, MAX_PARTS, PrepareContext};
+use crate::plugin::{ChunkScores, MAX_PARTS, PluginContext};
 
 /// Columns for intermediate results, each beginning at a cache line.
 #[repr(C, align(64))]
@@ -50,11 +50,11 @@ impl<'a> ClassScorers<'a> {
     /// A plugin cannot read something in the class.
     pub(super) fn new<'p: 'a>(
         asked: &PluginSelection<'p>,
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
         query: &ScoreQuery,
     ) -> Result<Self, Problem> {
-        let scores = asked.scorers(facts, class)?;
+        let scores = asked.scorers(context, class)?;
         let mut shown = Vec::new();
         for (number, score) in scores.iter().enumerate() {
             let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
@@ -75,11 +75,11 @@ impl<'a> ClassScorers<'a> {
     /// Scorers of the policy's tiers, for totals only.
     pub(super) fn totals_only<'p: 'a>(
         asked: &PluginSelection<'p>,
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
         Ok(Self {
-            scorers: asked.scorers(facts, class)?,
+            scorers: asked.scorers(context, class)?,
             shown_columns: Vec::new(),
         })
     }

@@ -10,7 +10,7 @@ use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
 use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
-use crate::plugin::PrepareContext;
+use crate::plugin::PluginContext;
 use crate::plugin_state::PluginStates;
 use crate::policy::Policy;
 
@@ -30,11 +30,12 @@ pub fn filter(
     query: &NodeQuery,
 ) -> Result<TaskResults<FilterVerdict>, Problem> {
     let derived = plugin_states_for(cluster_state, policy, &query.plugins);
-    let facts = PrepareContext {
-        state: cluster_state,
+    let context = PluginContext {
+        cluster_state,
         plugin_states: &derived,
+        now: query.now,
     };
-    Ok(filter_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
+    Ok(filter_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 
 /// Plugin states that a query of Filter or Score needs. A caller with many queries stores them instead.
@@ -51,17 +52,17 @@ pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, p
 /// # Errors
 /// The errors of [`filter()`].
 pub fn filter_with(
-    facts: PrepareContext<'_>,
+    context: PluginContext<'_>,
     policy: &Policy,
     query: &NodeQuery,
     parallelism: Parallelism<'_>,
 ) -> Result<Option<TaskResults<FilterVerdict>>, Problem> {
     let asked = PluginSelection::of(policy, query)?;
-    let candidates = NodeCandidates::of(facts.state, query.candidates.as_deref());
-    let accounts = AccountLookup::of(facts.state, policy, &query.plugins);
+    let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
+    let accounts = AccountLookup::of(context.cluster_state, policy, &query.plugins);
     Ok(classes::evaluate_classes(query, accounts, parallelism, |classes| {
         let filter_passes = classes.iter().map(|class| {
-            let filter_pass = FilterPass::new(facts, &asked, query, &candidates, class);
+            let filter_pass = FilterPass::new(context, &asked, query, &candidates, class);
             filter_pass.map(|filter_pass| filter_pass.with_fit_slots(candidates.len()))
         });
         classes::visit_chunks(filter_passes.collect(), &candidates.slices, parallelism.is_cancelled)
@@ -70,7 +71,7 @@ pub fn filter_with(
 
 /// Filters of one class, with their rejections so far.
 pub(super) struct FilterPass<'a> {
-    context: PrepareContext<'a>,
+    context: PluginContext<'a>,
     query: &'a NodeQuery,
     absent: &'a [NodeSlot],
     tally: RejectionTally<'a>,
@@ -86,17 +87,17 @@ impl<'a> FilterPass<'a> {
     /// # Errors
     /// A plugin cannot read something in the class.
     pub(super) fn new<'p: 'a>(
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         asked: &PluginSelection<'p>,
         query: &'a NodeQuery,
         candidates: &'a NodeCandidates<'_>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
         Ok(Self {
-            context: facts,
+            context,
             query,
             absent: &candidates.absent,
-            tally: RejectionTally::new(asked.filterers(facts, query, class)?, query),
+            tally: RejectionTally::new(asked.filterers(context, query, class)?, query),
             is_named: asked.is_named(),
             fit_count: 0,
             fit: None,
@@ -144,7 +145,9 @@ impl<'a> FilterPass<'a> {
         FilterVerdict {
             fit: self.fit.unwrap_or_default(),
             fit_count: self.fit_count,
-            rejections: self.tally.rejections(self.context.state, self.absent, self.query),
+            rejections: self
+                .tally
+                .rejections(self.context.cluster_state, self.absent, self.query),
         }
     }
 }

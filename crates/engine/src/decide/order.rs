@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin};
+use crate::plugin::{OrderKey, Plugin, PluginContext};
 use crate::plugin_state::PluginStates;
 use crate::plugins::drf::{self, DrfState, ShareTreeNode};
 use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
@@ -14,6 +14,8 @@ use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
 /// Query of Order.
 #[derive(Clone, Debug, Default)]
 pub struct OrderQuery {
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<i64>,
     /// Names of queues to order; empty: all queues; `None`: no queues.
     pub queues: Option<Vec<Arc<str>>>,
     /// Names of jobs to order; empty: all jobs; `None`: no jobs.
@@ -51,7 +53,7 @@ pub struct OrderResult {
 type OrderSubject = (Arc<str>, Result<Option<i64>, Problem>);
 
 /// Hook that returns a plugin's keys.
-type OrderKeysHook = fn(&dyn Plugin, &PluginStates, &[Arc<str>]) -> Option<Vec<OrderKey>>;
+type OrderKeysHook = fn(&dyn Plugin, PluginContext<'_>, &[Arc<str>]) -> Option<Vec<OrderKey>>;
 
 /// Orders queues and jobs by the policy's plugins, or returns their keys.
 ///
@@ -67,6 +69,11 @@ pub fn order(
     derived: &PluginStates,
     query: &OrderQuery,
 ) -> Result<OrderResult, Problem> {
+    let context = PluginContext {
+        cluster_state,
+        plugin_states: derived,
+        now: query.now,
+    };
     let each: Vec<PolicyHook> = named_plugins(policy, &query.plugins)?
         .into_iter()
         .filter_map(order_hook)
@@ -74,14 +81,14 @@ pub fn order(
     let is_each = !query.plugins.is_empty();
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
     let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
-        let ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        let ranks = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
         arrange_ranks(ranks, is_each, policy.compatibility())
     };
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
-        let ask: OrderKeysHook = |plugin, derived, names| plugin.queue_keys(derived, names);
-        let mut ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
+        let mut ranks = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
         if !is_each && policy.compatibility() == Compatibility::Upstream {
-            refuse_breaking(&mut ranks, &hooks, derived);
+            refuse_breaking(&mut ranks, &hooks, context);
         }
         arrange_ranks(ranks, is_each, policy.compatibility())
     };
@@ -111,8 +118,8 @@ pub fn order(
         .map(DrfState::tree_nodes);
     Ok(OrderResult {
         queues: arrange_queues(queues, hooks(policy.queue_orders())),
-        jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, derived, names| {
-            plugin.job_keys(derived, names)
+        jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, context, names| {
+            plugin.job_keys(context, names)
         }),
         tree: tree.unwrap_or_default(),
     })
@@ -163,7 +170,7 @@ struct OrderEntry {
 fn order_entries(
     subjects: Vec<OrderSubject>,
     hooks: &[PolicyHook],
-    derived: &PluginStates,
+    context: PluginContext<'_>,
     ask: OrderKeysHook,
 ) -> Vec<OrderEntry> {
     let known: Vec<Arc<str>> = subjects
@@ -173,7 +180,7 @@ fn order_entries(
         .collect();
     let results = hooks
         .iter()
-        .filter_map(|hook| Some((&hook.name, ask(&*hook.plugin, derived, &known)?.into_iter())));
+        .filter_map(|hook| Some((&hook.name, ask(&*hook.plugin, context, &known)?.into_iter())));
     let mut results: Vec<_> = results.collect();
     let keyed = |(name, known): OrderSubject| {
         let (keys, creation_time) = match known {
@@ -199,9 +206,10 @@ fn order_entries(
 }
 
 /// Takes records out of the order that the reference cannot compare with another one, where no earlier plugin decides.
-fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], derived: &PluginStates) {
+fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], context: PluginContext<'_>) {
     let breaks = |own: &OrderEntry| {
         hooks.iter().find_map(|hook| {
+            let quota = hook.plugin.quota()?;
             let earlier = |keyed: &OrderEntry| {
                 let keys = keyed.rank.keys.as_ref().ok()?;
                 let before = keys.iter().take_while(|(name, _)| *name != hook.name);
@@ -217,7 +225,7 @@ fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], derived: &Plu
             };
             let mut others = ranks.iter().filter(|other| other.rank.name != own.rank.name);
             others.find_map(|other| {
-                let problem = hook.plugin.breaks_order(derived, &own.rank.name, &other.rank.name)?;
+                let problem = quota.breaks_order(context, &own.rank.name, &other.rank.name)?;
                 reached(&other).then_some(problem)
             })
         })

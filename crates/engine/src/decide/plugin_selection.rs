@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::builtin_filters::{NodeStateFilter, ResourceFitFilter};
 use super::query::NodeQuery;
 use crate::model::{Problem, ProblemKind, TaskClass};
-use crate::plugin::{NodeFilter, NodeScorer, Plugin, PrepareContext};
+use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext};
 use crate::policy::{Policy, RegisteredPlugin};
 
 /// Plugins that a query asks.
@@ -47,7 +47,7 @@ impl<'p> PluginSelection<'p> {
     /// A plugin cannot read something in the class.
     pub(super) fn filterers<'a>(
         &self,
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         query: &NodeQuery,
         class: &'a TaskClass,
     ) -> Result<Vec<Box<dyn NodeFilter + 'a>>, Problem>
@@ -62,7 +62,7 @@ impl<'p> PluginSelection<'p> {
             filterers.push(Box::new(room));
         }
         let mut add = |plugin: &'p Arc<dyn Plugin>| {
-            filterers.extend(plugin.prepare_filter(class, facts)?);
+            filterers.extend(plugin.prepare_filter(context, class)?);
             Ok(())
         };
         match self {
@@ -81,7 +81,7 @@ impl<'p> PluginSelection<'p> {
     /// The errors of [`Self::filterers`].
     pub(super) fn scorers<'a>(
         &self,
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Vec<PluginScorer<'a>>, Problem>
     where
@@ -89,7 +89,7 @@ impl<'p> PluginSelection<'p> {
     {
         let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>, weight: i32| {
             let scorer = plugin
-                .map(|plugin| plugin.prepare_scorer(class, facts))
+                .map(|plugin| plugin.prepare_scorer(context, class))
                 .transpose()?
                 .flatten();
             Ok(PluginScorer {

@@ -33,6 +33,8 @@ pub enum FilterDetail {
 /// Query that Filter and Score share.
 #[derive(Clone, Debug)]
 pub struct NodeQuery {
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<i64>,
     /// Tasks, one result each. An item that could not be read is its problem.
     pub tasks: Vec<Result<QueryTask, Problem>>,
     /// Names of the tasks' resources: the cluster state's table, or one that extends it.

@@ -11,7 +11,7 @@ use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet,
 use super::top::{RankedNode, TopNodes};
 use crate::kernel::kernel;
 use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
-use crate::plugin::{ChunkScores, PrepareContext};
+use crate::plugin::{ChunkScores, PluginContext};
 use crate::policy::Policy;
 
 /// Scores nodes for the tasks of a query, each class once.
@@ -27,11 +27,12 @@ pub fn score(
     query: &ScoreQuery,
 ) -> Result<TaskResults<ScoreSheet>, Problem> {
     let derived = plugin_states_for(cluster_state, policy, &query.node_query.plugins);
-    let facts = PrepareContext {
-        state: cluster_state,
+    let context = PluginContext {
+        cluster_state,
         plugin_states: &derived,
+        now: query.node_query.now,
     };
-    Ok(score_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
+    Ok(score_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 
 /// Scores like [`score()`], with given plugin states; `None` if the execution is cancelled.
@@ -39,14 +40,14 @@ pub fn score(
 /// # Errors
 /// The errors of [`score()`].
 pub fn score_with(
-    facts: PrepareContext<'_>,
+    context: PluginContext<'_>,
     policy: &Policy,
     query: &ScoreQuery,
     parallelism: Parallelism<'_>,
 ) -> Result<Option<TaskResults<ScoreSheet>>, Problem> {
     let asked = PluginSelection::of(policy, &query.node_query)?;
-    let candidates = NodeCandidates::of(facts.state, query.node_query.candidates.as_deref());
-    let accounts = AccountLookup::of(facts.state, policy, &query.node_query.plugins);
+    let candidates = NodeCandidates::of(context.cluster_state, query.node_query.candidates.as_deref());
+    let accounts = AccountLookup::of(context.cluster_state, policy, &query.node_query.plugins);
     Ok(classes::evaluate_classes(
         &query.node_query,
         accounts,
@@ -54,7 +55,7 @@ pub fn score_with(
         |classes| {
             let walks = classes
                 .iter()
-                .map(|class| ScorePass::new(facts, &asked, query, &candidates, class));
+                .map(|class| ScorePass::new(context, &asked, query, &candidates, class));
             classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
         },
     ))
@@ -78,15 +79,15 @@ enum ScoreCollector {
 
 impl<'a> ScorePass<'a> {
     fn new<'p: 'a>(
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         asked: &PluginSelection<'p>,
         query: &'a ScoreQuery,
         candidates: &'a NodeCandidates<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
-        let scorers = ClassScorers::new(asked, facts, class, query)?;
+        let scorers = ClassScorers::new(asked, context, class, query)?;
         let filter_pass = if query.with_filter {
-            let filter_pass = FilterPass::new(facts, asked, &query.node_query, candidates, class)?;
+            let filter_pass = FilterPass::new(context, asked, &query.node_query, candidates, class)?;
             let with_fit = query.node_query.detail >= FilterDetail::Nodes;
             Some(if with_fit {
                 filter_pass.with_fit_slots(candidates.len())
@@ -101,7 +102,7 @@ impl<'a> ScorePass<'a> {
             None => ScoreCollector::All(scorers.empty_sheet(candidates.len())),
         };
         Ok(Self {
-            state: facts.state,
+            state: context.cluster_state,
             candidates,
             filter_pass,
             scorers,

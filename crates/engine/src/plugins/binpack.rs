@@ -7,7 +7,7 @@ use super::allocation::{AllocationStrategy, StrategyMean};
 use super::argument_names::{check_name_list, check_weight_overflow, comma_list};
 use super::effective_values::value_map;
 use crate::model::{NodeChunk, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Registry entry of the plugin.
@@ -156,7 +156,7 @@ impl Plugin for Binpack {
         value_map(entries)
     }
 
-    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+    fn prepare_scorer<'a>(&'a self, _: PluginContext<'a>, class: &'a TaskClass) -> PreparedHook<dyn NodeScorer + 'a> {
         let mut mean = StrategyMean::new(self.weight);
         for requested in class.counted_by_volcano() {
             if let Some(&weight) = self.weights.get(&*requested.name) {

@@ -10,7 +10,7 @@ use super::effective_values::{map_entry, value_map};
 use super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch};
 use crate::model::resource_name::ResourceKind;
 use crate::model::{NodeChunk, NodeMask, ResourceId, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code};
 
 /// Registry entry of the plugin.
@@ -89,10 +89,8 @@ impl Plugin for ScarceResourceAvoidance {
 
     fn prepare_scorer<'a>(
         &'a self,
+        PluginContext { cluster_state, .. }: PluginContext<'a>,
         class: &'a TaskClass,
-        PrepareContext {
-            state: cluster_state, ..
-        }: PrepareContext<'a>,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
         let requested = |id: ResourceId| class.requested.iter().any(|requested| requested.id == id);
         let resources = cluster_state.resources();

@@ -13,7 +13,7 @@ use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
 use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
 use crate::model::{ClusterState, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, VictimKind};
+use crate::plugin::{Plugin, PluginContext, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 
@@ -420,8 +420,23 @@ impl Policy {
 
     /// True if a plugin's Filter or Score reads the holdings of this task's job.
     pub fn reads_job(&self, task: &TaskRecord) -> bool {
-        let mut registered = self.registered.values();
-        registered.any(|own| own.filter.iter().chain(&own.score).any(|plugin| plugin.reads_job(task)))
+        let mut hooks = self
+            .registered
+            .values()
+            .flat_map(|own| own.filter.iter().chain(&own.score));
+        hooks.any(|plugin| plugin.quota().is_some_and(|quota| quota.reads_job(task)))
+    }
+
+    /// Card that a task uses on a node, see [`QuotaPlugin::card_on_node`](crate::plugin::QuotaPlugin::card_on_node).
+    pub fn card_on_node(
+        &self,
+        context: PluginContext<'_>,
+        task: &TaskRecord,
+        node: &str,
+        admitted: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        let mut quotas = self.allocators.iter().flatten().filter_map(|hook| hook.plugin.quota());
+        quotas.find_map(|quota| quota.card_on_node(context, task, node, admitted))
     }
 
     /// True if a plugin of the document may have a state.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::PlaceGroup;
 use crate::decide::admit::{self, AdmitVerdict};
 use crate::model::{ClusterState, NodeSlot, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::policy::Policy;
 
@@ -31,6 +32,8 @@ pub(super) struct GroupAdmitter<'q> {
     refilters_each: bool,
     /// Number of placed tasks.
     pub(super) placed_count: usize,
+    /// Time of the decision.
+    now: Option<i64>,
     /// Cards that the next task may use.
     cards: Vec<Arc<str>>,
     /// Number of next tasks that are permitted like the last judged one; they are reported to plugins together.
@@ -46,7 +49,7 @@ fn reads_unadmitted_accounts(policy: &Policy) -> bool {
 }
 
 impl<'q> GroupAdmitter<'q> {
-    pub(super) fn new(policy: &'q Policy, group_number: usize, group: &'q PlaceGroup) -> Self {
+    pub(super) fn new(policy: &'q Policy, now: Option<i64>, group_number: usize, group: &'q PlaceGroup) -> Self {
         Self {
             policy,
             group,
@@ -54,6 +57,7 @@ impl<'q> GroupAdmitter<'q> {
             admits_each: policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
             refilters_each: reads_unadmitted_accounts(policy),
             placed_count: 0,
+            now,
             cards: Vec::new(),
             preadmitted_count: 0,
             unreported: (0, TaskStatus::Allocated),
@@ -92,7 +96,12 @@ impl<'q> GroupAdmitter<'q> {
         if cluster_state.jobs().get(&task.job).is_none() {
             return Err(self.unknown_job(&task.job));
         }
-        let admission = admit::admit_task(cluster_state, self.policy, derived, &task).map_err(|mut problem| {
+        let context = PluginContext {
+            cluster_state,
+            plugin_states: derived,
+            now: self.now,
+        };
+        let admission = admit::admit_task(context, self.policy, &task).map_err(|mut problem| {
             if problem.field == "queue" {
                 problem.field = self.job_field();
             }
@@ -103,7 +112,7 @@ impl<'q> GroupAdmitter<'q> {
         }
         let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
         if self.admits_each && cards.is_empty() && !self.refilters_each {
-            self.preadmitted_count = self.repeat_count(cluster_state, derived, &task);
+            self.preadmitted_count = self.repeat_count(context, &task);
         }
         if cards == self.cards && !(self.refilters_each && self.placed_count > 0) {
             return Ok(NextTask::Admitted);
@@ -133,14 +142,17 @@ impl<'q> GroupAdmitter<'q> {
     }
 
     /// Number of tasks like this one that are permitted in a row and can be reported together; 0: each must be judged.
-    fn repeat_count(&self, cluster_state: &ClusterState, derived: &PluginStates, task: &TaskRecord) -> u64 {
-        let Some(job) = cluster_state.jobs().get(&task.job) else {
+    fn repeat_count(&self, context: PluginContext<'_>, task: &TaskRecord) -> u64 {
+        let Some(job) = context.cluster_state.jobs().get(&task.job) else {
             return 0;
         };
         let queue = &job.record.queue;
         let plugins = self.policy.allocators().iter().flatten();
         let least = plugins
-            .map(|hook| hook.plugin.repeatable_admissions(derived, cluster_state, queue, task))
+            .map(|hook| {
+                let quota = hook.plugin.quota();
+                quota.map_or(1, |quota| quota.repeatable_admissions(context, queue, task))
+            })
             .min();
         least.filter(|least| *least > 1).unwrap_or(0)
     }
@@ -182,8 +194,12 @@ impl<'q> GroupAdmitter<'q> {
             let node = cluster_state.node(slot).map(|entry| Arc::clone(&entry.record.name));
             let node = node.unwrap_or_default();
             let before = self.next_task(cluster_state);
-            let mut plugins = self.policy.allocators().iter().flatten();
-            card = plugins.find_map(|hook| hook.plugin.card_on_node(derived, &before, &node, &self.cards));
+            let context = PluginContext {
+                cluster_state,
+                plugin_states: derived,
+                now: self.now,
+            };
+            card = self.policy.card_on_node(context, &before, &node, &self.cards);
             let after = TaskRecord {
                 node,
                 status,

@@ -16,7 +16,7 @@ use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
-use crate::plugin::{Measurement, PrepareContext, Reason};
+use crate::plugin::{Measurement, PluginContext, Reason};
 use crate::plugin_state::PluginStates;
 use crate::policy::Policy;
 
@@ -42,7 +42,7 @@ impl<'q> GroupPlacer<'q> {
     pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
         let accounts = AccountLookup::of(&self.state, self.policy, &[]);
         let class = class_of(&group.task, &self.query.resources, accounts);
-        let mut gate = GroupAdmitter::new(self.policy, number, group);
+        let mut gate = GroupAdmitter::new(self.policy, self.query.now, number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),
             ..PlacedGroup::default()
@@ -133,11 +133,12 @@ impl<'q> GroupPlacer<'q> {
         let query = self.filter_query();
         // The pass reads this copy, while later events change the original.
         let derived = self.plugin_states.clone();
-        let facts = PrepareContext {
-            state: &self.state,
+        let context = PluginContext {
+            cluster_state: &self.state,
             plugin_states: &derived,
+            now: self.query.now,
         };
-        let run = PlacePass::new(facts, self.policy, class, &query, joins)?;
+        let run = PlacePass::new(context, self.policy, class, &query, joins)?;
         let candidates = NodeCandidates::of(&self.state, slots);
         if run.rescores_all() || gate.refilters_each() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);
@@ -175,6 +176,7 @@ impl<'q> GroupPlacer<'q> {
 
     fn filter_query(&self) -> NodeQuery {
         NodeQuery {
+            now: self.query.now,
             tasks: Vec::new(),
             resources: Arc::clone(&self.query.resources),
             candidates: None,
@@ -192,13 +194,14 @@ impl<'q> GroupPlacer<'q> {
         let asked = PluginSelection::of(self.policy, &query)?;
         let mut candidates = NodeCandidates::of(&self.state, slots);
         let mut rejections = Vec::new();
-        let facts = PrepareContext {
-            state: &self.state,
+        let context = PluginContext {
+            cluster_state: &self.state,
             plugin_states: &self.plugin_states,
+            now: self.query.now,
         };
         if self.query.idle_only {
             query.resource_fit = ResourceFit::Idle;
-            let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+            let filter_pass = FilterPass::new(context, &asked, &query, &candidates, class)?;
             let verdict = filter_pass
                 .with_fit_slots(candidates.len())
                 .filter_all(&candidates.slices);
@@ -207,7 +210,7 @@ impl<'q> GroupPlacer<'q> {
             rejections = verdict.rejections;
             query.resource_fit = ResourceFit::FutureIdle;
         }
-        let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+        let filter_pass = FilterPass::new(context, &asked, &query, &candidates, class)?;
         let verdict = filter_pass.filter_all(&candidates.slices);
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {

@@ -28,6 +28,8 @@ use crate::policy::Policy;
 /// Query of Place.
 #[derive(Clone, Debug)]
 pub struct PlaceQuery {
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<i64>,
     /// Hypothetical job of the tasks, for a preview; `None`: the stored one.
     pub job: Option<Arc<JobRecord>>,
     /// Groups to place, in order. A group that could not be read is its problem.
@@ -232,8 +234,12 @@ fn hypothetical_state(
 /// job's waiting tasks and none of the job's tasks is stored. True: tasks were added.
 fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
     let reads_job = |task: &TaskRecord| {
-        let mut allocators = policy.allocators().iter().flatten();
-        policy.reads_job(task) || allocators.any(|hook| hook.plugin.reads_job(task))
+        let mut quotas = policy
+            .allocators()
+            .iter()
+            .flatten()
+            .filter_map(|hook| hook.plugin.quota());
+        policy.reads_job(task) || quotas.any(|quota| quota.reads_job(task))
     };
     let groups = query.groups.iter().enumerate();
     let groups = groups.filter_map(|(number, group)| Some((number, group.as_ref().ok()?)));

@@ -13,7 +13,7 @@ use crate::decide::reduce;
 use crate::model::{
     ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus, UniformArrival,
 };
-use crate::plugin::{ChunkRejections, NodeFilter, PrepareContext};
+use crate::plugin::{ChunkRejections, NodeFilter, PluginContext};
 use crate::policy::{Compatibility, Policy};
 
 /// End of a pass.
@@ -86,23 +86,23 @@ pub(super) struct PlacePass<'a> {
 
 impl<'a> PlacePass<'a> {
     pub(super) fn new(
-        facts: PrepareContext<'a>,
+        context: PluginContext<'a>,
         policy: &'a Policy,
         class: &'a TaskClass,
         query: &NodeQuery,
         joins: &'a ArrivingTask,
     ) -> Result<Self, Problem> {
         let asked = PluginSelection::of(policy, query)?;
-        let mut filterers = asked.filterers(facts, query, class)?;
+        let mut filterers = asked.filterers(context, query, class)?;
         if joins.task.status == TaskStatus::Allocated
             && let Some(room) = ResourceFitFilter::of(class, ResourceFit::Idle)
         {
             filterers.push(Box::new(room));
         }
         Ok(Self {
-            state: facts.state,
+            state: context.cluster_state,
             filterers,
-            scorers: ClassScorers::totals_only(&asked, facts, class)?,
+            scorers: ClassScorers::totals_only(&asked, context, class)?,
             arriving_task: joins,
         })
     }

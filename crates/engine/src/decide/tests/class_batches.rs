@@ -3,7 +3,7 @@
 use super::fixtures::{amounts, cluster_state, node_query, policy, task};
 use crate::decide::{self, FilterDetail, NodeQuery, Parallelism, ResourceFit, ScoreQuery};
 use crate::model::{ClusterState, NodeRecord, ResourceTable};
-use crate::plugin::PrepareContext;
+use crate::plugin::PluginContext;
 use crate::policy::Compatibility::Corrected;
 use crate::policy::CompiledPolicy;
 
@@ -42,6 +42,7 @@ fn cluster() -> (ClusterState, CompiledPolicy, NodeQuery) {
     let tasks = tasks.collect();
     let cluster_state = cluster_state(resources, nodes);
     let query = NodeQuery {
+        now: None,
         resource_fit: ResourceFit::FutureIdle,
         ..node_query(cluster_state.resources(), tasks)
     };
@@ -50,6 +51,7 @@ fn cluster() -> (ClusterState, CompiledPolicy, NodeQuery) {
 
 fn alone(query: &NodeQuery, number: usize) -> NodeQuery {
     NodeQuery {
+        now: None,
         tasks: vec![query.tasks[number].clone()],
         ..query.clone()
     }
@@ -64,11 +66,12 @@ fn filters_match_single_task_queries() {
             ..Parallelism::SEQUENTIAL
         };
         let derived = compiled.policy.compute_plugin_states(&cluster_state);
-        let facts = PrepareContext {
-            state: &cluster_state,
+        let context = PluginContext {
+            cluster_state: &cluster_state,
             plugin_states: &derived,
+            now: None,
         };
-        let items = decide::filter_with(facts, &compiled.policy, &all, parallelism)
+        let items = decide::filter_with(context, &compiled.policy, &all, parallelism)
             .unwrap()
             .unwrap();
         for (number, item) in items.iter().enumerate() {
@@ -84,9 +87,10 @@ fn filters_match_single_task_queries() {
 fn scores_match_single_task_queries() {
     let (cluster_state, compiled, all) = cluster();
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let facts = PrepareContext {
-        state: &cluster_state,
+    let context = PluginContext {
+        cluster_state: &cluster_state,
         plugin_states: &derived,
+        now: None,
     };
     for (with_filter, limit, with_parts) in [
         (true, Some(1), false),
@@ -96,6 +100,7 @@ fn scores_match_single_task_queries() {
     ] {
         let ask = |query: NodeQuery| ScoreQuery {
             node_query: NodeQuery {
+                now: None,
                 detail: FilterDetail::Counts,
                 ..query
             },
@@ -108,7 +113,7 @@ fn scores_match_single_task_queries() {
                 threads,
                 ..Parallelism::SEQUENTIAL
             };
-            let items = decide::score_with(facts, &compiled.policy, &ask(all.clone()), parallelism)
+            let items = decide::score_with(context, &compiled.policy, &ask(all.clone()), parallelism)
                 .unwrap()
                 .unwrap();
             for (number, item) in items.iter().enumerate() {
@@ -123,16 +128,17 @@ fn scores_match_single_task_queries() {
 fn cancelled_queries_return_nothing() {
     let (cluster_state, compiled, all) = cluster();
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let facts = PrepareContext {
-        state: &cluster_state,
+    let context = PluginContext {
+        cluster_state: &cluster_state,
         plugin_states: &derived,
+        now: None,
     };
     let parallelism = Parallelism {
         threads: 2,
         is_cancelled: &|| true,
     };
     assert_eq!(
-        decide::filter_with(facts, &compiled.policy, &all, parallelism).unwrap(),
+        decide::filter_with(context, &compiled.policy, &all, parallelism).unwrap(),
         None
     );
 }

@@ -67,6 +67,7 @@ pub(crate) fn node_query(resources: &Arc<ResourceTable>, tasks: Vec<TaskRecord>)
         })
     };
     NodeQuery {
+        now: None,
         tasks: tasks.into_iter().map(item).collect(),
         resources: Arc::clone(resources),
         candidates: None,

@@ -86,6 +86,7 @@ fn ask(
         policy.compute_plugin_states(cluster_state),
     );
     let query = VictimsQuery {
+        now: None,
         kind: VictimKind::Preempt,
         groups: vec![Ok(group)],
         plugins: Vec::new(),

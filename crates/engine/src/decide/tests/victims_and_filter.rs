@@ -13,7 +13,7 @@ use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, TaskFields,
     TaskRecord, TaskStatus, TextMap,
 };
-use crate::plugin::{PrepareContext, Resolution, VictimKind};
+use crate::plugin::{Resolution, VictimKind};
 use crate::policy::{Compatibility, Policy};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -175,6 +175,7 @@ impl Case {
 
     fn victims(&self, irreducible: bool) -> VictimVerdict {
         let query = VictimsQuery {
+            now: None,
             kind: VictimKind::Preempt,
             groups: vec![Ok(self.group.clone())],
             plugins: Vec::new(),
@@ -191,11 +192,9 @@ impl Case {
         let mut cycle = self.cycle.clone();
         let name = |at: &usize| SessionChange::Evict(Arc::clone(&self.group.candidates[*at].name));
         cycle.apply(&evicted.iter().map(name).collect::<Vec<_>>()).unwrap();
-        let context = PrepareContext {
-            state: cycle.cluster_state(),
-            plugin_states: cycle.plugin_states(),
-        };
+        let context = cycle.plugin_context(None);
         let query = NodeQuery {
+            now: None,
             tasks: vec![Ok(QueryTask {
                 task: Arc::new(self.group.preemptor.clone()),
                 warnings: Vec::new(),
@@ -216,12 +215,7 @@ impl Case {
             .map(|group| group.reason.resolution)
             .collect();
         if self.policy.compatibility() == Compatibility::Corrected {
-            let verdict = decide::admit_task(
-                context.state,
-                &self.policy,
-                context.plugin_states,
-                &self.group.preemptor,
-            );
+            let verdict = decide::admit_task(context, &self.policy, &self.group.preemptor);
             resolutions.extend(verdict.unwrap().reasons.iter().map(|(reason, _)| reason.resolution));
         }
         resolutions.into_iter().max()

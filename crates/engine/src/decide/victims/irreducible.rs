@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{PreemptorShortfall, VictimCandidate, VictimSelection};
 use crate::cycle::SchedulingCycle;
 use crate::model::{Problem, TaskRecord, TaskStatus};
-use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
+use crate::plugin::PluginContext;
+use crate::plugin_state::{PlacementEvent, TaskTransition};
 
 /// Number of attempts to find a set of which no job would preempt in turn.
 const MAX_ROUNDS: usize = 64;
@@ -100,11 +101,15 @@ impl VictimSelection<'_> {
             ..self.group.preemptor.clone()
         };
         let (mut returning, mut judged) = (BTreeSet::new(), ReturnVerdicts::default());
+        let context = PluginContext {
+            plugin_states: &plugin_states,
+            ..cycle.plugin_context(self.now)
+        };
         for victim in victims {
             if returning.contains(&*victim.task.job) || judged.get(victim.task).is_some() {
                 continue;
             }
-            let wins = self.wins_back(&plugin_states, victim.task, &placed)?;
+            let wins = self.wins_back(context, victim.task, &placed)?;
             judged.insert(victim.task, wins);
             if wins {
                 returning.insert(&*victim.task.job);
@@ -113,17 +118,12 @@ impl VictimSelection<'_> {
         Ok(returning)
     }
 
-    fn wins_back(
-        &self,
-        plugin_states: &PluginStates,
-        victim: &TaskRecord,
-        placed: &TaskRecord,
-    ) -> Result<bool, Problem> {
+    fn wins_back(&self, context: PluginContext<'_>, victim: &TaskRecord, placed: &TaskRecord) -> Result<bool, Problem> {
         let candidate = VictimCandidate {
             position: 0,
             task: placed,
         };
-        let goes = self.select_by_tiers(plugin_states, victim, &[candidate], &mut Vec::new())?;
+        let goes = self.select_by_tiers(context, victim, &[candidate], &mut Vec::new())?;
         Ok(!goes.is_empty())
     }
 }

@@ -12,13 +12,14 @@ use super::plugin_selection::named_plugins;
 use super::reduce_victims;
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::model::{Problem, ProblemKind, TaskRecord, Uid};
-use crate::plugin::{Plugin, VictimKind, VictimQuery};
-use crate::plugin_state::PluginStates;
+use crate::plugin::{Plugin, PluginContext, VictimKind, VictimQuery};
 use crate::policy::{Compatibility, Policy};
 
 /// Query of `SelectVictims`.
 #[derive(Clone, Debug)]
 pub struct VictimsQuery {
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<i64>,
     /// Kind of eviction.
     pub kind: VictimKind,
     /// Groups, one result each. A group that could not be read is its problem.
@@ -83,6 +84,7 @@ pub fn victims(
         let group = group.as_ref().map_err(Clone::clone)?;
         let asked = VictimSelection {
             kind: query.kind,
+            now: query.now,
             policy,
             group,
         };
@@ -122,6 +124,7 @@ type VictimPlugin<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
 
 struct VictimSelection<'a> {
     kind: VictimKind,
+    now: Option<i64>,
     policy: &'a Policy,
     group: &'a VictimGroup,
 }
@@ -133,7 +136,8 @@ impl VictimSelection<'_> {
         let vote = |(name, plugin): &VictimPlugin<'_>| {
             let chosen = match plugin {
                 Some(plugin) => {
-                    self.select_by_plugin(&***plugin, cycle.plugin_states(), &self.group.preemptor, &candidates)?
+                    let context = cycle.plugin_context(self.now);
+                    self.select_by_plugin(&***plugin, context, &self.group.preemptor, &candidates)?
                 }
                 None => None,
             };
@@ -154,7 +158,7 @@ impl VictimSelection<'_> {
         }
         let mut votes = Vec::new();
         let mut chosen = self.select_by_tiers(
-            cycle.plugin_states(),
+            cycle.plugin_context(self.now),
             &self.group.preemptor,
             &self.candidates(),
             &mut votes,
@@ -238,7 +242,7 @@ impl VictimSelection<'_> {
     /// Choice of the tiers; `votes` receives the choice of each plugin that was asked.
     fn select_by_tiers<'c>(
         &self,
-        derived: &PluginStates,
+        context: PluginContext<'_>,
         preemptor: &TaskRecord,
         candidates: &[VictimCandidate<'c>],
         votes: &mut Vec<VictimVote>,
@@ -249,7 +253,7 @@ impl VictimSelection<'_> {
         let failure = std::cell::RefCell::new(&mut failed);
         let tiers = tiers.iter().map(|tier| {
             tier.iter().map(
-                |hook| match self.select_by_plugin(&*hook.plugin, derived, preemptor, candidates) {
+                |hook| match self.select_by_plugin(&*hook.plugin, context, preemptor, candidates) {
                     Ok(chosen) => {
                         votes.borrow_mut().push(vote(&hook.name, chosen.as_deref()));
                         chosen
@@ -271,17 +275,17 @@ impl VictimSelection<'_> {
     fn select_by_plugin<'c>(
         &self,
         plugin: &dyn Plugin,
-        derived: &PluginStates,
+        context: PluginContext<'_>,
         preemptor: &TaskRecord,
         candidates: &[VictimCandidate<'c>],
     ) -> Result<Option<Vec<VictimCandidate<'c>>>, Problem> {
         let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
-        let goes = plugin.victims(&VictimQuery {
+        let query = VictimQuery {
             kind: self.kind,
-            plugin_states: derived,
             preemptor,
             candidates: &tasks,
-        })?;
+        };
+        let goes = plugin.victims(context, &query)?;
         Ok(goes.map(|goes| {
             let chosen = candidates.iter().zip(goes).filter(|(_, goes)| *goes);
             chosen.map(|(candidate, _)| candidate.clone()).collect()
@@ -295,12 +299,13 @@ impl VictimSelection<'_> {
             let tasks: Vec<&TaskRecord> = self.group.candidates.iter().collect();
             let query = VictimQuery {
                 kind: self.kind,
-                plugin_states: cycle.plugin_states(),
                 preemptor: &self.group.preemptor,
                 candidates: &tasks,
             };
             for hook in self.policy.victims(self.kind).iter().flatten() {
-                lacks.extend(hook.plugin.shortfalls(&query, &self.group.node)?);
+                if let Some(quota) = hook.plugin.quota() {
+                    lacks.extend(quota.shortfalls(cycle.plugin_context(self.now), &query, &self.group.node)?);
+                }
             }
         }
         PreemptorShortfall::of(self.group, cycle.cluster_state(), lacks)

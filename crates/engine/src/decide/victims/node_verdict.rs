@@ -9,9 +9,8 @@ use crate::decide::candidates::NodeCandidates;
 use crate::decide::classes::{self, AccountLookup};
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
-use crate::model::{ClusterState, Problem};
-use crate::plugin::{ChunkRejections, PrepareContext, Resolution};
-use crate::plugin_state::PluginStates;
+use crate::model::Problem;
+use crate::plugin::{ChunkRejections, PluginContext, Resolution};
 use crate::policy::Compatibility;
 
 impl VictimSelection<'_> {
@@ -20,10 +19,10 @@ impl VictimSelection<'_> {
     /// # Errors
     /// A plugin cannot read the preemptor.
     pub(super) fn is_unresolvable(&self, cycle: &SchedulingCycle) -> Result<bool, Problem> {
-        let (state, plugin_states) = (cycle.cluster_state(), cycle.plugin_states());
+        let context = cycle.plugin_context(self.now);
         Ok(
-            self.filter_resolution(state, plugin_states, ResourceFit::FutureIdle)? == Some(Resolution::Unresolvable)
-                || self.admission_resolution(state, plugin_states)? == Some(Resolution::Unresolvable),
+            self.filter_resolution(context, ResourceFit::FutureIdle)? == Some(Resolution::Unresolvable)
+                || self.admission_resolution(context)? == Some(Resolution::Unresolvable),
         )
     }
 
@@ -80,11 +79,9 @@ impl VictimSelection<'_> {
             evicted.insert(cycle.clone()).apply(&evictions)?;
         }
         let cycle = evicted.as_ref().unwrap_or(cycle);
-        let (state, plugin_states) = (cycle.cluster_state(), cycle.plugin_states());
-        Ok(self
-            .filter_resolution(state, plugin_states, ResourceFit::None)?
-            .is_none()
-            && self.admission_resolution(state, plugin_states)?.is_none())
+        let context = cycle.plugin_context(self.now);
+        Ok(self.filter_resolution(context, ResourceFit::None)?.is_none()
+            && self.admission_resolution(context)?.is_none())
     }
 
     /// True if a filter or Admit reads accounts that evictions change.
@@ -103,11 +100,12 @@ impl VictimSelection<'_> {
     /// Resolution of the hardest rejection of the preemptor by any filter on its node; `None`: every filter passes.
     fn filter_resolution(
         &self,
-        cluster_state: &ClusterState,
-        plugin_states: &PluginStates,
+        context: PluginContext<'_>,
         resource_fit: ResourceFit,
     ) -> Result<Option<Resolution>, Problem> {
+        let cluster_state = context.cluster_state;
         let query = NodeQuery {
+            now: context.now,
             tasks: Vec::new(),
             resources: Arc::clone(cluster_state.resources()),
             candidates: None,
@@ -118,10 +116,6 @@ impl VictimSelection<'_> {
         };
         let accounts = AccountLookup::of(cluster_state, self.policy, &[]);
         let class = classes::class_of(&self.group.preemptor, cluster_state.resources(), accounts);
-        let context = PrepareContext {
-            state: cluster_state,
-            plugin_states,
-        };
         let candidates = NodeCandidates::at_slots(cluster_state, cluster_state.slot_of(&self.group.node));
         let mut hardest = None;
         for filter in PluginSelection::Tiers(self.policy).filterers(context, &query, &class)? {
@@ -136,18 +130,15 @@ impl VictimSelection<'_> {
     }
 
     /// Resolution of the hardest rejection of the preemptor by Admit; `None`: Admit permits it, or has no say.
-    fn admission_resolution(
-        &self,
-        cluster_state: &ClusterState,
-        plugin_states: &PluginStates,
-    ) -> Result<Option<Resolution>, Problem> {
+    fn admission_resolution(&self, context: PluginContext<'_>) -> Result<Option<Resolution>, Problem> {
+        let cluster_state = context.cluster_state;
         let preemptor = &self.group.preemptor;
         let queue = cluster_state.jobs().get(&preemptor.job).map(|job| &job.record.queue);
         let has_queue = queue.is_some_and(|queue| cluster_state.queues().contains(queue));
         if !has_queue || !self.asks_admit() {
             return Ok(None);
         }
-        let verdict = admit::admit_task(cluster_state, self.policy, plugin_states, preemptor)?;
+        let verdict = admit::admit_task(context, self.policy, preemptor)?;
         if verdict.permitted {
             return Ok(None);
         }

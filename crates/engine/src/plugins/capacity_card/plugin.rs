@@ -16,8 +16,8 @@ use crate::model::{
     StateDiff, TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
 };
 use crate::plugin::{
-    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginDef, PluginHooks, PrepareContext,
-    PreparedHook, Shortfall, VictimQuery,
+    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks,
+    PreparedHook, QuotaPlugin, Shortfall, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -69,20 +69,18 @@ impl Plugin for CapacityCard {
 
     fn prepare_filter<'a>(
         &'a self,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
-        facts: PrepareContext<'a>,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
-        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
-            return Err(missing_state());
-        };
-        let filter = state.node_filter(facts.state, class);
+        let state = capacity_state(context)?;
+        let filter = state.node_filter(context.cluster_state, class);
         Ok(filter.map(|filter| Box::new(filter) as Box<dyn NodeFilter>))
     }
 
     fn prepare_scorer<'a>(
         &'a self,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
-        facts: PrepareContext<'a>,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
         let Some(name) = find_text(&class.annotations, NAME).filter(|name| name.contains(CARD_SEPARATOR)) else {
             return Ok(None);
@@ -92,16 +90,14 @@ impl Plugin for CapacityCard {
                 name: Arc::from(name),
                 weight: self.config.node_order_weight,
                 compatibility: self.compatibility,
-                resources: facts.state.resources(),
+                resources: context.cluster_state.resources(),
             })));
         }
-        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
-            return Err(missing_state());
-        };
+        let state = capacity_state(context)?;
         let name = normalize_choice(name);
         Ok(name
             .contains(CARD_SEPARATOR)
-            .then(|| Box::new(state.node_scorer(facts.state, class, &name)) as Box<dyn NodeScorer>))
+            .then(|| Box::new(state.node_scorer(context.cluster_state, class, &name)) as Box<dyn NodeScorer>))
     }
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
@@ -112,83 +108,58 @@ impl Plugin for CapacityCard {
         )))
     }
 
-    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let state: &CapacityState = derived.get(super::PLUGIN)?;
-        Some(
-            queues
-                .iter()
-                .map(|queue| state.order_key(queue).map(Vec::from))
-                .collect(),
-        )
+    fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let state: &CapacityState = context.plugin_states.get(super::PLUGIN)?;
+        let key = |queue: &Arc<str>| state.order_key(queue).map(Vec::from);
+        Some(queues.iter().map(key).collect())
     }
 
-    fn breaks_order(&self, derived: &PluginStates, queue: &str, other: &str) -> Option<Problem> {
-        let state: &CapacityState = derived.get(super::PLUGIN)?;
-        state
-            .account(queue)
-            .is_none()
-            .then(|| state.compare_queues(queue, other).err())
-            .flatten()
-    }
-
-    fn admit_job(
-        &self,
-        derived: &mut PluginStates,
-        cluster_state: &ClusterState,
-        job: &JobRecord,
-        keep: bool,
-    ) -> Result<Option<AdmitOpinion>, Problem> {
-        let verdict = if keep {
-            derived.update(super::PLUGIN, |state: &mut CapacityState| {
-                state.permit(cluster_state, job)
-            })
-        } else {
-            let state = derived.get::<CapacityState>(super::PLUGIN);
-            state.map(|state| state.vote_job(cluster_state, job))
-        };
-        Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
+    fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
+        let verdict = capacity_state(context)?.vote_job(context.cluster_state, job)?;
+        Ok(Some(admit_opinion(verdict)))
     }
 
     fn admit_task(
         &self,
-        derived: &PluginStates,
-        cluster_state: &ClusterState,
+        context: PluginContext<'_>,
         queue: &str,
         task: &TaskRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        match derived.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => state
-                .vote_task(cluster_state, queue, task)
-                .map(|verdict| Some(admit_opinion(verdict))),
-            None => Err(missing_state()),
-        }
+        let verdict = capacity_state(context)?.vote_task(context.cluster_state, queue, task)?;
+        Ok(Some(admit_opinion(verdict)))
     }
 
-    fn repeatable_admissions(
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        Ok(capacity_state(context)?.victim_verdicts(query))
+    }
+
+    fn quota(&self) -> Option<&dyn QuotaPlugin> {
+        Some(self)
+    }
+}
+
+impl QuotaPlugin for CapacityCard {
+    fn permit_job(
         &self,
-        derived: &PluginStates,
+        plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
-        queue: &str,
-        task: &TaskRecord,
-    ) -> u64 {
-        let state = derived.get::<CapacityState>(super::PLUGIN);
+        job: &JobRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let permit = |state: &mut CapacityState| state.permit(cluster_state, job);
+        let verdict = plugin_states.update(super::PLUGIN, permit);
+        Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
+    }
+
+    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
+        let released = plugin_states.update(super::PLUGIN, CapacityState::end_tentative);
+        released.ok_or_else(missing_state)
+    }
+
+    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
+        let state = capacity_state(context).ok();
         state
-            .and_then(|state| state.repeated_admit_limit(cluster_state, queue, task))
+            .and_then(|state| state.repeated_admit_limit(context.cluster_state, queue, task))
             .unwrap_or(1)
-    }
-
-    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => Ok(state.victim_verdicts(query)),
-            None => Err(missing_state()),
-        }
-    }
-
-    fn shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Result<Vec<Shortfall>, Problem> {
-        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => Ok(state.quota_shortfalls(query, node)),
-            None => Err(missing_state()),
-        }
     }
 
     fn reads_job(&self, task: &TaskRecord) -> bool {
@@ -214,13 +185,12 @@ impl Plugin for CapacityCard {
 
     fn card_on_node(
         &self,
-        derived: &PluginStates,
+        context: PluginContext<'_>,
         task: &TaskRecord,
         node: &str,
         admitted: &[Arc<str>],
     ) -> Option<Arc<str>> {
-        let state = derived.get::<CapacityState>(super::PLUGIN)?;
-        let on_node = state.cards().node_cards(node)?;
+        let on_node = capacity_state(context).ok()?.cards().node_cards(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
         // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
         if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
@@ -230,11 +200,27 @@ impl Plugin for CapacityCard {
         name.split(CARD_SEPARATOR).find_map(has)
     }
 
-    fn release_tentative(&self, derived: &mut PluginStates) -> Result<(), Problem> {
-        derived
-            .update(super::PLUGIN, CapacityState::end_tentative)
-            .ok_or_else(missing_state)
+    fn shortfalls(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+        node: &str,
+    ) -> Result<Vec<Shortfall>, Problem> {
+        Ok(capacity_state(context)?.quota_shortfalls(query, node))
     }
+
+    fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {
+        let state = capacity_state(context).ok()?;
+        state
+            .account(queue)
+            .is_none()
+            .then(|| state.compare_queues(queue, other).err())
+            .flatten()
+    }
+}
+
+fn capacity_state(context: PluginContext<'_>) -> Result<&CapacityState, Problem> {
+    context.plugin_states.get(super::PLUGIN).ok_or_else(missing_state)
 }
 
 fn missing_state() -> Problem {

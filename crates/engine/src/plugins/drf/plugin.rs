@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::super::effective_values::value_map;
 use super::{DrfState, HIERARCHY, WEIGHTS};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin, PluginDef, PluginHooks, VictimKind, VictimQuery};
-use crate::plugin_state::{PluginState, PluginStates};
+use crate::plugin::{OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery};
+use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
 /// Registry entry of the plugin.
@@ -56,8 +56,8 @@ impl Plugin for DrfPlugin {
         Some(Arc::new(DrfState::build(cluster_state, self.compatibility, hierarchy)))
     }
 
-    fn job_keys(&self, derived: &PluginStates, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let drf: &DrfState = derived.get(NAME)?;
+    fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = context.plugin_states.get(NAME)?;
         let key = |job: &Arc<str>| match (drf.job_problem(job), drf.job_share(job)) {
             (Some(problem), _) => Err(problem.clone()),
             (None, Some(share)) => Ok(vec![share]),
@@ -69,14 +69,14 @@ impl Plugin for DrfPlugin {
         Some(jobs.iter().map(key).collect())
     }
 
-    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let drf: &DrfState = derived.get(NAME)?;
+    fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = context.plugin_states.get(NAME)?;
         drf.has_hierarchy()
             .then(|| queues.iter().map(|queue| drf.queue_key(queue)).collect())
     }
 
-    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        let Some(drf) = query.plugin_states.get::<DrfState>(NAME) else {
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let Some(drf) = context.plugin_states.get::<DrfState>(NAME) else {
             return Ok(None);
         };
         match query.kind {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::effective_values::{map_entry, value_map};
 use crate::model::TaskClass;
 use crate::model::resource_name::ResourceKind;
-use crate::plugin::{NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 use arguments::WeightedResource;
 use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
@@ -65,7 +65,7 @@ impl Plugin for NodeResourcesFitPlus {
         value_map([map_entry("resources", value_map(resources))])
     }
 
-    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+    fn prepare_scorer<'a>(&'a self, _: PluginContext<'a>, class: &'a TaskClass) -> PreparedHook<dyn NodeScorer + 'a> {
         let terms = class.requested.iter().filter_map(|requested| {
             let kind = ResourceKind::of(&requested.name);
             let resource = self.resources.iter().find(|own| *own.name == *requested.name)?;

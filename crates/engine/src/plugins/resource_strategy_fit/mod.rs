@@ -19,9 +19,7 @@ use self::strategies::ResourceStrategies;
 use super::allocation::StrategyMean;
 use super::effective_values::{map_entry, value_map};
 use crate::model::{NodeChunk, Problem, TaskClass};
-use crate::plugin::{
-    ChunkScores, NodeFilter, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook,
-};
+use crate::plugin::{ChunkScores, NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{ArgumentMap, Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 const NAME: &str = "resource-strategy-fit";
@@ -125,10 +123,8 @@ impl Plugin for ResourceStrategyFit {
 
     fn prepare_scorer<'a>(
         &'a self,
+        PluginContext { cluster_state, .. }: PluginContext<'a>,
         class: &'a TaskClass,
-        PrepareContext {
-            state: cluster_state, ..
-        }: PrepareContext<'a>,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
         let mut warnings = Vec::new();
         let strategies = if self.strategies.is_active() {
@@ -148,10 +144,8 @@ impl Plugin for ResourceStrategyFit {
 
     fn prepare_filter<'a>(
         &'a self,
+        PluginContext { cluster_state, .. }: PluginContext<'a>,
         class: &'a TaskClass,
-        PrepareContext {
-            state: cluster_state, ..
-        }: PrepareContext<'a>,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         let filter = self
             .proportional

@@ -13,7 +13,7 @@ use super::{
     emit,
 };
 use crate::model::{Problem, ProblemKind, TaskClass};
-use crate::plugin::{NodeScorer, Plugin, PluginHooks, PrepareContext, PreparedHook};
+use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
 use crate::plugins;
 use crate::policy::YamlValue;
 
@@ -312,7 +312,7 @@ impl Plugin for PreScoreMissing {
         self.plugin.effective_arguments()
     }
 
-    fn prepare_scorer<'a>(&'a self, _: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+    fn prepare_scorer<'a>(&'a self, _: PluginContext<'a>, _: &'a TaskClass) -> PreparedHook<dyn NodeScorer + 'a> {
         let message = format!(
             "`{}` is enabled at `score` but not at `preScore`, and cannot score",
             self.name

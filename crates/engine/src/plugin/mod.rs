@@ -1,0 +1,200 @@
+//! Plugin contract: hooks, each asked with the same context. Plugins that keep quotas have a second trait.
+
+mod node_hooks;
+mod quota;
+mod reason;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+pub use node_hooks::{ChunkRejections, ChunkScores, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook};
+pub use quota::{QuotaPlugin, Shortfall};
+pub use reason::{Measurement, Reason, Resolution};
+
+use super::model::{ClusterState, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord};
+use super::plugin_state::{PluginState, PluginStates};
+use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+
+/// Queue name that means all queues, in lists of queues whose keys changed. No queue has this name.
+pub const EVERY_QUEUE: &str = "";
+
+/// Plugin of a policy, compiled once and never changed.
+pub trait Plugin: Debug + Send + Sync {
+    /// Hooks that the plugin registers; the others are never called.
+    fn hooks(&self) -> PluginHooks;
+
+    /// Arguments after defaults and repairs, in the spelling of the policy document.
+    fn effective_arguments(&self) -> YamlValue;
+
+    /// Prepares the scores of a task class; `None`: 0 on every node.
+    ///
+    /// # Errors
+    /// The class carries something that the plugin cannot read, such as a malformed annotation.
+    fn prepare_scorer<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
+        let _ = (context, class);
+        Ok(None)
+    }
+
+    /// Prepares the filter of a task class; `None`: every node passes.
+    ///
+    /// # Errors
+    /// The errors of [`Self::prepare_scorer`].
+    fn prepare_filter<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        let _ = (context, class);
+        Ok(None)
+    }
+
+    /// Computes the plugin's state from a cluster state; `None`: the plugin has none. `switches` are those of the first
+    /// entry of its name, which hold for all entries.
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        let _ = (cluster_state, switches);
+        None
+    }
+
+    /// Order keys of jobs, in their order, smaller first; `None`: the plugin does not order jobs in this policy.
+    fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let _ = (context, jobs);
+        None
+    }
+
+    /// Order keys of queues, likewise.
+    fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let _ = (context, queues);
+        None
+    }
+
+    /// Opinion on whether a job may be enqueued; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The job cannot be judged.
+    fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
+        let _ = (context, job);
+        Ok(None)
+    }
+
+    /// Opinion on whether a task of a queue may be allocated; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The task cannot be judged.
+    fn admit_task(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let _ = (context, queue, task);
+        Ok(None)
+    }
+
+    /// True for each candidate that may be evicted; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The query cannot be judged.
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let _ = (context, query);
+        Ok(None)
+    }
+
+    /// The plugin as one that keeps quotas; `None`: it keeps none.
+    fn quota(&self) -> Option<&dyn QuotaPlugin> {
+        None
+    }
+}
+
+/// State and time against which a hook is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginContext<'a> {
+    /// Cluster state.
+    pub cluster_state: &'a ClusterState,
+    /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
+    /// [`PluginHooks::accounts`].
+    pub plugin_states: &'a PluginStates,
+    /// Time of the decision, in seconds since 1970, as the caller gave it; `None`: the caller gave none. Nothing else
+    /// tells a plugin the time.
+    pub now: Option<i64>,
+}
+
+/// Opinion of one plugin on the admission of a job or a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdmitOpinion {
+    /// Reasons against it, with measurements; empty: permitted.
+    pub reasons: Vec<(Reason, Vec<Measurement>)>,
+    /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
+    pub cards: Vec<(Arc<str>, u64)>,
+    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
+    pub headroom: Option<u64>,
+    /// Amounts promised to an admitted job, by name.
+    pub reserve: NamedAmounts,
+}
+
+/// Order key of one job or queue, compared value by value; or the problem that it has none.
+pub type OrderKey = Result<Vec<f64>, Problem>;
+
+/// Kinds of eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimKind {
+    /// Eviction within a queue.
+    Preempt,
+    /// Eviction between queues.
+    Reclaim,
+}
+
+/// Query for the candidates that may be evicted for a preemptor.
+#[derive(Clone, Copy, Debug)]
+pub struct VictimQuery<'a> {
+    /// Kind of eviction.
+    pub kind: VictimKind,
+    /// Task that needs the resources.
+    pub preemptor: &'a TaskRecord,
+    /// Tasks that may be evicted, in order; a task may appear twice.
+    pub candidates: &'a [&'a TaskRecord],
+}
+
+/// Hooks that a plugin registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each hook is there or not, whatever the others are"
+)]
+pub struct PluginHooks {
+    /// True if the plugin takes part in Filter.
+    pub filter: bool,
+    /// True if the plugin takes part in Score.
+    pub score: bool,
+    /// True if the plugin takes part in Order, of jobs or queues.
+    pub order: bool,
+    /// True if the plugin takes part in `SelectVictims`.
+    pub victims: bool,
+    /// True if the plugin takes part in Admit.
+    pub admit: bool,
+    /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
+    /// smaller then, and queries wait until the plugin states are computed.
+    pub accounts: bool,
+}
+
+/// Registry entry of a plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginDef {
+    /// Name of the plugin in a policy.
+    pub name: &'static str,
+    /// Families of decisions that the plugin takes part in, sorted.
+    pub families: &'static [&'static str],
+    /// Task annotations that the plugin reads.
+    pub task_annotations: &'static [&'static str],
+    /// Job annotations that the plugin reads.
+    pub job_annotations: &'static [&'static str],
+    /// Queue annotations that the plugin reads.
+    pub queue_annotations: &'static [&'static str],
+    /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
+    pub node_labels: &'static [&'static str],
+    /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
+    pub compile: fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>,
+}

@@ -1,0 +1,86 @@
+//! Hooks that judge nodes, prepared for one task class: they fill columns of one chunk at a time.
+
+use smallvec::SmallVec;
+
+use super::{Measurement, Reason};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, Problem};
+
+/// Scores of the nodes of one chunk.
+pub type ChunkScores = [f64; CHUNK_SIZE];
+
+/// Largest number of parts that a plugin's score may have.
+pub const MAX_PARTS: usize = 4;
+
+/// Hook that is prepared for one task class.
+pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
+
+/// Prepared score of one task class.
+pub trait NodeScorer {
+    /// Names of the score's parts in the order of their sum, at most [`MAX_PARTS`]; one empty name: the whole plugin.
+    fn parts(&self) -> &[&'static str];
+
+    /// Fills one column per part. Places without a node may get any finite value.
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);
+
+    /// Bounds of the plugin's score; a queried node outside them makes the task fail. `None`: no score can leave its
+    /// bounds.
+    fn range(&self) -> Option<(f64, f64)> {
+        None
+    }
+
+    /// Warnings about the class, such as an annotation that the reference ignores.
+    fn warnings(&self) -> Vec<Problem> {
+        Vec::new()
+    }
+}
+
+/// Prepared filter of one task class.
+pub trait NodeFilter {
+    /// Judges the nodes of the chunk that are in `among`. Returns the rejected ones, and records a reason for each of
+    /// them if reasons are read.
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
+
+    /// Reason of this number, without measurements.
+    fn reason(&self, number: u16) -> Reason;
+
+    /// Measurements that a reason compared at one node, in the order of its message.
+    fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement>;
+}
+
+/// Rejected nodes of one chunk, grouped by the number of the filter's reason.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkRejections {
+    groups: SmallVec<[(u16, NodeMask); 8]>,
+    ignore_reasons: bool,
+}
+
+impl ChunkRejections {
+    /// Rejections for a caller that reads only which nodes are rejected.
+    pub fn without_reasons() -> Self {
+        Self {
+            ignore_reasons: true,
+            ..Self::default()
+        }
+    }
+
+    /// True if nobody reads the reasons, so that the filter need not determine them.
+    pub fn ignores_reasons(&self) -> bool {
+        self.ignore_reasons
+    }
+
+    /// Records that these nodes are rejected for this reason. A filter rejects a node once.
+    pub fn reject(&mut self, number: u16, nodes: &NodeMask) {
+        if self.ignore_reasons || nodes.is_empty() {
+            return;
+        }
+        match self.groups.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, group)) => *group = group.or(nodes),
+            None => self.groups.push((number, *nodes)),
+        }
+    }
+
+    /// Takes the groups; no node counts as rejected afterwards.
+    pub fn drain(&mut self) -> impl Iterator<Item = (u16, NodeMask)> + '_ {
+        self.groups.drain(..)
+    }
+}

@@ -1,0 +1,88 @@
+//! Contract of plugins that keep quotas: they reserve, assign cards, and say what evictions would give back.
+
+use std::sync::Arc;
+
+use super::{AdmitOpinion, Plugin, PluginContext, VictimQuery};
+use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
+use crate::plugin_state::PluginStates;
+
+/// Plugin that keeps quotas.
+pub trait QuotaPlugin: Plugin {
+    /// Opinion of [`Plugin::admit_job`]; the plugin reserves the needs of a job that it permits until
+    /// [`Self::release_tentative`].
+    ///
+    /// # Errors
+    /// The errors of [`Plugin::admit_job`], or nothing can be reserved.
+    fn permit_job(
+        &self,
+        plugin_states: &mut PluginStates,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem>;
+
+    /// Releases the tentative reservations of jobs that were not enqueued.
+    ///
+    /// # Errors
+    /// A reservation cannot be released.
+    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem>;
+
+    /// Number of tasks like this one, itself included, that the plugin surely permits one after the other, on whichever
+    /// nodes. The task is permitted and holds nothing yet. These tasks use no cards, and each changes the plugin's
+    /// state alike ([`PluginState::apply_repeated`](crate::plugin_state::PluginState::apply_repeated)). 1: each task
+    /// must be judged.
+    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
+        let _ = (context, queue, task);
+        1
+    }
+
+    /// True if the filter or the score of this task depends on the holdings of the task's job. Only for plugins that
+    /// declare [`PluginHooks::accounts`](super::PluginHooks::accounts).
+    fn reads_job(&self, task: &TaskRecord) -> bool {
+        let _ = task;
+        false
+    }
+
+    /// Card that a task uses on a node; `None`: the plugin assigns no cards, or the node has none for the task.
+    /// `admitted` are the cards that admission permitted, best first; empty: it named none.
+    fn card_on_node(
+        &self,
+        context: PluginContext<'_>,
+        task: &TaskRecord,
+        node: &str,
+        admitted: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        let _ = (context, task, node, admitted);
+        None
+    }
+
+    /// Amounts other than the node's resources that the preemptor lacks on a node, each with the gain from every
+    /// candidate; empty: the plugin permits the preemptor there.
+    ///
+    /// # Errors
+    /// The query cannot be judged.
+    fn shortfalls(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+        node: &str,
+    ) -> Result<Vec<Shortfall>, Problem> {
+        let _ = (context, query, node);
+        Ok(Vec::new())
+    }
+
+    /// Why the reference cannot tell which of two queues comes first, if that is for want of something of the first one;
+    /// only under `compatibility: upstream`.
+    fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {
+        let _ = (context, queue, other);
+        None
+    }
+}
+
+/// Amount other than the node's resources that a preemptor lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Missing amount; above 0.
+    pub missing: i128,
+    /// Gain from the eviction of each candidate, in their order.
+    pub gains: Vec<i128>,
+}
