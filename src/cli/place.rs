@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::capacity::CARD_NAME_ANNOTATION;
 use super::capacity::shape::GangShape;
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
@@ -14,6 +13,7 @@ use super::what_if::WhatIfArgs;
 use super::{
     ClientArgs, CommandError, OutputFormat, import_files, node_query, remedies, state_load, task, unknown_name,
 };
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::output::{self, TextTable};
 use super::{CommandError, OutputFormat, state_check};
-use pumice_engine::plugins::capacity_card::ClusterCards;
+use pumice_engine::cards::NodeCards;
 use pumice_engine::policy::{Compatibility, suggestion};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -89,14 +89,17 @@ fn count_cards(nodes: &[pb::NodeStatus]) -> (Vec<CardRow>, Vec<state_check::Stat
         ..pb::Cluster::default()
     };
     let state = state_check::state_of(&cluster);
-    let cards = ClusterCards::of(&state, Compatibility::Corrected);
     let mut rows: BTreeMap<(String, String), CardRow> = BTreeMap::new();
-    for status in nodes {
-        let name = status.node.as_ref().map(|node| node.name.as_str());
-        let found = name.and_then(|name| cards.node_cards(name));
-        for (card, on_node) in found.into_iter().flat_map(|found| &found.cards) {
+    let used: BTreeMap<&str, &[pb::Amount]> = nodes
+        .iter()
+        .filter_map(|status| Some((status.node.as_ref()?.name.as_str(), status.used.as_slice())))
+        .collect();
+    for (_, entry) in state.nodes() {
+        let found = NodeCards::of(&entry.record, state.resources(), Compatibility::Corrected);
+        let used = used.get(&*entry.record.name).copied().unwrap_or_default();
+        for (card, on_node) in &found.cards {
             let resource = state.resources().name(on_node.resource);
-            let used = status.used.iter().find(|amount| amount.resource == resource);
+            let used = used.iter().find(|amount| amount.resource == resource);
             let used = used.map_or(0.0, |amount| amount.value / 1000.0);
             let total = u64::try_from(on_node.cards).unwrap_or_default();
             let row = rows.entry((card.to_string(), resource.to_owned())).or_default();
@@ -109,5 +112,5 @@ fn count_cards(nodes: &[pb::NodeStatus]) -> (Vec<CardRow>, Vec<state_check::Stat
     let rows = rows
         .into_iter()
         .map(|((card, resource), row)| CardRow { card, resource, ..row });
-    (rows.collect(), state_check::card_label_warnings(&state))
+    (rows.collect(), state_check::plugin_warnings(&state))
 }

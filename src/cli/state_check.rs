@@ -9,10 +9,10 @@ use super::{CommandError, output, pages};
 use pumice::server::convert::inline;
 use pumice::server::convert::reader::ReadOptions;
 use pumice::server::limits::EdgeLimits;
+use pumice_engine::cards::NodeCards;
 use pumice_engine::model::ClusterState;
-use pumice_engine::plugins::capacity_card::annotations::{self, CARD_SEPARATOR};
-use pumice_engine::plugins::capacity_card::{ClusterCards, QuotaAmounts};
-use pumice_engine::plugins::{REGISTRY, drf};
+use pumice_engine::plugin::{RecordWarning, RecordWarningKind};
+use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::{Compatibility, suggestion};
 use pumice_kubernetes::import::ImportWarning;
 use pumice_protocol::ClientConnection;
@@ -84,6 +84,16 @@ impl From<ImportWarning> for StateWarning {
 }
 
 impl StateWarning {
+    /// Warning about a record that refers to something that is not there.
+    fn missing(kind: MissingKind, name: &str, subject: String) -> Self {
+        StateWarning {
+            code: kind.code(),
+            message: kind.message(name),
+            missing: Some((kind, name.to_owned())),
+            subject,
+        }
+    }
+
     /// Warning about an object that an import left out; `rejected` names it and says why.
     pub(super) fn rejected(rejected: &str) -> Self {
         StateWarning {
@@ -100,37 +110,47 @@ pub(super) fn check_cluster(cluster: &pb::Cluster) -> Vec<StateWarning> {
     let mut check = ClusterCheck::default();
     check.references(cluster);
     let state = state_of(cluster);
-    let cards = ClusterCards::of(&state, Compatibility::Corrected);
-    let cards = card_names(&cards);
-    check.queues(&state, &cards);
-    check.jobs(&state, &cards);
-    check.tasks(cluster, &cards);
-    check.found.extend(card_label_warnings(&state));
-    check.suggest(cluster, &cards);
+    check.found.extend(plugin_warnings(&state));
+    check.suggest(cluster, &card_names(&state));
     check.found.into_iter().collect()
 }
 
-/// A warning for each label or resource of a node that makes no card.
-pub(super) fn card_label_warnings(state: &ClusterState) -> Vec<StateWarning> {
-    let cards = ClusterCards::of(state, Compatibility::Corrected);
-    let warnings = cards.nodes().flat_map(|(name, found)| {
-        found.diagnostics.iter().map(move |diagnostic| StateWarning {
-            code: "CARD_LABEL_IGNORED",
-            message: diagnostic.clone(),
-            missing: None,
-            subject: format!("node {name}"),
-        })
-    });
-    warnings.collect()
+/// Warnings of the plugins' rules about records.
+pub(super) fn plugin_warnings(state: &ClusterState) -> Vec<StateWarning> {
+    let rules = REGISTRY.iter().filter_map(|def| def.record_rules);
+    rules
+        .flat_map(|rules| rules.warnings(state))
+        .map(state_warning)
+        .collect()
+}
+
+fn state_warning(warning: RecordWarning) -> StateWarning {
+    let RecordWarning {
+        record: (kind, name),
+        kind: found,
+    } = warning;
+    let subject = format!("{} {name}", kind.name());
+    let warning = |code, message| StateWarning {
+        code,
+        message,
+        missing: None,
+        subject: subject.clone(),
+    };
+    match found {
+        RecordWarningKind::AnnotationInvalid(message) => warning("ANNOTATION_INVALID", message),
+        RecordWarningKind::CardLabelIgnored(message) => warning("CARD_LABEL_IGNORED", message),
+        RecordWarningKind::UnknownCard(card) => StateWarning::missing(MissingKind::Card, &card, subject),
+    }
 }
 
 /// Names of all cards that some node has.
-fn card_names(cards: &ClusterCards) -> BTreeSet<String> {
-    let names = cards.nodes().flat_map(|(_, found)| found.cards.keys());
-    names.map(ToString::to_string).collect()
+fn card_names(state: &ClusterState) -> BTreeSet<String> {
+    let nodes = state.nodes().map(|(_, entry)| &entry.record);
+    let cards = nodes.flat_map(|node| NodeCards::of(node, state.resources(), Compatibility::Corrected).cards);
+    cards.map(|(name, _)| name.to_string()).collect()
 }
 
-/// Nodes, queues and jobs of a cluster as the service reads them, those left out that it would refuse.
+/// Cluster as the service reads it, without the records that it would refuse. Of tasks only names and annotations.
 pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
     let unlimited = EdgeLimits {
         inline_records: usize::MAX,
@@ -142,7 +162,7 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
         nodes: cluster.nodes.clone(),
         queues: cluster.queues.clone(),
         jobs: cluster.jobs.clone(),
-        tasks: Vec::new(),
+        tasks: cluster.tasks.iter().map(annotated_task).collect(),
     };
     let read = |cluster: pb::Cluster| inline::cluster_state(cluster, &options).ok().map(|(state, _)| state);
     if let Some(state) = read(whole.clone()) {
@@ -168,9 +188,24 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
             ..pb::Cluster::default()
         })
     });
+    usable.tasks.retain(|task| {
+        alone(pb::Cluster {
+            tasks: vec![task.clone()],
+            ..pb::Cluster::default()
+        })
+    });
     read(usable)
         .or_else(|| read(pb::Cluster::default()))
         .unwrap_or_else(empty_state)
+}
+
+/// Task that has nothing but its name and its annotations.
+fn annotated_task(task: &pb::Task) -> pb::Task {
+    pb::Task {
+        name: task.name.clone(),
+        annotations: task.annotations.clone(),
+        ..pb::Task::default()
+    }
 }
 
 fn empty_state() -> ClusterState {
@@ -185,21 +220,7 @@ struct ClusterCheck {
 
 impl ClusterCheck {
     fn missing(&mut self, kind: MissingKind, name: &str, subject: String) {
-        self.found.insert(StateWarning {
-            code: kind.code(),
-            message: kind.message(name),
-            missing: Some((kind, name.to_owned())),
-            subject,
-        });
-    }
-
-    fn add(&mut self, code: &'static str, message: String, subject: String) {
-        self.found.insert(StateWarning {
-            code,
-            message,
-            missing: None,
-            subject,
-        });
+        self.found.insert(StateWarning::missing(kind, name, subject));
     }
 
     /// Records that refer to a record which is not in the cluster.
@@ -224,84 +245,6 @@ impl ClusterCheck {
             }
             if !task.job.is_empty() && !jobs.contains(task.job.as_str()) {
                 self.missing(MissingKind::Job, &task.job, format!("task {}", task.name));
-            }
-        }
-    }
-
-    fn queues(&mut self, state: &ClusterState, cards: &BTreeSet<String>) {
-        for (name, stored) in state.queues().iter() {
-            let quota =
-                annotations::read_cards(&stored.record.annotations, annotations::QUOTA, Compatibility::Corrected);
-            self.cards_annotation(quota, cards, &format!("queue {name}"));
-        }
-        for (name, problem) in drf::hierarchy_problems(state) {
-            let queue = state.queues().get(&name);
-            let named = queue.is_some_and(|queue| {
-                let texts = &queue.record.annotations;
-                [drf::HIERARCHY, drf::WEIGHTS]
-                    .iter()
-                    .any(|key| pumice_engine::model::find_text(texts, key).is_some())
-            });
-            if named {
-                self.add("ANNOTATION_INVALID", problem.message, format!("queue {name}"));
-            }
-        }
-    }
-
-    fn jobs(&mut self, state: &ClusterState, cards: &BTreeSet<String>) {
-        for (name, stored) in state.jobs().iter() {
-            let request = annotations::read_cards(
-                &stored.record.annotations,
-                annotations::REQUEST,
-                Compatibility::Corrected,
-            );
-            self.cards_annotation(request, cards, &format!("job {name}"));
-        }
-    }
-
-    /// The numbers of cards in an annotation of a queue or a job.
-    fn cards_annotation(
-        &mut self,
-        amounts: Result<Option<QuotaAmounts>, annotations::CardsError>,
-        cards: &BTreeSet<String>,
-        subject: &str,
-    ) {
-        match amounts {
-            Err(error) => self.add("ANNOTATION_INVALID", error.to_string(), subject.to_owned()),
-            Ok(None) => {}
-            Ok(Some(amounts)) => {
-                for (choice, _) in amounts.cards() {
-                    self.card_choice(choice, cards, subject);
-                }
-            }
-        }
-    }
-
-    fn tasks(&mut self, cluster: &pb::Cluster, cards: &BTreeSet<String>) {
-        // Tasks of one template name the same cards.
-        let mut unknown: BTreeMap<&str, bool> = BTreeMap::new();
-        for task in &cluster.tasks {
-            let Some(choice) = task.annotations.get(annotations::NAME) else {
-                continue;
-            };
-            let has_unknown = *unknown.entry(choice).or_insert_with(|| {
-                let choice = annotations::normalize_choice(choice);
-                choice.split(CARD_SEPARATOR).any(|card| !cards.contains(card))
-            });
-            if has_unknown {
-                self.card_choice(
-                    &annotations::normalize_choice(choice),
-                    cards,
-                    &format!("task {}", task.name),
-                );
-            }
-        }
-    }
-
-    fn card_choice(&mut self, choice: &str, cards: &BTreeSet<String>, subject: &str) {
-        for card in choice.split(CARD_SEPARATOR).filter(|card| !card.is_empty()) {
-            if !cards.contains(card) {
-                self.missing(MissingKind::Card, card, subject.to_owned());
             }
         }
     }
@@ -414,8 +357,7 @@ async fn known_cards(connection: &mut ClientConnection, own_source: Option<&str>
         nodes: nodes.filter_map(|status| status.node).collect(),
         ..pb::Cluster::default()
     };
-    let cards = ClusterCards::of(&state_of(&cluster), Compatibility::Corrected);
-    Ok(card_names(&cards).into_iter().collect())
+    Ok(card_names(&state_of(&cluster)).into_iter().collect())
 }
 
 /// All nodes that a server knows.

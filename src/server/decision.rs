@@ -434,7 +434,7 @@ fn order(
     let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
     Ok(pb::OrderResponse {
         metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Order, &query.plugins)),
-        result: Some(convert::order::order_result(result, cluster_state.resources())),
+        result: Some(convert::order::order_result(result)),
     })
 }
 

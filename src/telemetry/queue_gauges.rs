@@ -11,8 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::engine::Snapshot;
-use crate::engine::plugins::capacity_card::metrics::{self, QueueGauge};
-use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
+use crate::engine::plugin::QueueGauge;
 
 /// Maximum number of series of queues on the page; the last queues by name are left out first.
 const MAX_SERIES: usize = 50_000;
@@ -21,76 +20,53 @@ const MAX_SERIES: usize = 50_000;
 type QueueGaugeLabels = Vec<(&'static str, String)>;
 type QueueGaugeFamily = Family<QueueGaugeLabels, Gauge<f64, AtomicU64>>;
 
-/// Gauges by name, and the number of series that were left out.
+/// Help and values by name of the gauge, and the number of series that were left out.
 #[derive(Debug, Default)]
 struct QueueGaugePage {
-    families: BTreeMap<&'static str, QueueGaugeFamily>,
+    families: BTreeMap<&'static str, (String, QueueGaugeFamily)>,
     series: usize,
     omitted: usize,
 }
 
 impl QueueGaugePage {
-    fn put(&mut self, policy: &str, gauge: &QueueGauge, of_cards: bool) {
+    fn put(&mut self, policy: &str, gauge: QueueGauge) {
         if self.series >= MAX_SERIES {
             self.omitted += 1;
             return;
         }
         self.series += 1;
         let mut labels = vec![("policy", policy.to_owned()), ("queue_name", gauge.queue.to_string())];
-        if !gauge.resource.is_empty() {
-            labels.push((if of_cards { "card" } else { "resource" }, gauge.resource.to_string()));
-        }
-        let family = self.families.entry(gauge.name).or_default();
+        labels.extend(gauge.label.map(|(label, value)| (label, value.to_string())));
+        let (_, family) = self
+            .families
+            .entry(gauge.name)
+            .or_insert_with(|| (gauge.help, Family::default()));
         family.get_or_create(&labels).set(gauge.value);
     }
 }
 
-/// Writes the gauges of all policies with `capacity-card`. May take long, because plugin states may have to be
+/// Writes the gauges of all policies that have some. May take long, because plugin states may have to be
 /// computed.
 pub(super) fn write(text: &mut String, snapshot: &Arc<Snapshot>) -> fmt::Result {
     let mut page = QueueGaugePage::default();
-    for (name, policy) in snapshot.policies.iter() {
-        if policy.policy.registered(PLUGIN).is_none() {
-            continue;
-        }
-        let derived = snapshot.plugin_states(policy);
-        let Some(state) = derived.get::<CapacityState>(PLUGIN) else {
-            continue;
-        };
-        for gauge in metrics::card_gauges(state, &snapshot.state) {
-            page.put(name, &gauge, true);
-        }
-        for gauge in metrics::queue_gauges(state, &snapshot.state) {
-            page.put(name, &gauge, false);
+    for (name, policy) in snapshot
+        .policies
+        .iter()
+        .filter(|(_, policy)| policy.policy.has_gauges())
+    {
+        for (_, accounts) in snapshot.plugin_states(policy).accounts() {
+            for gauge in accounts.queue_gauges(&snapshot.state) {
+                page.put(name, gauge);
+            }
         }
     }
     let mut registry = Registry::default();
-    for (name, family) in page.families {
-        registry.register(name, help(name), family);
+    for (name, (help, family)) in page.families {
+        registry.register(name, help, family);
     }
     let left_out: Gauge<u64, AtomicU64> = Gauge::default();
     left_out.set(u64::try_from(page.omitted).unwrap_or(u64::MAX));
     let about = "Series of queues that are left out of the page";
     registry.register("pumice_queue_series_omitted", about, left_out);
     encode_registry(text, &registry)
-}
-
-fn help(name: &str) -> String {
-    let unit = match name.rsplit('_').next() {
-        Some("cpu") => "milli-cores",
-        Some("bytes") => "bytes of memory",
-        Some("resources") => "thousandths of cards",
-        _ if name.starts_with("volcano_queue_card_") => "cards",
-        _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
-    };
-    let what = match name {
-        _ if name.contains("real_capacity") => {
-            "Amount that the cluster leaves to a queue after the guarantees of others"
-        }
-        _ if name.contains("capacity") => "Amount that a queue may hold",
-        _ if name.contains("deserved") => "Amount that a queue deserves",
-        _ if name.contains("allocated") => "Amount that a queue holds",
-        _ => "Amount that a queue holds or waits for",
-    };
-    format!("{what}, in {unit}")
 }

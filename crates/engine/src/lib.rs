@@ -3,6 +3,7 @@
 //! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`. `cycle` changes a private cluster state. A `Snapshot` is a
 //! cluster state with the policies that are published with it.
 
+pub mod cards;
 pub mod cycle;
 pub mod decide;
 mod kernel;

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::model::{ClusterState, Problem, StateDiff, TaskRecord};
+use super::plugin::PluginAccounts;
 
 /// Transition of a task by a change.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +104,11 @@ pub trait PluginState: Any + Debug + Send + Sync {
         None
     }
 
+    /// Accounts of this state; `None`: it keeps none that anybody reads.
+    fn accounts(&self) -> Option<&dyn PluginAccounts> {
+        None
+    }
+
     /// Copy that changes independently.
     fn copy(&self) -> Arc<dyn PluginState>;
 }
@@ -128,6 +134,16 @@ impl PluginStates {
         let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
         let derived: &dyn Any = &**derived;
         derived.downcast_ref()
+    }
+
+    /// Accounts of all plugins that keep some, by name of the plugin.
+    pub fn accounts(&self) -> Vec<(&Arc<str>, &dyn PluginAccounts)> {
+        let entries = self.entries.iter();
+        let mut accounts: Vec<_> = entries
+            .filter_map(|(name, state)| Some((name, state.accounts()?)))
+            .collect();
+        accounts.sort_by_key(|(name, _)| *name);
+        accounts
     }
 
     /// Changes a plugin's state, if it has one of type `T`.

@@ -16,7 +16,7 @@ use super::error::StateError;
 use super::source_removal::ForgetSource;
 use super::writer::{Writer, WriterCommand};
 use pumice_engine::Revision;
-use pumice_engine::model::{NameEra, RecordKind, ResourceAmounts, ResourceId};
+use pumice_engine::model::{NameEra, ResourceAmounts, ResourceId};
 
 /// Number of records that an error names.
 const NAMED_USERS: usize = 3;
@@ -191,13 +191,7 @@ impl Writer {
         }
         for (record, _) in self.sources.staged().flat_map(|batch| &batch.put) {
             let (kind, name) = record.key();
-            let kind = match kind {
-                RecordKind::Node => "node",
-                RecordKind::Queue => "queue",
-                RecordKind::Job => "job",
-                RecordKind::Task => "task",
-            };
-            for_each_amounts(record, |amounts| visit(kind, name, amounts));
+            for_each_amounts(record, |amounts| visit(kind.name(), name, amounts));
         }
     }
 }

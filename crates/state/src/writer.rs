@@ -17,8 +17,8 @@ use super::policy_removal::{DeletedPolicy, PolicyRemoval};
 use super::policy_store::ActivePolicies;
 use super::policy_writer::PolicyWriter;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
-use super::queue_hierarchy;
 use super::record_bytes::{SourceBytes, stored_bytes};
+use super::record_rules;
 use super::resource_forgetting::ResourceForgetter;
 use super::resource_names::ResourceNames;
 use super::source_removal::{ForgetSource, ForgottenSource};
@@ -228,7 +228,7 @@ impl Writer {
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queue_problems =
-                        truncate_problems(queue_hierarchy::policy_problems(policy, &self.next.state));
+                        truncate_problems(record_rules::policy_problems(policy, &self.next.state));
                 }
                 match installed {
                     // A repeated reload of a policy that this group put in force waits for the publication, too.
@@ -276,7 +276,7 @@ impl Writer {
 
     /// Applies a batch to the next snapshot.
     fn apply_batch(&mut self, mut batch: Batch) -> BatchOutcome {
-        let watch = queue_hierarchy::judge_queues(&mut batch, &self.next.state, &self.next.policies);
+        let watch = record_rules::judge_queues(&mut batch, &self.next.state, &self.next.policies);
         let Batch {
             source,
             source_epoch,
@@ -311,7 +311,7 @@ impl Writer {
             problems.extend(self.put_if_possible(record, place, &source));
         }
         problems.extend(self.reject_records(&source, rejected, &mut warnings));
-        warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
+        warnings.extend(record_rules::contradictions(&watch, &self.next.state));
         let position = SourcePosition {
             source: Arc::clone(&source),
             source_epoch,

@@ -14,6 +14,7 @@ use super::not_evaluated::UnevaluatedSet;
 use super::policy_args::PolicyArgs;
 use super::what_if::WhatIfArgs;
 use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task, unknown_name};
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -22,8 +23,6 @@ use shape::GangShape;
 
 /// Name of the hypothetical job.
 const PROBE_JOB: &str = "pumice/capacity";
-/// Annotation that names the acceptable cards.
-pub(super) const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 
 /// Arguments of `pumice capacity`.
 #[derive(Debug, Args)]

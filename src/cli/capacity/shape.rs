@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::CARD_NAME_ANNOTATION;
 use crate::cli::{CommandError, resource_key};
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::quantity::Quantity;
 use pumice_protocol::v1 as pb;
 

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use crate::cli::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
 use crate::cli::{CommandError, import_files, output, state_check};
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::decide::{not_evaluated_of_node_fields, not_evaluated_of_tasks};
 use pumice_engine::model::UnevaluatedFields;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 
-/// Annotation that names the acceptable cards.
-const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 /// The queue of tasks without a job.
 const DEFAULT_QUEUE: &str = "default";
 

@@ -9,7 +9,6 @@ use crate::engine::model::{
     TaskStatus, TextMap,
 };
 use crate::engine::plugin_state::PluginStates;
-use crate::engine::plugins::drf::{self, DrfState};
 use crate::server::pb;
 
 use super::accounts;
@@ -110,7 +109,7 @@ pub fn queues(
     let status = |stored: &Arc<StoredRecord<QueueRecord>>| pb::QueueStatus {
         queue: Some(queue(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::queue_accounts(&stored.record.name, derived, cluster_state.resources()),
+        accounts: accounts::queue_accounts(&stored.record.name, derived),
         invalid: queue_problems(stored, derived),
     };
     (page.into_iter().map(status).collect(), token)
@@ -150,12 +149,12 @@ pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::Sto
     (page.into_iter().map(status).collect(), token)
 }
 
-/// Problems of a newer record that was rejected, and of the queue's place in the hierarchy.
+/// Problems of a newer record that was rejected, and those that keep the queue out of a plugin's accounts.
 fn queue_problems(stored: &StoredRecord<QueueRecord>, derived: &PluginStates) -> Vec<pb::Problem> {
-    let drf = derived.get::<DrfState>(drf::NAME);
-    let place = drf.and_then(|drf| drf.queue_problem(&stored.record.name));
+    let accounts = derived.accounts().into_iter();
+    let found = accounts.filter_map(|(_, accounts)| accounts.queue_problem(&stored.record.name));
     let mut all = record_problems(stored.invalid());
-    all.extend(place.map(problem));
+    all.extend(found.map(problem));
     all
 }
 

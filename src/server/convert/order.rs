@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use crate::engine::decide::{OrderQuery, OrderRank, OrderResult};
-use crate::engine::model::{ResourceId, ResourceTable};
-use crate::engine::plugins::drf::ShareTreeNode;
+use crate::engine::plugin::QueueTreeNode;
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
 
-use super::amounts::result_float_amounts;
+use super::accounts::account_amounts;
 use super::batch::problem;
 use super::query::read_plugins;
 
@@ -59,12 +58,12 @@ fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Res
 }
 
 /// Result of Order.
-pub fn order_result(result: OrderResult, resources: &ResourceTable) -> pb::OrderResult {
+pub fn order_result(result: OrderResult) -> pb::OrderResult {
     let OrderResult { queues, jobs, tree } = result;
     pb::OrderResult {
         queues: queues.into_iter().map(|own| order_rank(own, "queues")).collect(),
         jobs: jobs.into_iter().map(|own| order_rank(own, "jobs")).collect(),
-        tree: tree.into_iter().map(|own| tree_node(own, resources)).collect(),
+        tree: tree.into_iter().map(tree_node).collect(),
     }
 }
 
@@ -91,8 +90,8 @@ fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
 }
 
 /// Node of the share tree as the wire has it.
-pub fn tree_node(node: ShareTreeNode, resources: &ResourceTable) -> pb::TreeNode {
-    let ShareTreeNode {
+pub fn tree_node(node: QueueTreeNode) -> pb::TreeNode {
+    let QueueTreeNode {
         path,
         job,
         weight,
@@ -109,10 +108,6 @@ pub fn tree_node(node: ShareTreeNode, resources: &ResourceTable) -> pb::TreeNode
         share,
         dominant_resource: text(dominant),
         saturated,
-        allocated: amounts(&held, resources),
+        allocated: account_amounts(&held),
     }
-}
-
-fn amounts(held: &[(ResourceId, f64)], resources: &ResourceTable) -> Vec<pb::Amount> {
-    result_float_amounts(held.iter().copied(), resources)
 }

@@ -369,10 +369,7 @@ fn a_fulfilled_reservation_does_not_come_back_when_its_tasks_succeed() {
         let state = CapacityState::of(&cluster_state, ONE, Compatibility::Corrected);
         let row = cluster_state.reservations().get("ns/j").unwrap();
         let inqueue = state.account("q").unwrap().inqueue.clone();
-        assert_eq!(
-            state.remaining_reservation(row).card_or_zero("A"),
-            inqueue.card_or_zero("A")
-        );
+        assert_eq!(state.reservation_rest(row).card_or_zero("A"), inqueue.card_or_zero("A"));
         (inqueue.cpu, inqueue.card_or_zero("A"))
     };
     let (run, done, wait) = (("A", "Running", "na"), ("A", "Succeeded", "na"), ("A", "Pending", ""));

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::steps;
+use pumice_engine::cards::NodeCards;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::amount;
 use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
     ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts, metrics};
+use pumice_engine::plugin::{PluginAccounts as _, QueueGauge};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts};
 use pumice_engine::policy::{
     Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
 };
@@ -276,7 +278,7 @@ pub(super) fn counts(counts: &QuotaAmounts) -> Json {
 
 fn discovery(cluster_state: &ClusterState, state: &CapacityState) -> Json {
     let cards = state.cards();
-    let node = |(name, node): (&Arc<str>, &pumice_engine::plugins::capacity_card::NodeCards)| {
+    let node = |(name, node): (&Arc<str>, &NodeCards)| {
         let own: BTreeMap<&str, Json> = node
             .cards
             .iter()
@@ -336,13 +338,18 @@ fn compare_metrics(expected: &Json, cluster_state: &ClusterState, state: &Capaci
             (key, series["value"].as_f64().unwrap())
         })
         .collect();
-    let got: BTreeMap<Key, f64> = metrics::queue_gauges(state, cluster_state)
-        .into_iter()
+    // The gauges of cards are our own.
+    let is_recorded = |gauge: &QueueGauge| !gauge.name.starts_with("volcano_queue_card_");
+    let gauges = state.queue_gauges(cluster_state).into_iter();
+    let got: BTreeMap<Key, f64> = gauges
+        .filter(is_recorded)
         .map(|gauge| {
             let key = (
                 gauge.name.to_owned(),
                 gauge.queue.to_string(),
-                gauge.resource.to_string(),
+                gauge
+                    .label
+                    .map_or_else(String::new, |(_, resource)| resource.to_string()),
             );
             (key, gauge.value)
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::{counts, texts};
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord, find_text};
 use pumice_engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
 use pumice_engine::plugins::capacity_card::{
@@ -84,7 +85,7 @@ pub(super) fn run(
         ),
         "node_order" => {
             let name =
-                find_text(&task(cluster_state, &step["task"]).annotations, annotations::NAME).unwrap_or_default();
+                find_text(&task(cluster_state, &step["task"]).annotations, CARD_NAME_ANNOTATION).unwrap_or_default();
             let node = state.cards().node_cards(step["node"].as_str().unwrap());
             Ok(json!({"score": node_order(name, node, weight)}))
         }

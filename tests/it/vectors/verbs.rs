@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
-use pumice_engine::model::{ClusterState, NodeVector, Problem, RecordKind, ResourceId, ResourceTotals, TaskStatus};
+use pumice_engine::model::{
+    ClusterState, JobRecord, NodeVector, Problem, RecordKind, ResourceTotals, StoredRecord, TaskStatus,
+};
+use pumice_engine::plugin::{AccountAmounts, PluginAccounts as _};
 use pumice_engine::plugins::drf::{self, DrfState};
 use pumice_engine::policy::{self, Compatibility, CompileOptions};
 use serde_json::Value;
@@ -268,21 +271,21 @@ fn compare_shares(differences: &mut VectorDifferences, what: &str, expected: &Va
     let Some(shares) = cycle.plugin_states().get::<DrfState>(drf::NAME) else {
         return differences.differ(what, "shares", "none");
     };
-    let named = |amounts: Vec<(ResourceId, i128)>| -> RecordedAmounts {
-        let resources = cycle.cluster_state().resources();
-        let named = amounts
-            .into_iter()
-            .map(|(id, amount)| (resources.name(id).to_owned(), amount as f64));
+    let named = |amounts: AccountAmounts| -> RecordedAmounts {
+        let named = amounts.into_iter().map(|(name, amount)| (name.to_string(), amount));
         named.collect()
     };
-    for (job, account) in expected["jobs"].as_object().into_iter().flatten() {
-        let Some(own) = shares.job_summary(job) else {
+    let cluster_state = cycle.cluster_state();
+    for (job, expected) in expected["jobs"].as_object().into_iter().flatten() {
+        let stored = cluster_state.jobs().get(job.as_str());
+        let account = |stored: &Arc<StoredRecord<JobRecord>>| shares.job_account(cluster_state, &stored.record);
+        let Some(own) = stored.and_then(account) else {
             differences.differ(what, job, "no account");
             continue;
         };
-        let counted = recorded_amounts(&account["drfAllocated"]);
-        differences.same(&format!("{what} {job} counted"), &counted, &named(own.held));
-        differences.same_float(&format!("{what} {job} share"), number(&account["share"]), own.share);
+        let counted = recorded_amounts(&expected["drfAllocated"]);
+        differences.same(&format!("{what} {job} counted"), &counted, &named(own.allocated));
+        differences.same_float(&format!("{what} {job} share"), number(&expected["share"]), own.share);
     }
     if expected["totalAllocated"].is_object() {
         let counted = recorded_amounts(&expected["totalAllocated"]);

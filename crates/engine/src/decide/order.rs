@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin, PluginContext};
+use crate::plugin::{OrderKey, Plugin, PluginContext, QueueTreeNode};
 use crate::plugin_state::PluginStates;
-use crate::plugins::drf::{self, DrfState, ShareTreeNode};
 use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
 
 /// Query of Order.
@@ -46,7 +45,7 @@ pub struct OrderResult {
     /// Jobs in serving order, likewise.
     pub jobs: Vec<OrderRank>,
     /// Tree of queues, depth first, children by name; filled with `with_tree`.
-    pub tree: Vec<ShareTreeNode>,
+    pub tree: Vec<QueueTreeNode>,
 }
 
 /// Record to order: name, and its creation time or the problem that it is unknown.
@@ -112,10 +111,13 @@ pub fn order(
             "UNKNOWN_JOB",
         )
     });
-    let tree = derived
-        .get::<DrfState>(drf::NAME)
-        .filter(|_| query.with_tree)
-        .map(DrfState::tree_nodes);
+    let accounts = if query.with_tree {
+        derived.accounts()
+    } else {
+        Vec::new()
+    };
+    let mut trees = accounts.iter().map(|(_, accounts)| accounts.queue_tree());
+    let tree = trees.find(|tree| !tree.is_empty());
     Ok(OrderResult {
         queues: arrange_queues(queues, hooks(policy.queue_orders())),
         jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, context, names| {

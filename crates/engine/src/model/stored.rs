@@ -100,6 +100,18 @@ pub enum RecordKind {
     Task,
 }
 
+impl RecordKind {
+    /// Name of the kind, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Queue => "queue",
+            Self::Job => "job",
+            Self::Task => "task",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,19 +1,23 @@
 //! Plugin contract: hooks, each asked with the same context. Plugins that keep quotas have a second trait.
 
+mod account;
 mod node_hooks;
 mod quota;
 mod reason;
+mod record_rules;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
+pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
 pub use node_hooks::{ChunkRejections, ChunkScores, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook};
 pub use quota::{QuotaPlugin, Shortfall};
 pub use reason::{Measurement, Reason, Resolution};
+pub use record_rules::{RecordRules, RecordWarning, RecordWarningKind};
 
 use super::model::{ClusterState, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord};
 use super::plugin_state::{PluginState, PluginStates};
-use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
 /// Queue name that means all queues, in lists of queues whose keys changed. No queue has this name.
 pub const EVERY_QUEUE: &str = "";
@@ -195,6 +199,39 @@ pub struct PluginDef {
     pub queue_annotations: &'static [&'static str],
     /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
     pub node_labels: &'static [&'static str],
+    /// True if profiles of a `KubeSchedulerConfiguration` have the plugin.
+    pub in_profiles: bool,
+    /// True if the plugin keeps quotas of queues: a policy with another one that does gets a warning.
+    pub keeps_quotas: bool,
+    /// Switch with which the plugin excludes another one in its tier; `None`: it excludes none.
+    pub excludes: Option<(Switch, &'static str)>,
+    /// True if the accounts of the plugin's state have gauges: the page of metrics computes the state then.
+    pub gauges: bool,
+    /// Rules of the plugin about records; `None`: it has none.
+    pub record_rules: Option<&'static dyn RecordRules>,
     /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
-    pub compile: fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>,
+    pub compile: PluginCompiler,
 }
+
+impl PluginDef {
+    /// Entry of a plugin that takes part in nothing and reads nothing yet.
+    pub const fn new(name: &'static str, compile: PluginCompiler) -> Self {
+        Self {
+            name,
+            families: &[],
+            task_annotations: &[],
+            job_annotations: &[],
+            queue_annotations: &[],
+            node_labels: &[],
+            in_profiles: false,
+            keeps_quotas: false,
+            excludes: None,
+            gauges: false,
+            record_rules: None,
+            compile,
+        }
+    }
+}
+
+/// Compiler of a plugin's arguments.
+pub type PluginCompiler = fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>;

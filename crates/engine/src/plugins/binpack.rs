@@ -12,13 +12,8 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue,
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
-    name: "binpack",
     families: &["score"],
-    task_annotations: &[],
-    job_annotations: &[],
-    queue_annotations: &[],
-    node_labels: &[],
-    compile,
+    ..PluginDef::new("binpack", compile)
 };
 
 const WEIGHT: &str = "binpack.weight";

@@ -28,6 +28,12 @@ pub fn find(name: &str) -> Option<&'static PluginDef> {
     REGISTRY.iter().find(|def| def.name == name)
 }
 
+/// Names of the served plugins that profiles of a `KubeSchedulerConfiguration` have.
+pub fn profile_names() -> Vec<&'static str> {
+    let defs = REGISTRY.iter().filter(|def| def.in_profiles);
+    defs.map(|def| def.name).collect()
+}
+
 /// Names of the served plugins.
 pub fn served_names() -> Vec<&'static str> {
     REGISTRY.iter().map(|def| def.name).collect()

@@ -15,13 +15,9 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArgument, PluginArgum
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
-    name: "ScarceResourceAvoidance",
     families: &["score"],
-    task_annotations: &[],
-    job_annotations: &[],
-    queue_annotations: &[],
-    node_labels: &[],
-    compile,
+    in_profiles: true,
+    ..PluginDef::new("ScarceResourceAvoidance", compile)
 };
 
 const MAX_SCORE: u32 = 100;

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compatibility;
 use super::diagnostics::{DiagnosticReport, DocumentLocation, Severity, UnservedPlugin, code, truncate_text};
-use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
+use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, UPSTREAM_PLUGINS};
 use super::suggestion;
 use super::yaml::Mark;
+use crate::plugins;
 
 /// Largest number of plugins in a document; each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
-/// Keeps quotas of cards, cpu and memory.
-const CARDS: &str = "capacity-card";
-/// Keep quotas of cpu, memory and other resources.
+/// Volcano's plugins that keep quotas of queues and are not served.
 const QUOTAS: [&str; 2] = ["capacity", "proportion"];
 /// Remedy for an action that Volcano does not have.
 const OWN_ACTION: &str = "actions decide nothing here, so leave out one that only your scheduler has";
@@ -120,8 +119,8 @@ pub(super) fn check_tiers(
         );
         return;
     }
-    if compatibility == Compatibility::Corrected && served.contains(&CARDS) {
-        two_quotas(spec, report);
+    if compatibility == Compatibility::Corrected {
+        two_quotas(spec, served, report);
     }
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for plugins in &spec.tiers {
@@ -139,26 +138,36 @@ pub(super) fn check_tiers(
 }
 
 /// Quotas of queues that two plugins account for, each in its own way: Volcano's document forbids it.
-fn two_quotas(spec: &PolicySpec, report: &mut DiagnosticReport) {
+fn two_quotas(spec: &PolicySpec, served: &[&str], report: &mut DiagnosticReport) {
     let plugins = || spec.tiers.iter().flatten();
-    if !plugins().any(|plugin| plugin.name == CARDS) {
+    let keeps_quotas = |name: &str| plugins::find(name).is_some_and(|def| def.keeps_quotas);
+    let is_keeper = |plugin: &&PluginSpec| served.contains(&plugin.name.as_str()) && keeps_quotas(&plugin.name);
+    let Some(keeper) = plugins().find(is_keeper) else {
         return;
-    }
+    };
     for other in plugins().filter(|plugin| QUOTAS.contains(&plugin.name.as_str())) {
         let message = format!(
-            "`{CARDS}` and `{}` both keep quotas of queues, and what one admits the other may refuse; expected one of them",
-            other.name
+            "`{}` and `{}` both keep quotas of queues, and what one admits the other may refuse; expected one of them",
+            keeper.name, other.name
         );
         report.warning(code::TWO_QUOTAS, &other.at, message);
     }
 }
 
-fn check_conflicts(plugins: &[PluginSpec], report: &mut DiagnosticReport) {
-    let hierarchical = |p: &&PluginSpec| p.name == "drf" && p.switches.written(Switch::Hierarchy) == Some(true);
-    let proportion = plugins.iter().find(|plugin| plugin.name == "proportion");
-    if let (Some(drf), Some(_)) = (plugins.iter().find(hierarchical), proportion) {
-        let message = "`drf` with `enableHierarchy: true` and `proportion` exclude each other in one tier";
-        report.error(code::CONFLICT, &drf.at, message);
+fn check_conflicts(tier: &[PluginSpec], report: &mut DiagnosticReport) {
+    for plugin in tier {
+        let Some((switch, other)) = plugins::find(&plugin.name).and_then(|def| def.excludes) else {
+            continue;
+        };
+        if plugin.switches.written(switch) == Some(true) && tier.iter().any(|plugin| plugin.name == other) {
+            let message = format!(
+                "`{}` with `{}: true` and `{other}` exclude each other in one tier",
+                plugin.name,
+                switch.key()
+            );
+            report.error(code::CONFLICT, &plugin.at, message);
+            return;
+        }
     }
 }
 

@@ -439,6 +439,12 @@ impl Policy {
         quotas.find_map(|quota| quota.card_on_node(context, task, node, admitted))
     }
 
+    /// True if a plugin of the document has gauges of queues.
+    pub fn has_gauges(&self) -> bool {
+        let mut defs = self.registered.keys().filter_map(|name| plugins::find(name));
+        defs.any(|def| def.gauges)
+    }
+
     /// True if a plugin of the document may have a state.
     pub fn has_plugin_state(&self) -> bool {
         self.registered

@@ -12,6 +12,7 @@ use prost_types::Timestamp;
 
 use super::RecordIdentity;
 use super::fields::FieldError;
+use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_protocol::v1 as pb;
 
 /// Resource of whole GPUs.
@@ -24,7 +25,6 @@ pub const PODS_PER_NODE: &str = "110";
 const NODE_HEADER: &str = "sn,cpu_milli,memory_mib,";
 const TASK_HEADER: &str = "name,cpu_milli,memory_mib,";
 const MODEL_LABEL: &str = "nvidia.com/gpu.product";
-const CARD_ANNOTATION: &str = "volcano.sh/card.name";
 const MILLI_PER_GPU: u64 = 1000;
 
 /// Kind of an openb file.
@@ -128,7 +128,7 @@ pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
         items.insert(GPU_MILLI_RESOURCE.to_owned(), gpus.saturating_mul(milli).to_string());
     }
     let cards = line.text("gpu_spec").unwrap_or_default();
-    let annotations = (!cards.is_empty()).then(|| (CARD_ANNOTATION.to_owned(), cards.to_owned()));
+    let annotations = (!cards.is_empty()).then(|| (CARD_NAME_ANNOTATION.to_owned(), cards.to_owned()));
     let created = line.number("creation_time")?;
     let seconds = i64::try_from(created).map_err(|_| FieldError::new("creation_time", "is too large"))?;
     Ok(pb::Task {

@@ -11,8 +11,6 @@ use crate::policy::Compatibility;
 pub const QUOTA: &str = "volcano.sh/card.quota";
 /// Of jobs: how many of each card they need, as a JSON object.
 pub const REQUEST: &str = "volcano.sh/card.request";
-/// Of tasks: the card that they need, or several joined by `|`.
-pub const NAME: &str = "volcano.sh/card.name";
 
 /// Between acceptable cards.
 pub const CARD_SEPARATOR: char = '|';

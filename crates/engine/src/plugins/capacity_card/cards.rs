@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::discovery::{NodeCards, whole_units};
 use super::node_kinds::{NodeKinds, card_set};
 use super::task_need::TaskRequest;
+use crate::cards::{NodeCards, whole_units};
 use crate::model::{ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable};
 use crate::policy::Compatibility;
 
@@ -147,14 +147,6 @@ impl ClusterCards {
         self.resources_by_card
             .iter()
             .filter_map(|(card, kind)| Some((card, kind.resources.first_key_value()?.0)))
-    }
-
-    /// Cards for which nodes name several resources, with all of these.
-    pub fn conflicting_resources(&self) -> impl Iterator<Item = (&Arc<str>, Vec<&Arc<str>>)> {
-        self.resources_by_card
-            .iter()
-            .filter(|(_, kind)| kind.resources.len() > 1)
-            .map(|(card, kind)| (card, kind.resources.keys().collect()))
     }
 
     /// The cards that a resource stands for, sorted; none: it is no card's resource.

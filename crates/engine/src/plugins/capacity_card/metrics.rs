@@ -6,19 +6,7 @@ use super::amounts::QuotaAmounts;
 use super::limits::CardQuota;
 use super::state::CapacityState;
 use crate::model::{ClusterState, QueueRecord};
-
-/// One gauge.
-#[derive(Clone, Debug, PartialEq)]
-pub struct QueueGauge {
-    /// Name of the metric.
-    pub name: &'static str,
-    /// Label `queue_name`.
-    pub queue: Arc<str>,
-    /// Label `resource`; empty: the metric has no such label.
-    pub resource: Arc<str>,
-    /// Milli-cores, bytes, thousandths of cards, whole cards, or a share: the name says which.
-    pub value: f64,
-}
+use crate::plugin::QueueGauge;
 
 /// Names of an amount's three gauges: cpu, memory, cards.
 type GaugeNames = [&'static str; 3];
@@ -66,7 +54,7 @@ impl CapacityState {
 }
 
 /// All gauges, by queue.
-pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+pub(super) fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
     for (name, queue) in cluster_state.queues().iter() {
         match state.account(name) {
@@ -77,12 +65,7 @@ pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<
                 push_gauges(&mut gauges, name, REQUEST, &account.request);
                 push_gauges(&mut gauges, name, CAPACITY, &limits.capability);
                 push_gauges(&mut gauges, name, REAL_CAPACITY, &limits.real_capability);
-                gauges.push(QueueGauge {
-                    name: SHARE,
-                    queue: Arc::clone(name),
-                    resource: Arc::default(),
-                    value: account.share(),
-                });
+                gauges.push(gauge(SHARE, name, None, account.share()));
             }
             None => push_empty_queue(&mut gauges, state, &queue.record),
         }
@@ -92,7 +75,7 @@ pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<
 
 /// Whole cards of every queue, under the names of the plugin's design: deserved, held, asked for (held or pending), and
 /// the quota.
-pub fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+pub(super) fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
     for (name, queue) in cluster_state.queues().iter() {
         let (own, limits);
@@ -107,11 +90,9 @@ pub fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<Q
         };
         let amounts = [&limits.deserved, allocated, request, &limits.capability];
         for (metric, amounts) in CARDS.into_iter().zip(amounts) {
-            gauges.extend(amounts.cards().map(|(card, milli)| QueueGauge {
-                name: metric,
-                queue: Arc::clone(name),
-                resource: Arc::clone(card),
-                value: milli as f64 / 1000.0,
+            gauges.extend(amounts.cards().map(|(card, milli)| {
+                let label = Some(("card", Arc::clone(card)));
+                gauge(metric, name, label, milli as f64 / 1000.0)
             }));
         }
     }
@@ -156,13 +137,41 @@ fn push_gauges(
     [cpu, memory, cards]: GaugeNames,
     counts: &QuotaAmounts,
 ) {
-    let gauge = |name, resource: Option<&Arc<str>>, amount: i128| QueueGauge {
+    gauges.push(gauge(cpu, queue, None, counts.cpu as f64));
+    gauges.push(gauge(memory, queue, None, counts.memory as f64));
+    gauges.extend(counts.cards().map(|(name, amount)| {
+        let label = Some(("resource", Arc::clone(name)));
+        gauge(cards, queue, label, amount as f64)
+    }));
+}
+
+fn gauge(name: &'static str, queue: &Arc<str>, label: Option<(&'static str, Arc<str>)>, value: f64) -> QueueGauge {
+    QueueGauge {
         name,
+        help: help(name),
         queue: Arc::clone(queue),
-        resource: resource.map_or_else(Arc::default, Arc::clone),
-        value: amount as f64,
+        label,
+        value,
+    }
+}
+
+/// Sentence about a metric, with its unit.
+fn help(name: &str) -> String {
+    let unit = match name.rsplit('_').next() {
+        Some("cpu") => "milli-cores",
+        Some("bytes") => "bytes of memory",
+        Some("resources") => "thousandths of cards",
+        _ if name.starts_with("volcano_queue_card_") => "cards",
+        _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
     };
-    gauges.push(gauge(cpu, None, counts.cpu));
-    gauges.push(gauge(memory, None, counts.memory));
-    gauges.extend(counts.cards().map(|(name, amount)| gauge(cards, Some(name), amount)));
+    let what = match name {
+        _ if name.contains("real_capacity") => {
+            "Amount that the cluster leaves to a queue after the guarantees of others"
+        }
+        _ if name.contains("capacity") => "Amount that a queue may hold",
+        _ if name.contains("deserved") => "Amount that a queue deserves",
+        _ if name.contains("allocated") => "Amount that a queue holds",
+        _ => "Amount that a queue holds or waits for",
+    };
+    format!("{what}, in {unit}")
 }

@@ -1,6 +1,7 @@
 //! `capacity-card`: quotas of card types per queue (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
 
 mod account;
+mod accounts;
 mod advance;
 mod amounts;
 pub mod annotations;
@@ -11,7 +12,6 @@ mod check;
 mod choices;
 mod config;
 mod corrected;
-mod discovery;
 mod filter;
 mod gang;
 mod go_format;
@@ -22,7 +22,7 @@ mod json;
 mod least;
 mod limits;
 mod matching;
-pub mod metrics;
+mod metrics;
 mod node_kinds;
 mod node_order;
 mod one_card;
@@ -31,7 +31,7 @@ mod packing;
 mod pieces;
 mod plugin;
 mod quota_accounts;
-mod quota_problems;
+mod record_rules;
 pub mod rejection;
 mod repeated;
 mod request;
@@ -50,12 +50,11 @@ pub use amounts::QuotaAmounts;
 pub use cards::ClusterCards;
 pub use check::{CardCheck, check_card};
 pub use config::CapacityConfig;
-pub use discovery::{CardOnNode, NodeCards};
+
 pub use job_entry::{JobAmounts, JobContribution, JobEntry, JobProblem};
 pub use limits::{CardQuota, QueueLimits};
 pub use node_order::node_order;
 pub(super) use plugin::DEF;
-pub use quota_problems::{checks_quotas, queue_quota_problem};
 pub use request::{CardRequestError, TaskPod, task_request};
 pub use state::{CapacityState, JobQuotaSummary, TaskEvent};
 pub use task_need::{CardDemand, NeedContext, TaskNeed, TaskRequest};

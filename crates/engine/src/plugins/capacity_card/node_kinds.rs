@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::discovery::NodeCards;
+use crate::cards::NodeCards;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeSlot, ResourceId};
 
 /// The cards of a node with their resources, sorted; how many there are does not matter here.

@@ -1,7 +1,7 @@
 //! The node order score: nodes with an earlier one of the acceptable cards first.
 
 use super::annotations::CARD_SEPARATOR;
-use super::discovery::NodeCards;
+use crate::cards::NodeCards;
 
 /// 100 for a node with the first of several acceptable cards, half as much for each later one, times the weight; 0 for
 /// a single card, and for a node without any of them.

@@ -4,33 +4,36 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::annotations::{CARD_SEPARATOR, NAME, QUOTA, REQUEST, normalize_choice};
+use super::annotations::{CARD_SEPARATOR, QUOTA, REQUEST, normalize_choice};
 use super::config::CapacityConfig;
-use super::discovery::NodeCards;
 use super::node_order::node_order;
+use super::record_rules::CardRules;
 use super::reservations;
 use super::state::{CapacityState, TaskEvent};
 use super::votes::QuotaVerdict;
+use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{
     CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceId, ResourceTable,
     StateDiff, TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
 };
 use crate::plugin::{
-    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks,
-    PreparedHook, QuotaPlugin, Shortfall, VictimQuery,
+    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginAccounts, PluginContext, PluginDef,
+    PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Row of the plugin in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
-    name: super::PLUGIN,
     families: &["admit", "filter", "order", "score", "victims"],
-    task_annotations: &[NAME],
+    task_annotations: &[CARD_NAME_ANNOTATION],
     job_annotations: &[REQUEST],
     queue_annotations: &[QUOTA],
     node_labels: &["*.product", "*.count", "*.memory", "*.replicas"],
-    compile,
+    keeps_quotas: true,
+    gauges: true,
+    record_rules: Some(&CardRules),
+    ..PluginDef::new(super::PLUGIN, compile)
 };
 
 /// The plugin, compiled.
@@ -82,7 +85,9 @@ impl Plugin for CapacityCard {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        let Some(name) = find_text(&class.annotations, NAME).filter(|name| name.contains(CARD_SEPARATOR)) else {
+        let Some(name) =
+            find_text(&class.annotations, CARD_NAME_ANNOTATION).filter(|name| name.contains(CARD_SEPARATOR))
+        else {
             return Ok(None);
         };
         if self.compatibility == Compatibility::Upstream {
@@ -173,7 +178,7 @@ impl QuotaPlugin for CapacityCard {
             .chain(task.limits.iter().flat_map(|limits| limits.iter()));
         let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
         let mut extended = resources.map(|(id, _)| id).filter(|id| !plain.contains(id));
-        match find_text(&task.annotations, NAME).filter(|name| !name.is_empty()) {
+        match find_text(&task.annotations, CARD_NAME_ANNOTATION).filter(|name| !name.is_empty()) {
             Some(name) if name.contains(CARD_SEPARATOR) => true,
             Some(_) => {
                 let first = extended.next();
@@ -196,7 +201,7 @@ impl QuotaPlugin for CapacityCard {
         if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
             return admitted.iter().find_map(|card| has(card));
         }
-        let name = find_text(&task.annotations, NAME)?;
+        let name = find_text(&task.annotations, CARD_NAME_ANNOTATION)?;
         name.split(CARD_SEPARATOR).find_map(has)
     }
 
@@ -242,6 +247,10 @@ fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
 }
 
 impl PluginState for CapacityState {
+    fn accounts(&self) -> Option<&dyn PluginAccounts> {
+        Some(self)
+    }
+
     fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
         let node = |moved: &TaskTransition<'_>| Arc::clone(&moved.after.node);
         match event {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::annotations::NAME;
 use super::quota_accounts::fit_count;
 use super::state::CapacityState;
 use super::task_need::TaskRequest;
+use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ClusterState, ResourceId, TaskRecord, find_text};
 use crate::policy::Compatibility;
 
@@ -73,7 +73,7 @@ impl CapacityState {
 
     /// Amounts that a task holds on any node; `None`: that depends on the node, for it uses cards.
     pub(super) fn node_independent_holding(&self, task: &TaskRecord) -> Option<QuotaAmounts> {
-        let named = find_text(&task.annotations, NAME).is_some_and(|name| !name.is_empty());
+        let named = find_text(&task.annotations, CARD_NAME_ANNOTATION).is_some_and(|name| !name.is_empty());
         let asks = TaskRequest::from(task);
         let kinds = self.cards.node_kinds();
         let on_some = |id: ResourceId| {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::annotations::{CARD_SEPARATOR, NAME};
+use super::annotations::CARD_SEPARATOR;
 use super::cards::{ClusterCards, requested_milli};
+use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ResourceId, TaskRecord, find_text};
 
 /// Why it is not known what a task counts.
@@ -56,7 +57,7 @@ pub struct TaskPod<'a> {
 impl<'a> TaskPod<'a> {
     /// The annotation of the task; empty: none.
     pub fn card_name(&self) -> &'a str {
-        find_text(&self.task.annotations, NAME).unwrap_or_default()
+        find_text(&self.task.annotations, CARD_NAME_ANNOTATION).unwrap_or_default()
     }
 }
 

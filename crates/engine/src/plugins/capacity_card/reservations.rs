@@ -158,7 +158,7 @@ impl CapacityState {
     }
 
     /// Amounts that are still reserved by the reservation of a job.
-    pub fn remaining_reservation(&self, row: &Reservation) -> QuotaAmounts {
+    pub fn reservation_rest(&self, row: &Reservation) -> QuotaAmounts {
         let own = self.jobs.get(&row.job).and_then(JobEntry::promised);
         own.map_or_else(|| reservation_amounts(row), |promised| promised.inqueue)
     }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::amounts::QuotaAmounts;
-use super::annotations::{CARD_SEPARATOR, NAME, normalize_choice};
+use super::annotations::{CARD_SEPARATOR, normalize_choice};
 use super::cards::{ClusterCards, requested_milli};
-use super::discovery::NodeCards;
 use super::request::CardRequestError;
+use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{ResourceAmounts, ResourceId, ResourceTable, TaskRecord, TextMap, find_text};
 
 /// Acceptable cards, one of which must do, each with its number in thousandths.
@@ -134,7 +134,7 @@ impl TaskNeed {
 
     fn build(context: NeedContext<'_>, task: TaskRequest<'_>, node: Option<&NodeCards>, card: &str) -> Self {
         let mut need = Self::default();
-        let named = find_text(task.annotations, NAME)
+        let named = find_text(task.annotations, CARD_NAME_ANNOTATION)
             .map(normalize_choice)
             .filter(|name| !name.is_empty());
         let mut covered: SmallVec<[ResourceId; 2]> = SmallVec::new();

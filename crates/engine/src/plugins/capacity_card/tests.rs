@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::annotations::{NAME, QUOTA, REQUEST};
+use super::annotations::{QUOTA, REQUEST};
 use super::{CapacityConfig, CapacityState};
+use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, Reservation, ResourceAmounts, ResourceId,
     ResourceTable, SortedTable, StateDiff, TaskFields, TaskRecord, TaskStatus, TextMap,
@@ -198,7 +199,7 @@ impl FakeCluster {
                 status,
                 node: on.into(),
                 gated: name == 5,
-                annotations: texts(&[(NAME, NAMES[name % 5])]),
+                annotations: texts(&[(CARD_NAME_ANNOTATION, NAMES[name % 5])]),
                 requests,
                 ..TaskFields::default()
             }),

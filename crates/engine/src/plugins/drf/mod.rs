@@ -6,11 +6,11 @@ mod chunked_list;
 mod columns;
 mod go_float;
 mod hierarchy;
-mod hierarchy_problems;
 mod layout;
 mod listing;
 mod order;
 mod plugin;
+mod record_rules;
 mod resource_set;
 mod saturation;
 mod share;
@@ -30,14 +30,13 @@ use share::{ExactAmounts, add_amounts, subtract_amounts, to_floats};
 use tree::{JobLeaf, ShareRules, ShareTree};
 
 pub use hierarchy::{HIERARCHY, WEIGHTS};
-pub use hierarchy_problems::{checks_hierarchy, hierarchy_problems, queue_hierarchy_problem};
-pub use listing::{JobShare, ShareTreeNode};
 pub(super) use plugin::DEF;
 pub use plugin::NAME;
 
 use crate::model::{
     ClusterState, MIN_AMOUNT, Problem, ProblemKind, ResourceAmounts, StateDiff, TaskRecord, TaskStatus,
 };
+use crate::plugin::PluginAccounts;
 use crate::plugin_state::{PlacementEvent, PluginState};
 use crate::policy::Compatibility;
 
@@ -244,6 +243,10 @@ impl DrfState {
 }
 
 impl PluginState for DrfState {
+    fn accounts(&self) -> Option<&dyn PluginAccounts> {
+        Some(self)
+    }
+
     fn apply(&mut self, _: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
         match event {
             PlacementEvent::Allocate(task) | PlacementEvent::Pipeline(task) => self.apply_task(task.after, true),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
+use super::record_rules::HierarchyRules;
 use super::{DrfState, HIERARCHY, WEIGHTS};
 use crate::model::{ClusterState, Problem, ProblemKind};
 use crate::plugin::{OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery};
@@ -11,13 +12,11 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwit
 
 /// Registry entry of the plugin.
 pub(in super::super) const DEF: PluginDef = PluginDef {
-    name: NAME,
     families: &["order", "victims"],
-    task_annotations: &[],
-    job_annotations: &[],
     queue_annotations: &[HIERARCHY, WEIGHTS],
-    node_labels: &[],
-    compile,
+    excludes: Some((Switch::Hierarchy, "proportion")),
+    record_rules: Some(&HierarchyRules),
+    ..PluginDef::new(NAME, compile)
 };
 
 /// Name in a policy.

@@ -102,11 +102,6 @@ impl ShareDimensions {
         self.resources.get(at).map(|(id, name)| (*id, name))
     }
 
-    /// Total of the cluster.
-    pub(super) fn total(&self) -> &ExactAmounts {
-        &self.total
-    }
-
     /// Amounts by position. The second list holds amounts of resources that do not count here.
     pub(super) fn by_position(&self, amounts: &ResourceAmounts) -> (ExactAmounts, SmallVec<[(ResourceId, i64); 1]>) {
         let (mut placed, mut foreign) = (self.zero_amounts(), SmallVec::new());

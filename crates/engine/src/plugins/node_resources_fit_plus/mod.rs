@@ -16,13 +16,9 @@ use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
-    name: "NodeResourcesFitPlus",
     families: &["score"],
-    task_annotations: &[],
-    job_annotations: &[],
-    queue_annotations: &[],
-    node_labels: &[],
-    compile,
+    in_profiles: true,
+    ..PluginDef::new("NodeResourcesFitPlus", compile)
 };
 
 /// Compiled plugin.

@@ -26,13 +26,9 @@ const NAME: &str = "resource-strategy-fit";
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
-    name: NAME,
     families: &["filter", "score"],
     task_annotations: &[annotations::SCORING_TYPE, annotations::WEIGHT],
-    job_annotations: &[],
-    queue_annotations: &[],
-    node_labels: &[],
-    compile,
+    ..PluginDef::new(NAME, compile)
 };
 
 const SRA: &str = "sra";

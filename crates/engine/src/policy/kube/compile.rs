@@ -8,10 +8,7 @@ use super::super::compile::{Policy, ProfilePlugin};
 use super::super::diagnostics::{DiagnosticReport, DocumentLocation, UnservedPlugin, code, truncate_text};
 use super::super::spec::Compatibility;
 use super::super::suggestion;
-use super::{
-    DEFAULT_SCHEDULER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_SCORE, PluginEntry, SCORE, SERVED_PLUGINS,
-    emit,
-};
+use super::{DEFAULT_SCHEDULER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_SCORE, PluginEntry, SCORE, emit};
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
 use crate::plugins;
@@ -118,7 +115,7 @@ fn compile_served_plugins(
             );
             report.error(code::DUPLICATE_PLUGIN, &config.at, message);
         }
-        let known = SERVED_PLUGINS.contains(&config.name.as_str()) || KUBE_PLUGINS.contains(&config.name.as_str());
+        let known = is_served(&config.name) || KUBE_PLUGINS.contains(&config.name.as_str());
         if !known {
             let message = format!(
                 "arguments for `{}`, which no plugin reads{}",
@@ -139,13 +136,18 @@ fn compile_served_plugins(
         let report = if heard { &mut *report } else { &mut unheard };
         Some((name, (def.compile)(arguments.unwrap_or(&none), compatibility, report)))
     };
-    SERVED_PLUGINS.into_iter().filter_map(compile).collect()
+    plugins::profile_names().into_iter().filter_map(compile).collect()
 }
 
 fn suggestion_hint(name: &str) -> String {
-    let near =
-        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
+    let near = suggestion::nearest_name(name, &plugins::profile_names())
+        .or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// True if profiles have a served plugin of this name. It has only the points `preScore` and `score`.
+pub(super) fn is_served(name: &str) -> bool {
+    plugins::find(name).is_some_and(|def| def.in_profiles)
 }
 
 fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
@@ -204,7 +206,7 @@ fn profile_plugins(
         });
     }
     let others = profile.plugins.values().flat_map(|set| &set.enabled);
-    for entry in others.filter(|entry| !SERVED_PLUGINS.contains(&entry.name.as_str())) {
+    for entry in others.filter(|entry| !is_served(&entry.name)) {
         if enabled.iter().all(|own| *own.name != *entry.name) {
             report_unserved_plugin(entry, report);
             enabled.push(ProfilePlugin {
@@ -245,7 +247,7 @@ fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
                 let message = format!("plugin `{name}` is enabled twice at `{point}`");
                 report.error(code::DUPLICATE_PLUGIN, &entry.at, message);
             }
-            let served = SERVED_PLUGINS.contains(&entry.name.as_str());
+            let served = is_served(&entry.name);
             if served && ![SCORE, PRE_SCORE, MULTI_POINT].contains(point) {
                 let message = format!("plugin `{name}` has no extension point `{point}`");
                 report.error(code::PROFILE, &entry.at, message);
@@ -257,8 +259,8 @@ fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
 fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
     let name = entry.name.as_str();
     let known_upstream = KUBE_PLUGINS.contains(&name);
-    let near =
-        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
+    let near = suggestion::nearest_name(name, &plugins::profile_names())
+        .or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
     if !known_upstream {
         let message = format!(
             "unknown plugin `{}`; it has no effect{}",

@@ -4,9 +4,10 @@ use super::super::args::PluginArguments;
 use super::super::diagnostics::{DiagnosticReport, DocumentPath, Severity, code, truncate_text};
 use super::super::load::{LoadOptions, read_pumice_section};
 use super::super::yaml::{Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue};
+use super::compile::is_served;
 use super::{
     API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
-    PluginSet, SERVED_PLUGINS, field,
+    PluginSet, field,
 };
 
 /// Number of characters of a text that a message shows.
@@ -348,7 +349,7 @@ impl<'r> KubeConfigReader<'r> {
             }
         });
         // Upstream passes on arguments whose type it does not know.
-        if let Some((mark, value, path)) = args.filter(|_| SERVED_PLUGINS.contains(&config.name.as_str())) {
+        if let Some((mark, value, path)) = args.filter(|_| is_served(&config.name)) {
             config.arguments = self.arguments(mark, &value, &path);
         }
         config

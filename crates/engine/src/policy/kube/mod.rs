@@ -46,9 +46,6 @@ const EXTENSION_POINTS: [&str; 13] = [
     MULTI_POINT,
 ];
 
-/// Served plugins of this format; both have only the points `preScore` and `score`.
-const SERVED_PLUGINS: [&str; 2] = ["NodeResourcesFitPlus", "ScarceResourceAvoidance"];
-
 /// Other plugins of Kubernetes 1.35 and Koordinator.
 pub(super) const KUBE_PLUGINS: [&str; 28] = [
     "Coscheduling",

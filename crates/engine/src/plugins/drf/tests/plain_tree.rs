@@ -16,7 +16,7 @@ struct PlainNode {
 }
 
 /// Line of the tree: path, job or nothing, share, saturation, held amounts without zeros.
-pub(super) type TreeLine = (String, Option<String>, f64, bool, Vec<(ResourceId, f64)>);
+pub(super) type TreeLine = (String, Option<String>, f64, bool, Vec<(String, f64)>);
 
 struct PlainTree<'a> {
     cluster_state: &'a ClusterState,
@@ -95,7 +95,7 @@ impl PlainTree<'_> {
         let mut children = Vec::new();
         for job in &node.jobs {
             let (share, saturated, held) = self.job(job);
-            lines.push(tree_line(path, Some(job), share, saturated, &held));
+            lines.push(self.tree_line(path, Some(job), share, saturated, &held));
             children.push((1.0, share, saturated, held));
         }
         for (name, child) in &node.children {
@@ -125,7 +125,7 @@ impl PlainTree<'_> {
         }
         let share = self.share(&sum, |id| upstream || self.demanding.contains(id));
         let saturated = !children.is_empty() && children.iter().all(|(_, _, saturated, _)| *saturated);
-        lines.push(tree_line(path, None, share, saturated, &sum));
+        lines.push(self.tree_line(path, None, share, saturated, &sum));
         (share, saturated, sum)
     }
 
@@ -162,13 +162,14 @@ impl PlainTree<'_> {
         let held: AmountMap = held.into_iter().map(|(id, amount)| (id, amount as f64)).collect();
         (self.share(&held, |_| true), saturated, held)
     }
-}
 
-fn tree_line(path: &str, job: Option<&String>, share: f64, saturated: bool, held: &AmountMap) -> TreeLine {
-    let held = held
-        .iter()
-        .filter(|(_, amount)| **amount != 0.0)
-        .map(|(id, amount)| (*id, *amount))
-        .collect();
-    (path.to_owned(), job.cloned(), share, saturated, held)
+    fn tree_line(&self, path: &str, job: Option<&String>, share: f64, saturated: bool, held: &AmountMap) -> TreeLine {
+        let resources = self.cluster_state.resources();
+        let held = held.iter().filter(|(_, amount)| **amount != 0.0);
+        let mut held: Vec<(String, f64)> = held
+            .map(|(id, amount)| (resources.name(*id).to_owned(), *amount))
+            .collect();
+        held.sort_by(|a, b| a.0.cmp(&b.0));
+        (path.to_owned(), job.cloned(), share, saturated, held)
+    }
 }

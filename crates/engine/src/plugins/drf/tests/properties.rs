@@ -12,6 +12,7 @@ use super::plain_tree::{self, TreeLine};
 use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::model::{ClusterState, TaskRecord, TaskStatus};
 use crate::plugin::EVERY_QUEUE;
+use crate::plugin::PluginAccounts as _;
 use crate::plugin_state::PluginStates;
 use crate::policy::Compatibility;
 
@@ -117,9 +118,10 @@ fn random_change(
 }
 
 fn tree_lines(drf: &DrfState) -> Vec<TreeLine> {
-    let lines = drf.tree_nodes().into_iter().map(|node| {
-        let mut held = node.held;
-        held.sort_by_key(|(id, _)| *id);
+    let lines = drf.queue_tree().into_iter().map(|node| {
+        let held = node.held.iter().map(|(name, amount)| (name.to_string(), *amount));
+        let mut held: Vec<(String, f64)> = held.collect();
+        held.sort_by(|a, b| a.0.cmp(&b.0));
         (
             node.path.to_string(),
             node.job.map(|job| job.to_string()),

@@ -1,4 +1,4 @@
-//! The cards of one node, from its labels and its raw allocatable.
+//! The cards of a node, from its labels and its raw allocatable: what quotas of cards count.
 
 use std::collections::BTreeMap;
 use std::num::IntErrorKind;
@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use crate::model::{NodeRecord, ResourceId, ResourceTable, TextMap, find_text};
 use crate::policy::Compatibility;
+
+/// Annotation of tasks: the card that they use, or several joined by `|`.
+pub const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 
 /// NVIDIA's resource of cards shared by MPS.
 const SHARED: &str = "nvidia.com/gpu.shared";
@@ -188,7 +191,7 @@ impl NodeCards {
 }
 
 /// Thousandths rounded up to whole ones.
-pub(super) fn whole_units(milli: i64) -> i64 {
+pub(crate) fn whole_units(milli: i64) -> i64 {
     milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0)
 }
 

@@ -1,0 +1,56 @@
+//! Rules of plugins about records: what a record has to say so that the plugin can count with it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::model::{ClusterState, Problem, QueueRecord, RecordKind};
+use crate::policy::Policy;
+
+/// Rules of a plugin about records, whatever policy is in force.
+pub trait RecordRules: Debug + Sync {
+    /// True if a policy needs queues to follow the rules. Without such a policy a queue that breaks them is accepted with
+    /// a warning, because such a policy may come.
+    fn apply_to(&self, policy: &Policy) -> bool;
+
+    /// Problem of a queue by itself. Its field begins with `queues[<name>]`.
+    fn queue_problem(&self, queue: &QueueRecord) -> Option<Problem>;
+
+    /// True if a queue that breaks the rules is rejected even if there is no good record of it to keep.
+    fn reject_new_queues(&self) -> bool;
+
+    /// Problems of all queues, by themselves or because they contradict each other, by name.
+    fn queue_problems(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
+        let queues = cluster_state.queues().iter();
+        let found = queues.filter_map(|(name, stored)| Some((Arc::clone(name), self.queue_problem(&stored.record)?)));
+        found.collect()
+    }
+
+    /// True if a change of a queue's record may end or begin a contradiction with other queues.
+    fn change_may_contradict(&self, before: &QueueRecord, after: &QueueRecord) -> bool {
+        let _ = (before, after);
+        false
+    }
+
+    /// Warnings about records that a load would pass over in silence.
+    fn warnings(&self, cluster_state: &ClusterState) -> Vec<RecordWarning>;
+}
+
+/// Warning about a record that hardly means what its author has in mind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordWarning {
+    /// Kind and name of the record.
+    pub record: (RecordKind, Arc<str>),
+    /// Kind of the warning, with what it names.
+    pub kind: RecordWarningKind,
+}
+
+/// Kind of a warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordWarningKind {
+    /// An annotation cannot be read; the message says why.
+    AnnotationInvalid(String),
+    /// A label or a resource makes no card; the message says why.
+    CardLabelIgnored(String),
+    /// A record names a card that no node has.
+    UnknownCard(Arc<str>),
+}

@@ -1,0 +1,109 @@
+//! Rules of plugins about queues: checks of new queues, and of existing queues when a policy is put in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
+use pumice_engine::PolicyInForce;
+use pumice_engine::model::{ClusterState, Problem, QueueRecord, RecordKind};
+use pumice_engine::plugin::RecordRules;
+use pumice_engine::plugins::REGISTRY;
+use pumice_engine::policy::Policy;
+
+/// Queues to check again once a batch is applied.
+#[derive(Debug)]
+pub(super) struct QueueRecheck {
+    /// Field of each queue that the batch puts.
+    fields: BTreeMap<Arc<str>, String>,
+    is_needed: bool,
+}
+
+fn all_rules() -> impl Iterator<Item = &'static dyn RecordRules> {
+    REGISTRY.iter().filter_map(|def| def.record_rules)
+}
+
+/// Checks the queues of a batch one by one. A queue that breaks rules which a policy in force needs is rejected, and its
+/// last good record stays; it is accepted with a warning if no policy needs them, or if it has no good record and the rules
+/// allow that.
+pub(super) fn judge_queues(
+    batch: &mut Batch,
+    cluster_state: &ClusterState,
+    policies: &BTreeMap<Arc<str>, Arc<PolicyInForce>>,
+) -> QueueRecheck {
+    let is_needed = |rules: &dyn RecordRules| policies.values().any(|policy| rules.apply_to(&policy.policy));
+    let rules: Vec<(&dyn RecordRules, bool)> = all_rules().map(|rules| (rules, is_needed(rules))).collect();
+    let is_snapshot = batch.kind == BatchKind::FullSyncLast;
+    let removes =
+        |(kind, name): &(RecordKind, Arc<str>)| *kind == RecordKind::Queue && cluster_state.queues().contains(name);
+    let mut watch = QueueRecheck {
+        fields: BTreeMap::new(),
+        is_needed: is_snapshot || batch.remove.iter().any(removes),
+    };
+    let (rejections, warnings) = (&mut batch.rejected, &mut batch.warnings);
+    batch.put.retain(|(record, place)| {
+        let BatchRecord::Queue(queue) = record else { return true };
+        let before = cluster_state.queues().get(&queue.name).map(|stored| &stored.record);
+        let field = place.field_path(RecordKind::Queue);
+        for (rules, needed) in &rules {
+            let Some(problem) = rules.queue_problem(queue) else {
+                continue;
+            };
+            let problem = at_record(problem, &queue.name, &field);
+            let is_good = |before: &QueueRecord| rules.queue_problem(before).is_none();
+            if *needed && (rules.reject_new_queues() || before.is_some_and(is_good)) {
+                let name = Arc::clone(&queue.name);
+                rejections.push(RejectedRecord::new(RecordKind::Queue, name, vec![problem]));
+                return false;
+            }
+            warnings.push(problem);
+        }
+        watch.fields.insert(Arc::clone(&queue.name), field);
+        let may_contradict = |before: &QueueRecord| {
+            let mut rules = rules.iter();
+            rules.any(|(rules, _)| rules.change_may_contradict(before, queue))
+        };
+        watch.is_needed |= before.is_none_or(may_contradict);
+        true
+    });
+    watch
+}
+
+/// Problems of queues that contradict each other once the batch is applied. Both queues of a contradiction are accepted,
+/// because the one created first decides which is wrong; orders leave the later one out.
+pub(super) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState) -> Vec<Problem> {
+    if !watch.is_needed {
+        return Vec::new();
+    }
+    let of_rules = |rules: &'static dyn RecordRules| {
+        let by_itself = move |name: &Arc<str>| {
+            let stored = cluster_state.queues().get(name);
+            stored.is_some_and(|stored| rules.queue_problem(&stored.record).is_some())
+        };
+        let problems = rules.queue_problems(cluster_state).into_iter();
+        problems.filter(move |(name, _)| !by_itself(name))
+    };
+    let of_record = |(name, problem): (Arc<str>, Problem)| match watch.fields.get(&name) {
+        Some(field) => at_record(problem, &name, field),
+        None => problem,
+    };
+    all_rules().flat_map(of_rules).map(of_record).collect()
+}
+
+/// Problems that a policy finds in the existing queues.
+pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
+    let rules = all_rules().filter(|rules| rules.apply_to(policy));
+    let problems = rules.flat_map(|rules| rules.queue_problems(cluster_state));
+    problems.map(|(_, problem)| problem).collect()
+}
+
+/// Problem of a queue, located at the record that the batch put.
+fn at_record(problem: Problem, name: &str, field: &str) -> Problem {
+    let annotation = problem
+        .field
+        .strip_prefix(&format!("queues[{name}]"))
+        .unwrap_or_default();
+    Problem {
+        field: format!("{field}{annotation}"),
+        ..problem
+    }
+}
