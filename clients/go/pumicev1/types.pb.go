@@ -600,8 +600,10 @@ type Node struct {
 	// this record carries, such as "taints". Results that name the node say that
 	// these fields were not evaluated. Empty: none.
 	UnevaluatedFields []string `protobuf:"bytes,10,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// metadata.creationTimestamp, in whole seconds. Absent: not known.
+	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -700,6 +702,13 @@ func (x *Node) GetUnattributedNonzeroUsed() *ResourceList {
 func (x *Node) GetUnevaluatedFields() []string {
 	if x != nil {
 		return x.UnevaluatedFields
+	}
+	return nil
+}
+
+func (x *Node) GetCreationTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreationTime
 	}
 	return nil
 }
@@ -2729,7 +2738,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x04\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -2741,7 +2750,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x11unattributed_used\x18\b \x01(\v2\x17.pumice.v1.ResourceListR\x10unattributedUsed\x12S\n" +
 	"\x19unattributed_nonzero_used\x18\t \x01(\v2\x17.pumice.v1.ResourceListR\x17unattributedNonzeroUsed\x12-\n" +
 	"\x12unevaluated_fields\x18\n" +
-	" \x03(\tR\x11unevaluatedFields\x1a9\n" +
+	" \x03(\tR\x11unevaluatedFields\x12?\n" +
+	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -3035,54 +3045,55 @@ var file_pumice_v1_types_proto_depIdxs = []int32{
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	37, // 6: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	34, // 7: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,  // 8: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	8,  // 9: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	8,  // 10: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	8,  // 11: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	37, // 12: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 13: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 14: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	35, // 15: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	2,  // 16: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	36, // 17: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 18: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 19: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 20: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 21: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	37, // 22: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	9,  // 23: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	10, // 24: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	11, // 25: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	12, // 26: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	19, // 27: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	21, // 28: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	20, // 29: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	16, // 30: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	14, // 31: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	15, // 32: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	38, // 33: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	13, // 34: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	22, // 35: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	23, // 36: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	23, // 37: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	14, // 38: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	16, // 39: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	26, // 40: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	31, // 41: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	25, // 42: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	27, // 43: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	31, // 44: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 45: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	17, // 46: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 47: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	30, // 48: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	37, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	37, // 7: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	34, // 8: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,  // 9: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	8,  // 10: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	8,  // 11: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	8,  // 12: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	37, // 13: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	1,  // 14: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	8,  // 15: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	35, // 16: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	2,  // 17: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	36, // 18: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 19: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 20: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 21: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 22: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	37, // 23: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	9,  // 24: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	10, // 25: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	11, // 26: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	12, // 27: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	19, // 28: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	21, // 29: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	20, // 30: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	16, // 31: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	14, // 32: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	15, // 33: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	38, // 34: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	13, // 35: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	22, // 36: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	23, // 37: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	23, // 38: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	14, // 39: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	16, // 40: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	26, // 41: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	31, // 42: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	25, // 43: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	27, // 44: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	31, // 45: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 46: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	17, // 47: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 48: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	30, // 49: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }

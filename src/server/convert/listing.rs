@@ -195,6 +195,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
     let NodeRecord {
         name,
         uid,
+        creation_time,
         labels,
         allocatable,
         oversubscription,
@@ -209,6 +210,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
     pb::Node {
         name: name.to_string(),
         uid: uid.to_string(),
+        creation_time: timestamp(*creation_time),
         labels: text_map(labels),
         allocatable: Some(resource_list(allocatable, resources)),
         oversubscription: optional(oversubscription),

@@ -17,6 +17,7 @@ impl WireReader<'_> {
         let pb::Node {
             name,
             uid,
+            creation_time,
             labels,
             allocatable,
             oversubscription,
@@ -29,6 +30,7 @@ impl WireReader<'_> {
         NodeRecord {
             name: self.record_name(name),
             uid: self.name("uid", uid),
+            creation_time: self.seconds("creation_time", creation_time),
             labels: self.text_map("labels", labels, |declared| &declared.node_labels),
             allocatable: self.optional_amounts("allocatable", allocatable).unwrap_or_default(),
             oversubscription: self.optional_amounts("oversubscription", oversubscription),

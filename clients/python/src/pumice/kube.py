@@ -35,6 +35,7 @@ def node(manifest: object) -> v1.Node:
     return v1.Node(
         name=_name(root),
         uid=metadata.at("uid").string(),
+        creation_time=_time(root),
         labels=metadata.at("labels").strings(),
         allocatable=_amounts(root.at("status").at("allocatable")),
         oversubscription=_oversubscription(metadata.at("annotations")),

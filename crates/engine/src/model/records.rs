@@ -23,6 +23,8 @@ pub struct NodeRecord {
     pub name: Arc<str>,
     /// Incarnation; empty: not reported.
     pub uid: Arc<str>,
+    /// Seconds since 1970; `None`: not reported.
+    pub creation_time: Option<i64>,
     /// Declared labels.
     pub labels: TextMap,
     /// Allocatable amounts as the node reports them.

@@ -45,6 +45,7 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
     Ok(pb::Node {
         name: required_text(object, "metadata.name")?,
         uid: text(object, "metadata.uid")?,
+        creation_time: time(object, "metadata.creationTimestamp")?,
         labels: texts(object, "metadata.labels")?.into_iter().collect(),
         allocatable: amounts(object, "status.allocatable")?,
         oversubscription: oversubscription(object)?,

@@ -60,6 +60,9 @@ pub struct Node {
     /// these fields were not evaluated. Empty: none.
     #[prost(string, repeated, tag = "10")]
     pub unevaluated_fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// metadata.creationTimestamp, in whole seconds. Absent: not known.
+    #[prost(message, optional, tag = "11")]
+    pub creation_time: ::core::option::Option<::prost_types::Timestamp>,
 }
 impl ::prost::Name for Node {
     const NAME: &'static str = "Node";

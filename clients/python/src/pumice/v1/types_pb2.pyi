@@ -378,6 +378,7 @@ class Node(_message.Message):
     UNATTRIBUTED_USED_FIELD_NUMBER: _builtins.int
     UNATTRIBUTED_NONZERO_USED_FIELD_NUMBER: _builtins.int
     UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
+    CREATION_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the node."""
     uid: _builtins.str
@@ -417,6 +418,10 @@ class Node(_message.Message):
         these fields were not evaluated. Empty: none.
         """
 
+    @_builtins.property
+    def creation_time(self) -> _timestamp_pb2.Timestamp:
+        """metadata.creationTimestamp, in whole seconds. Absent: not known."""
+
     def __init__(
         self,
         *,
@@ -430,10 +435,11 @@ class Node(_message.Message):
         unattributed_used: Global___ResourceList | None = ...,
         unattributed_nonzero_used: Global___ResourceList | None = ...,
         unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
+        creation_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
