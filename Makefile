@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e walk deploy release-check clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy release-check clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,10 @@ doc: rust ## Build the reference, warnings are errors
 
 docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
 	@$(CARGO) test --locked --quiet --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
+
+yaml: rust ## Compare the reader of YAML with gopkg.in/yaml.v2 over 20,000 mutated documents (needs Go)
+	@cd tests/yaml && go build -o ../../.cache/yaml-v2 .
+	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet --test it -- yaml_reader --ignored --nocapture
 
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release

@@ -26,3 +26,4 @@ mod storm;
 mod support;
 mod tools;
 mod vectors;
+mod yaml_reader;

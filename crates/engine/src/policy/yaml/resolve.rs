@@ -136,8 +136,9 @@ pub(super) fn resolve(text: &str, tag: Option<YamlTag>, plain: bool) -> Result<R
         Some(YamlTag::Null) => wrong("null"),
         Some(YamlTag::Timestamp) if timestamp::is_timestamp(text) => Ok(ResolvedScalar::Text),
         Some(YamlTag::Timestamp) => wrong("timestamp"),
-        Some(YamlTag::Binary) => match decode_base64(text) {
-            Some(bytes) => Ok(ResolvedScalar::Binary(lossy(&bytes))),
+        Some(YamlTag::Binary) => match decode_base64(text).map(String::from_utf8) {
+            Some(Ok(content)) => Ok(ResolvedScalar::Binary(content)),
+            Some(Err(_)) => Err("the content of `!!binary` is no UTF-8".to_owned()),
             None => wrong("binary"),
         },
     }
@@ -279,14 +280,4 @@ fn base64_value(symbol: u8) -> Option<u32> {
         _ => return None,
     };
     Some(u32::from(value))
-}
-
-/// Text of bytes; a byte that is not UTF-8 becomes U+FFFD, as in Go's JSON.
-fn lossy(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|_| '\u{fffd}'));
-    }
-    text
 }

@@ -109,6 +109,11 @@ impl<'t> CharSource<'t> {
         }
         if start == 0 && self.text.starts_with('\u{feff}') {
             start = '\u{feff}'.len_utf8();
+            // yaml.v2 would skip the first character of every line after it.
+            if self.text.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
+                let message = "a second byte order mark at the start of the document".to_owned();
+                return Err(YamlError::syntax(self.position.mark(), message));
+            }
         }
         for c in self.text.get(start..end).unwrap_or_default().chars() {
             if !is_allowed(c) {
