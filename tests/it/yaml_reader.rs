@@ -1,6 +1,8 @@
 //! The reader of YAML against gopkg.in/yaml.v2, with which Volcano reads its configuration: over mutated documents both
 //! read the same values, or both refuse.
+#![expect(clippy::print_stdout, reason = "the line is the report of `make yaml`")]
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -91,7 +93,7 @@ const PIECES: &[&str] = &[
 #[test]
 #[ignore = "needs the program of tests/yaml: make yaml"]
 fn agrees_with_the_library_over_mutated_documents() {
-    let program = std::env::var("PUMICE_YAML_V2").expect("PUMICE_YAML_V2 names the built program of tests/yaml");
+    let program = std::env::var_os("PUMICE_YAML_V2").expect("PUMICE_YAML_V2 names the built program of tests/yaml");
     let seeds = seed_documents();
     let mut numbers = RandomNumbers(20_261_123);
     let documents: Vec<String> = (0..DOCUMENTS).map(|_| mutated(&seeds, &mut numbers)).collect();
@@ -130,7 +132,7 @@ fn agrees_with_the_library_over_mutated_documents() {
     );
 }
 
-/// Sequence of numbers that is always the same (SplitMix64).
+/// Sequence of numbers that is always the same (`SplitMix64`).
 struct RandomNumbers(u64);
 
 impl RandomNumbers {
@@ -201,7 +203,7 @@ fn mutated(seeds: &[String], numbers: &mut RandomNumbers) -> String {
     text.into_iter().collect()
 }
 
-fn read_by_library(program: &str, documents: &[String]) -> Vec<String> {
+fn read_by_library(program: &OsStr, documents: &[String]) -> Vec<String> {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
