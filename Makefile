@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy release-check clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +122,15 @@ walk: rust ## Walk through a Volcano cluster with etcd, an API server and vc-sch
 deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with a real API server and Prometheus (needs root)
 	$(CARGO) build --locked --quiet
 	@deploy/check/run.sh
+
+supply: rust ## Check licences, bans and duplicates of dependencies, and the file of their licences
+	@"$$(deploy/supply/tools.sh cargo-deny)" check licenses bans sources
+	@python3 deploy/supply/licences.py --check
+
+advisories: rust ## Look for known vulnerabilities in what the program and its clients depend on; writes docs/supply-chain.md
+	@clients/python/check-versions.sh
+	@.cache/python-highest/bin/python -m pip install --quiet --disable-pip-version-check PyYAML
+	@CARGO_DENY="$$(deploy/supply/tools.sh cargo-deny)" GOVULNCHECK="$$(deploy/supply/tools.sh govulncheck)" .cache/python-highest/bin/python deploy/supply/advisories.py
 
 release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have)
 	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) deploy/release/check.sh

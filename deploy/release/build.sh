@@ -12,13 +12,16 @@ name="pumice-$version-$triple"
 # Equal sources give equal archives.
 date="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
 
+PUMICE_COMMIT="$(git rev-parse HEAD)"
+export PUMICE_COMMIT
+
 stage="$(mktemp -d)"
 trap 'rm -rf "$stage"' EXIT
 PROFILE="$profile" deploy/docker/build.sh "$stage/image"
 program="$stage/image/usr/local/bin/pumice"
 root="$stage/$name"
 mkdir -p "$root/completions"
-cp "$program" LICENSE CHANGELOG.md "$root/"
+cp "$program" LICENSE THIRD-PARTY-LICENSES.txt CHANGELOG.md deploy/kubectl-pumice "$root/"
 "$program" man --dir "$root/man" >/dev/null
 for shell in bash zsh fish; do "$program" completions "$shell" >"$root/completions/pumice.$shell"; done
 cp -r deploy/systemd examples "$root/"

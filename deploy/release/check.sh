@@ -14,12 +14,19 @@ cd "$work/clone"
 # Tools of others change with their versions only.
 mkdir -p .cache/go
 [ -d "$root/.cache/go/bin" ] && cp -r "$root/.cache/go/bin" .cache/go/
+[ -d "$root/.cache/cargo/bin" ] && mkdir -p .cache/cargo && cp -r "$root/.cache/cargo/bin" .cache/cargo/
 unset HELM
 python3 deploy/release/versions.py "${VERSION:-}"
 
 step "build the archive, the wheel, the bill of materials and the chart"
 deploy/release/build.sh "$work/out"
 [ -z "$(git status --porcelain)" ] || { git status --short; echo "the build changed files of the tree" >&2; exit 1; }
+
+step "package the crates, and compile each package by itself"
+cargo package --workspace --exclude pumice-counts --locked --quiet
+
+step "check the licences of the crates"
+make --no-print-directory supply
 
 step "check the sums"
 cd "$work/out"
@@ -31,6 +38,10 @@ program="$(echo "$work"/pumice-*/pumice)"
 started="$SECONDS"
 "$program" demo --color never >"$work/demo.txt"
 ((SECONDS - started < 60)) || { echo "the first decision took $((SECONDS - started)) s" >&2; exit 1; }
+"$program" --version | grep -F "(commit $(git -C "$work/clone" rev-parse HEAD | cut -c -12))"
+readelf --sections --wide "$program" | grep -qF .dep-v0 || { echo "the program has no list of its crates" >&2; exit 1; }
+test -s "$(dirname "$program")/THIRD-PARTY-LICENSES.txt" -a -x "$(dirname "$program")/kubectl-pumice"
+"$program" schema policy >/dev/null
 "$program" serve --config "$(dirname "$program")/systemd/pumice.yaml" --print-config >/dev/null
 test -s "$(dirname "$program")/man/pumice.1" -a -s "$(dirname "$program")/completions/pumice.bash"
 

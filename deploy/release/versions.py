@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Files, each with an expression whose group is a version.
 PLACES = {
-    "Cargo.toml": r'(?m)^version = "(.*)"',
+    "Cargo.toml": r'(?m)^(?:version|pumice-\w+ = \{ path = "\S+", version) = "(.*)"',
     "pyproject.toml": r'(?m)^version = "(.*)"',
     "clients/python/pyproject.toml": r'(?m)^version = "(.*)"',
     "deploy/helm/pumice/Chart.yaml": r"(?m)^(?:version|appVersion): (.*)$",

@@ -87,6 +87,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
+    ("schema", "pumice schema policy\npumice schema settings"),
     ("completions", "pumice completions bash"),
     ("man", "pumice man --dir /usr/local/share/man/man1"),
 ];

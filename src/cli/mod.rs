@@ -32,6 +32,7 @@ mod remedies;
 mod reservations;
 mod resource_key;
 mod schema;
+mod schema_command;
 mod score;
 mod scrape;
 mod serve;
@@ -129,6 +130,8 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
+    /// Write the JSON schema of a kind of document, for editors and other checks
+    Schema(schema_command::SchemaArgs),
     /// Write the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Write the manual, a page for each command
@@ -184,7 +187,11 @@ fn parse() -> Result<Cli, CommandError> {
     output::set_color(cli.color, nonempty_env("NO_COLOR").is_some());
     let serverless = matches!(
         cli.command,
-        CliCommand::Serve(_) | CliCommand::Demo(_) | CliCommand::Completions(_) | CliCommand::Man(_)
+        CliCommand::Serve(_)
+            | CliCommand::Demo(_)
+            | CliCommand::Schema(_)
+            | CliCommand::Completions(_)
+            | CliCommand::Man(_)
     );
     if serverless {
         return Ok(cli);
@@ -227,6 +234,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Simulate(args) => simulate::run(args).await,
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
+        CliCommand::Schema(args) => schema_command::run(&args),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),
     }

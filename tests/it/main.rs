@@ -19,6 +19,7 @@ mod publishing;
 mod rebuild;
 mod rebuild_cluster_state;
 mod revisions;
+mod schemas;
 mod server_surface;
 mod session_model;
 mod sources;

@@ -1,44 +1,23 @@
 //! Values of the Helm chart: their schema has every setting of the server, with its bounds.
 
 use pumice::config::{Setting, settings};
-use pumice::server::limits::LIMITS;
 use serde_json::{Map, Value, json};
 
 use super::repository;
+use crate::schemas::setting_schema;
 
 /// Settings that the chart itself sets: addresses and paths in the pod.
 const SET_BY_THE_CHART: [&str; 5] = ["grpc_address", "grpc_socket", "http_address", "data_dir", "policy_file"];
 
-/// A whole number within bounds, or text with a unit.
-fn number(bounds: Option<(u64, u64)>, text: Option<&str>) -> Value {
-    let mut number = json!({"type": "integer", "minimum": bounds.map_or(0, |(least, _)| least)});
-    if let Some((_, most)) = bounds {
-        number["maximum"] = most.into();
-    }
-    match text {
-        Some(pattern) => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
-        None => number,
-    }
-}
-
-/// Schema of one setting.
+/// Schema of one setting of the chart.
 fn schema(setting: &Setting) -> Value {
-    let limit = LIMITS.iter().find(|limit| limit.name == setting.name);
-    let bounds = limit.map(|limit| (limit.least, limit.most));
-    let mut schema = match (setting.name, setting.value_name) {
+    match setting.name {
         // The chart adds the two up, to compare them with the pod's grace period.
-        ("drain_delay_ms" | "drain_deadline_ms", _) => number(Some((0, 86_400_000)), None),
-        (_, "MS") => number(bounds, Some("^[0-9]+(ms|s|m|h|d)?$")),
-        (_, "BYTES") => number(bounds, Some("^[0-9]+(Ki|Mi|Gi)?$")),
-        (_, "COUNT") => number(bounds, None),
-        (_, "RATIO") => json!({"type": "number", "minimum": 0, "maximum": 1}),
-        (_, "FORMAT") => json!({"type": "string", "enum": ["text", "json"]}),
-        ("compatibility", _) => json!({"type": "string", "enum": ["corrected", "upstream"]}),
-        _ if setting.is_list() => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
-        _ => json!({"type": "string"}),
-    };
-    schema["description"] = setting.help.into();
-    schema
+        "drain_delay_ms" | "drain_deadline_ms" => {
+            json!({"type": "integer", "minimum": 0, "maximum": 86_400_000, "description": setting.help})
+        }
+        _ => setting_schema(setting),
+    }
 }
 
 #[test]
