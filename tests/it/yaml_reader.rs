@@ -225,7 +225,11 @@ fn read_by_library(program: &OsStr, documents: &[String]) -> Vec<String> {
 }
 
 fn hexadecimal(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16);
+    text.bytes()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .flatten()
+        .collect()
 }
 
 /// A value in the notation of tests/yaml.
