@@ -16,6 +16,7 @@ use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::request_body::malformed;
 use super::status::CallError;
+use crate::state::WeighedResult;
 
 /// Maximum bytes that the parts of one decoded request may take, without texts.
 pub const DECODED_BYTES: u64 = 256 << 20;
@@ -165,6 +166,15 @@ impl WeightTable {
         }
         index
     }
+}
+
+/// Memory for each encoded byte of a response, which is mostly short texts: each is a block, and three words name it.
+const BYTES_PER_ENCODED: usize = 3;
+
+/// A response with its memory, about. `parts`: bytes of its larger parts, apart from what they hold.
+pub(super) fn weighed<M: Message>(result: M, parts: usize) -> WeighedResult<M> {
+    let bytes = size_of::<M>() + parts + result.encoded_len() * BYTES_PER_ENCODED;
+    WeighedResult { result, bytes }
 }
 
 /// Error: the message is too heavy.

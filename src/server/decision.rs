@@ -13,6 +13,7 @@ use crate::engine::{PolicyInForce, plugins};
 use crate::state::{OpenSession, SessionBase, SessionStatus};
 
 use super::ServerContext;
+use super::codec::weighed;
 use super::convert;
 use super::convert::admit::{self, AdmitCall, AdmitMode};
 use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch};
@@ -204,7 +205,8 @@ impl DecisionRpc {
         let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
             let query = call.into_query(cluster_state, &edge.read_options);
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
-            Ok(admit::admit_result(&query, &items))
+            let bytes = items.len() * size_of::<pb::AdmitItem>();
+            Ok(weighed(admit::admit_result(&query, &items), bytes))
         };
         let (context, result) = self.0.query_session(step, ask).await?;
         Ok(pb::AdmitResponse {

@@ -15,7 +15,7 @@ use crate::engine::plugin::{EVERY_QUEUE, PluginContext};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, Snapshot};
-use crate::state::{StateError, SteppedSession};
+use crate::state::{StateError, SteppedSession, WeighedResult};
 
 use super::ServerContext;
 use super::convert::batch::problems;
@@ -269,7 +269,9 @@ impl ServerContext {
     pub(super) async fn query_session<T: Any + Send + Sync>(
         self: &Arc<Self>,
         step: SessionRef,
-        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<T, Problem> + Send + 'static,
+        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<WeighedResult<T>, Problem>
+        + Send
+        + 'static,
     ) -> Result<(EvaluationContext, Arc<T>), CallError> {
         let asked = move |edge: &ServerContext, step: SessionRef, _: &CancellationToken| {
             let SessionRef {

@@ -365,7 +365,7 @@ pub static LIMITS: &[LimitDef] = &[
         "session_bytes",
         state.session_bytes,
         1..=MAX_MEMORY_BYTES,
-        "Memory that open sessions pin: clusters of their own, columns that they changed, former states, a kilobyte per moved task"
+        "Memory that open sessions pin: clusters of their own, plugin states, copies of what they changed, former states"
     ),
     row!(
         "session_changes",

@@ -9,6 +9,7 @@ use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::DecisionKind;
 
 use super::ServerContext;
+use super::codec::weighed;
 use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
 use super::convert::nodes::NodeSetReader;
 use super::convert::place::{PlaceCall, place_result};
@@ -71,7 +72,9 @@ impl DecisionRpc {
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
                 outcome.merge(did);
-                Ok::<_, CallError>(place_result(&query, &placing, cycle.cluster_state(), encoding))
+                let result = place_result(&query, &placing, cycle.cluster_state(), encoding);
+                let groups = result.groups.len() * size_of::<pb::PlacedGroup>();
+                Ok::<_, CallError>(weighed(result, groups))
             };
             edge.state.query_cycle(&session, after, &changes, place)
         };

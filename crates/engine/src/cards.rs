@@ -48,6 +48,11 @@ pub struct NodeCards {
 }
 
 impl NodeCards {
+    /// Texts that were made for the node.
+    pub(super) fn texts(&self) -> [&Arc<str>; 3] {
+        [&self.product, &self.prefix, &self.label_stem]
+    }
+
     /// The cards of a node whose resources are named by `resources`.
     pub fn of(node: &NodeRecord, resources: &ResourceTable, compatibility: Compatibility) -> Self {
         let mut found = Self::default();

@@ -53,6 +53,12 @@ impl<'a> PlacementEvent<'a> {
     }
 }
 
+/// Older state of the same plugin, of its own type.
+pub fn older_as<T: PluginState>(older: Option<&dyn PluginState>) -> Option<&T> {
+    let older: &dyn Any = older?;
+    older.downcast_ref()
+}
+
 /// State of one plugin for a cluster state. Clones must be cheap, since every savepoint of a cycle is one.
 pub trait PluginState: Any + Debug + Send + Sync {
     /// Applies an event. `cluster_state` is the state after it. Returns the queues whose order keys or accounts
@@ -108,6 +114,9 @@ pub trait PluginState: Any + Debug + Send + Sync {
     fn accounts(&self) -> Option<&dyn PluginAccounts> {
         None
     }
+
+    /// Bytes that this state holds, and that an older one of the same history, if any, does not share.
+    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize;
 
     /// Copy that changes independently.
     fn copy(&self) -> Arc<dyn PluginState>;
@@ -230,6 +239,18 @@ impl PluginStates {
             .try_for_each(|own| own.apply_repeated(cluster_state, event, times))
     }
 
+    /// Bytes that these states hold and older ones do not share.
+    pub fn unshared_bytes(&self, older: &Self) -> usize {
+        let states = self.entries.iter().map(|(name, own)| {
+            let old = older.entries.iter().find(|(old, _)| old == name).map(|(_, old)| old);
+            match old {
+                Some(old) if Arc::ptr_eq(old, own) => 0,
+                old => own.held_bytes(old.map(|old| &**old)),
+            }
+        });
+        states.sum()
+    }
+
     /// States of all plugins, mutable.
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut dyn PluginState> {
         self.entries.iter_mut().filter_map(|(_, derived)| {
@@ -253,6 +274,10 @@ mod tests {
         fn apply(&mut self, _: &ClusterState, _: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
             self.0 += 1;
             Ok(Vec::new())
+        }
+
+        fn held_bytes(&self, _: Option<&dyn PluginState>) -> usize {
+            size_of::<Self>()
         }
 
         fn copy(&self) -> Arc<dyn PluginState> {

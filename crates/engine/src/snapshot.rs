@@ -119,6 +119,12 @@ pub struct PluginStateCache {
 }
 
 impl PluginStateCache {
+    /// Latest plugin states of a policy that are computed, of this snapshot or of an older one.
+    pub fn latest(&self, policy: &str) -> Option<PluginStates> {
+        let own = self.cells.with(|cells| cells.get(policy)?.get().cloned());
+        own.or_else(|| Some(self.older.get(policy)?.plugin_states.clone()))
+    }
+
     /// Cells of all policies.
     fn all_cells(&self) -> PluginStateCells {
         self.cells.with(|cells| cells.clone())

@@ -92,7 +92,7 @@ impl SessionRegistry {
             cycle,
             applied: last,
         });
-        self.record_bytes(&session, next.cycle.bytes());
+        self.record_bytes(&session, next.cycle.bytes().saturating_add(done.held_bytes()));
         session.inner.store(Arc::clone(&next));
         Ok((SteppedSession::new(&next, busy, outcome, repeated), done))
     }

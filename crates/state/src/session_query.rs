@@ -12,6 +12,15 @@ use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::{ClusterState, Problem};
 use pumice_engine::plugin_state::PluginStates;
 
+/// Result of a query that changes its session. The session keeps it until its next change, for a retry.
+#[derive(Clone, Copy, Debug)]
+pub struct WeighedResult<T> {
+    /// The result.
+    pub result: T,
+    /// Memory that it takes, in bytes.
+    pub bytes: usize,
+}
+
 impl SessionRegistry {
     /// Applies changes and then a query that changes the session itself: one more change, numbered after the others.
     fn query<T: Any + Send + Sync, E: From<StateError>>(
@@ -19,7 +28,7 @@ impl SessionRegistry {
         name: &str,
         after: u64,
         changes: &[SessionChange],
-        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<T, E>,
+        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<WeighedResult<T>, E>,
     ) -> Result<(SteppedSession, Arc<T>), E> {
         let busy = self.find(name)?;
         let session = Arc::clone(&busy.0);
@@ -46,13 +55,14 @@ impl SessionRegistry {
         }
         self.check_changes(&session, last)?;
         let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
-        let result = Arc::new(query(&mut cycle, &session.policy, &mut outcome)?);
+        let WeighedResult { result, bytes } = query(&mut cycle, &session.policy, &mut outcome)?;
+        let result = Arc::new(result);
         let next = Arc::new(SessionState {
             recorded_result: Some(Arc::clone(&result) as RecordedResult),
             cycle,
             applied: last,
         });
-        self.reserve_bytes(&session, next.cycle.bytes())?;
+        self.reserve_bytes(&session, next.cycle.bytes().saturating_add(bytes))?;
         session.inner.store(Arc::clone(&next));
         Ok((SteppedSession::new(&next, busy, outcome, repeated), result))
     }
@@ -69,7 +79,7 @@ impl SharedState {
         session: &str,
         after: u64,
         changes: &[SessionChange],
-        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<T, Problem>,
+        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<WeighedResult<T>, Problem>,
     ) -> Result<(SteppedSession, Arc<T>), StateError> {
         let applied = self.applied_through(session).unwrap_or(0);
         self.sessions.query(session, after, changes, |cycle, policy, _| {
@@ -88,7 +98,7 @@ impl SharedState {
         session: &str,
         after: u64,
         changes: &[SessionChange],
-        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<T, E>,
+        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<WeighedResult<T>, E>,
     ) -> Result<(SteppedSession, Arc<T>), E> {
         self.sessions.query(session, after, changes, query)
     }

@@ -98,6 +98,8 @@ const ENDS: [(&str, SessionEnd); 3] = [
     }),
 ];
 
+const WEIGHED: WeighedResult<i32> = WeighedResult { result: 1, bytes: 4 };
+
 /// One call that changes a session, or ends it.
 type SessionCall = fn(&SharedState, &str) -> Result<(), StateError>;
 
@@ -106,10 +108,10 @@ const CALLS: [(&str, SessionCall); 4] = [
         state.step_session(session, 0, &[allocate("a/x", "n1")]).map(drop)
     }),
     ("a query that changes plugins' state", |state, session| {
-        state.query_session(session, 0, &[], |_, _, _| Ok(1)).map(drop)
+        state.query_session(session, 0, &[], |_, _, _| Ok(WEIGHED)).map(drop)
     }),
     ("a query that changes the cycle, as Place does", |state, session| {
-        let place = |_: &mut _, _: &_, _: &mut ChangeOutcome| Ok::<_, StateError>(1);
+        let place = |_: &mut _, _: &_, _: &mut ChangeOutcome| Ok::<_, StateError>(WEIGHED);
         state.query_cycle(session, 0, &[allocate("a/x", "n1")], place).map(drop)
     }),
     ("a confirmation", |state, session| {

@@ -1,7 +1,6 @@
 //! All sessions: each is a private cluster state that one scheduler changes, with a lease and a record of its end.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,14 +12,15 @@ use super::SharedState;
 use super::clock::Clock;
 use super::commit_judge::CommitOutcome;
 use super::error::StateError;
+use super::former_states::FormerStates;
 use super::limits::StateLimits;
 use super::session_steps::OpenedSession;
 use super::session_tombstones::{EndedSession, EndedSessions, OutcomeRoom};
 use super::sources::limit_error;
 use pumice_engine::cycle::SchedulingCycle;
-use pumice_engine::model::{ClusterState, NodeChunk};
+use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::{PolicyInForce, Revision};
+use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
 /// Result of a query that changed the session, recorded for retries.
 pub(super) type RecordedResult = Arc<dyn Any + Send + Sync>;
@@ -45,7 +45,7 @@ pub(super) struct SessionEntry {
     pub(super) inner: ArcSwap<SessionState>,
     /// True while a call changes or ends the session.
     changing: AtomicBool,
-    /// Bytes of a cluster of its own.
+    /// Bytes that no change of the session changes: its entry, and a cluster of its own.
     own_bytes: usize,
     /// Bytes that the session holds alone.
     copied_bytes: AtomicUsize,
@@ -68,6 +68,11 @@ impl SessionEntry {
         Ok(ChangeClaim(self))
     }
 }
+
+/// Bytes of a session without changes and without a cluster of its own, besides its cycle.
+const SESSION_BYTES: usize = size_of::<SessionEntry>() + SESSION_NAME_BYTES;
+/// Bytes of a session's name, and of its entry in the table.
+const SESSION_NAME_BYTES: usize = 128;
 
 /// Claim of the call that changes or ends a session; given back when dropped.
 #[derive(Debug)]
@@ -141,7 +146,8 @@ impl SessionRegistry {
         self.check_bytes(self.bytes())
     }
 
-    /// Bytes that open sessions pin: the columns that they copied, and former states that nothing else holds.
+    /// Bytes that open sessions pin: clusters of their own, copies of what they changed, and former states that nothing
+    /// else holds.
     pub(super) fn bytes(&self) -> usize {
         let own = self.copied_bytes.load(Ordering::Acquire);
         own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
@@ -189,18 +195,11 @@ impl SessionRegistry {
     }
 
     /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
-    pub(super) fn recount_retained(&self, newest: &ClusterState) {
-        let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
-        // The table's own locks are not held while the chunks are compared.
+    pub(super) fn recount_retained(&self, newest: &Snapshot) {
+        // The table's own locks are not held while states are compared.
         let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
-        // A cluster of a session's own counts since it was opened.
-        for session in open.iter().filter(|session| session.shared.is_some()) {
-            let inner = session.inner.load();
-            for chunk in inner.cycle.initial_state().unshared_chunks(newest) {
-                former.insert(Arc::as_ptr(chunk), chunk.bytes());
-            }
-        }
-        self.retained_bytes.store(former.values().sum(), Ordering::Release);
+        let former = FormerStates::of(&open, newest);
+        self.retained_bytes.store(former.bytes(newest), Ordering::Release);
     }
 
     pub(super) fn open(
@@ -213,14 +212,16 @@ impl SessionRegistry {
         (lease, source): (Option<Duration>, Option<Arc<str>>),
     ) -> Result<OpenedSession, StateError> {
         self.check_session_limit()?;
-        self.check_bytes(self.bytes().saturating_add(own_bytes))?;
+        let cycle = SchedulingCycle::new(cluster_state, policy.policy.compatibility(), derived);
+        let own_bytes = own_bytes.saturating_add(SESSION_BYTES);
+        let bytes = own_bytes.saturating_add(cycle.bytes());
+        self.check_bytes(self.bytes().saturating_add(bytes))?;
         let lease = lease
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = format!("{:08x}.{number:x}", self.name_prefix >> 32).into();
         let now = self.clock.monotonic();
-        let cycle = SchedulingCycle::new(cluster_state, policy.policy.compatibility(), derived);
         let session = SessionEntry {
             name: Arc::clone(&name),
             policy: Arc::clone(&policy),
@@ -234,13 +235,13 @@ impl SessionRegistry {
             }),
             changing: AtomicBool::new(false),
             own_bytes,
-            copied_bytes: AtomicUsize::new(own_bytes),
+            copied_bytes: AtomicUsize::new(bytes),
             opened_at: now,
             lease,
             renewed_at: AtomicU64::new(millis(now)),
             active_queries: AtomicU32::new(0),
         };
-        self.adjust_bytes(own_bytes, 0);
+        self.adjust_bytes(bytes, 0);
         self.open.insert(Arc::clone(&name), Arc::new(session));
         Ok(OpenedSession {
             session: name,
@@ -378,7 +379,7 @@ pub(super) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()>
     let sweep = move || {
         while let Some(state) = state.upgrade() {
             state.sessions.sweep();
-            state.sessions.recount_retained(&state.snapshot().state);
+            state.sessions.recount_retained(&state.snapshot());
             state.try_expire_leases();
             drop(state);
             std::thread::sleep(SWEEP_EVERY);

@@ -11,6 +11,7 @@ use super::session_registry::{SessionEntry, SessionGuard, SessionRegistry, Sessi
 use super::sources::limit_error;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::ClusterState;
+use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
 /// Base of a session: the state and the policy that it is pinned to.
@@ -247,21 +248,17 @@ impl SharedState {
                     number: 0,
                     ..snapshot.revision
                 };
-                let weighed = tokio::task::spawn_blocking(move || (cluster_state.held_bytes(), cluster_state));
-                let (bytes, cluster_state) = weighed.await.map_err(|_| StateError::ShuttingDown)?;
-                let own = Arc::clone(&policy);
-                let derived = published::derive_plugin_states(&policy, {
-                    let cluster_state = cluster_state.clone();
-                    move || own.policy.compute_plugin_states(&cluster_state)
+                let weighed = tokio::task::spawn_blocking({
+                    let policy = Arc::clone(&policy);
+                    move || {
+                        let derived = policy.policy.compute_plugin_states(&cluster_state);
+                        let bytes = cluster_state.held_bytes() + derived.unshared_bytes(&PluginStates::default());
+                        (*cluster_state, derived, bytes)
+                    }
                 });
-                self.sessions.open(
-                    (*cluster_state, derived.await?),
-                    bytes,
-                    policy,
-                    None,
-                    revision,
-                    (lease, source),
-                )?
+                let (cluster_state, derived, bytes) = weighed.await.map_err(|_| StateError::ShuttingDown)?;
+                self.sessions
+                    .open((cluster_state, derived), bytes, policy, None, revision, (lease, source))?
             }
             SessionBase::Latest { policy: name, profile } => {
                 let policy = policy_in_snapshot(&snapshot, &name, &profile)?;
@@ -316,6 +313,12 @@ impl SharedState {
     pub fn applied_through(&self, session: &str) -> Option<u64> {
         let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
         open.or_else(|| self.sessions.ended.applied(session))
+    }
+
+    /// Bytes that open sessions hold, with the former states that nothing else holds. These are counted again every half
+    /// second.
+    pub fn session_bytes(&self) -> usize {
+        self.sessions.bytes()
     }
 
     /// Number of open sessions.

@@ -409,7 +409,7 @@ async fn a_recount_loses_no_change_of_the_bytes() {
         let state = Arc::downgrade(&state);
         move || {
             while let Some(state) = state.upgrade() {
-                state.sessions.recount_retained(&state.snapshot().state);
+                state.sessions.recount_retained(&state.snapshot());
             }
         }
     });
@@ -466,7 +466,7 @@ async fn a_cluster_of_a_sessions_own_counts_while_it_is_open() {
     assert!(full.to_string().contains("`session_bytes` is 1000000"), "{full}");
     // The recount counts none of it twice.
     let held = state.sessions.bytes();
-    state.sessions.recount_retained(&state.snapshot().state);
+    state.sessions.recount_retained(&state.snapshot());
     assert_eq!(state.sessions.bytes(), held);
     for session in &open {
         state.close_session(session).unwrap();

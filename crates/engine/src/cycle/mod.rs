@@ -21,6 +21,7 @@ mod corrected;
 mod enqueue;
 mod puts;
 mod upstream;
+mod weight;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,9 +35,6 @@ pub(crate) use puts::{PendingPut, PutTarget};
 use upstream::UpstreamState;
 
 pub use change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
-
-/// Bytes of a moved task: its record and its share of the tables.
-const TASK_BYTES: usize = 1_024;
 
 /// State that a savepoint restores.
 #[derive(Clone, Debug)]
@@ -53,7 +51,7 @@ struct CycleState {
     moved_tasks: SortedTable<Arc<TaskMoved>>,
     /// Number of moves.
     moves: u64,
-    /// Bytes of the chunks that the savepoints so far do not share.
+    /// Bytes that the savepoints so far do not share with the state at the beginning.
     savepoint_bytes: usize,
     /// Records changed since the last savepoint; each savepoint holds only its own part.
     touched: Arc<TouchedRecords>,
@@ -76,7 +74,7 @@ struct TouchedRecords {
 /// Private copy of the state, which one scheduler changes.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
-    initial_state: ClusterState,
+    initial: Arc<CycleState>,
     state: CycleState,
     savepoints: Vec<(Arc<str>, Arc<CycleState>)>,
 }
@@ -89,7 +87,6 @@ impl SchedulingCycle {
             Compatibility::Upstream => Some(UpstreamState::new(cluster_state.clone())),
             Compatibility::Corrected => None,
         };
-        let initial_state = cluster_state.clone();
         let state = CycleState {
             cluster_state,
             evicted: SortedTable::default(),
@@ -102,7 +99,7 @@ impl SchedulingCycle {
             touched: Arc::default(),
         };
         Self {
-            initial_state,
+            initial: Arc::new(state.clone()),
             state,
             savepoints: Vec::new(),
         }
@@ -115,22 +112,12 @@ impl SchedulingCycle {
 
     /// State at the beginning.
     pub fn initial_state(&self) -> &ClusterState {
-        &self.initial_state
+        &self.initial.cluster_state
     }
 
-    /// Bytes that the cycle and its savepoints do not share with the initial state: copied chunks, and a flat amount
-    /// for every moved task.
-    pub fn bytes(&self) -> usize {
-        self.state.savepoint_bytes + self.bytes_since_savepoint() + self.state.moved_tasks.len() * TASK_BYTES
-    }
-
-    /// Bytes of the chunks that changed since the last savepoint.
-    fn bytes_since_savepoint(&self) -> usize {
-        let before = self
-            .savepoints
-            .last()
-            .map_or(&self.initial_state, |(_, state)| &state.cluster_state);
-        self.state.cluster_state.unshared_bytes(before)
+    /// Plugin states at the beginning.
+    pub fn initial_plugin_states(&self) -> &PluginStates {
+        &self.initial.plugin_states
     }
 
     /// Present state.

@@ -13,6 +13,9 @@ use crate::model::{
 /// Copies of a task: nodes that have one, and the status of each copy.
 type TaskCopies = Vec<(Arc<str>, TaskStatus)>;
 
+/// Bytes of a list of copies besides its items.
+const COPIES_BYTES: usize = 2 * size_of::<usize>() + size_of::<TaskCopies>();
+
 type WideAmounts = BTreeMap<ResourceId, i128>;
 
 /// State that the reference has besides the tasks.
@@ -30,6 +33,17 @@ impl UpstreamState {
             initial_state,
             copies: SortedTable::default(),
         }
+    }
+
+    /// Bytes that this state does not share with an earlier one of the same cycle.
+    pub(super) fn unshared_bytes(&self, before: &Self) -> usize {
+        let mut sum = self.copies.unshared_bytes(&before.copies);
+        self.copies.unshared_entries(&before.copies, |copies, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, copies)) {
+                sum += COPIES_BYTES + copies.capacity() * size_of::<(Arc<str>, TaskStatus)>();
+            }
+        });
+        sum
     }
 
     pub(super) fn copies(&self, cluster_state: &ClusterState, task: &str) -> TaskCopies {

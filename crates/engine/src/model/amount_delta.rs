@@ -40,6 +40,11 @@ impl TaskRecord {
 pub struct AmountDelta(Vec<(ResourceId, i128)>);
 
 impl AmountDelta {
+    /// Bytes of the list.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(ResourceId, i128)>()
+    }
+
     /// Delta of usage that belongs to no task.
     pub fn of_node(record: &NodeRecord) -> Self {
         let mut delta = Self::default();

@@ -73,6 +73,12 @@ impl<'a> IntoIterator for &'a NodeChunks {
     }
 }
 
+/// Bytes of a node's entry, besides the record.
+fn entry_bytes(entry: &NodeEntry) -> usize {
+    let upstream = entry.upstream.as_ref().map_or(0, |own| own.held_bytes());
+    size_of::<NodeEntry>() + entry.usage.held_bytes() + upstream
+}
+
 /// Number of nodes in a group.
 const NODES_PER_GROUP: usize = 16;
 
@@ -100,11 +106,11 @@ impl NodeEntries {
     pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
         let groups = self.0.iter().zip(&older.0);
         let own = groups.filter(|(new, old)| !Arc::ptr_eq(new, old)).map(|(new, old)| {
-            let changed = new.iter().zip(&**old).filter(|(new, old)| match (new, old) {
-                (Some(new), Some(old)) => !Arc::ptr_eq(new, old),
-                (new, _) => new.is_some(),
+            let changed = new.iter().zip(&**old).filter_map(|(new, old)| match (new, old) {
+                (Some(new), Some(old)) if Arc::ptr_eq(new, old) => None,
+                (new, _) => new.as_ref(),
             });
-            size_of_val(&**new) + changed.count() * size_of::<NodeEntry>()
+            size_of_val(&**new) + changed.map(|entry| entry_bytes(entry)).sum::<usize>()
         });
         own.sum()
     }

@@ -39,6 +39,12 @@ impl NodeUsage {
         }
     }
 
+    /// Bytes of the lists.
+    pub(super) fn held_bytes(&self) -> usize {
+        let totals = [&self.used, &self.releasing, &self.pipelined].map(ResourceTotals::held_bytes);
+        totals.iter().sum::<usize>() + self.kubernetes_delta.held_bytes()
+    }
+
     /// True if no task is counted.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
@@ -77,6 +83,18 @@ pub struct UpstreamNode {
     pub pipelined: BTreeMap<ResourceId, i128>,
     /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
+}
+
+/// Bytes of the block of a small map.
+const MAP_BYTES: usize = 11 * size_of::<(ResourceId, i128)>() + 16;
+
+impl UpstreamNode {
+    /// Bytes of the vectors.
+    pub(super) fn held_bytes(&self) -> usize {
+        let maps = [&self.idle, &self.used, &self.releasing, &self.pipelined];
+        let blocks = maps.map(|map| map.len().div_ceil(8) * MAP_BYTES);
+        size_of::<Self>() + blocks.iter().sum::<usize>() + self.kubernetes_delta.held_bytes()
+    }
 }
 
 /// Stored node.

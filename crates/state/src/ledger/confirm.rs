@@ -78,6 +78,24 @@ pub struct ConfirmOutcome {
     pub durability: Durability,
 }
 
+impl ConfirmOutcome {
+    /// Memory of the outcomes in bytes, apart from texts that others hold as well.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let items = self.items.iter().flatten().map(|item| {
+            let verdict = &item.verdict;
+            let lists = verdict.cards.capacity() * size_of::<(Arc<str>, u64)>()
+                + (verdict.reserve.capacity() + item.reserved.capacity()) * size_of::<(Arc<str>, i128)>();
+            let reasons = verdict.reasons.iter().map(|(reason, measurements)| {
+                size_of_val(reason) + reason.message.len() + size_of_val(measurements) + size_of_val(&**measurements)
+            });
+            lists + reasons.sum::<usize>()
+        });
+        size_of::<Self>()
+            + self.items.capacity() * size_of::<Result<JobConfirmOutcome, Problem>>()
+            + items.sum::<usize>()
+    }
+}
+
 /// Request to release a reservation.
 #[derive(Clone, Debug)]
 pub struct LedgerRelease {

@@ -1,5 +1,6 @@
 //! Persistent map from names to values, sorted by name: a clone costs a few pointers, and a change copies one leaf.
 
+mod blocks;
 mod cursor;
 
 use std::cmp::Ordering;

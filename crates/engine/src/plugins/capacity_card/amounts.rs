@@ -29,6 +29,15 @@ impl QuotaAmounts {
         }
     }
 
+    /// Bytes beyond the value's own: the list of many cards.
+    pub(super) fn bytes_beyond(&self) -> usize {
+        if self.cards.spilled() {
+            self.cards.capacity() * size_of::<(Arc<str>, i128)>()
+        } else {
+            0
+        }
+    }
+
     /// Thousandths of a card, if it is present.
     pub fn card(&self, name: &str) -> Option<i128> {
         let at = self.cards.binary_search_by(|(card, _)| (**card).cmp(name)).ok()?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amounts::QuotaAmounts;
 use super::node_kinds::{NodeKinds, card_set};
 use super::task_need::TaskRequest;
+use super::weight::{map_bytes, text_bytes};
 use crate::cards::{NodeCards, whole_units};
 use crate::model::{ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable};
 use crate::policy::Compatibility;
@@ -36,7 +37,38 @@ pub struct ClusterCards {
     total: QuotaAmounts,
 }
 
+impl NodeCardCapacity {
+    fn held_bytes(&self) -> usize {
+        let cards = self.cards.cards.keys().map(text_bytes).sum::<usize>();
+        let diagnostics = self.cards.diagnostics.iter().map(String::capacity).sum::<usize>();
+        size_of::<Self>()
+            + 2 * size_of::<usize>()
+            + map_bytes(&self.cards.cards)
+            + cards
+            + self.cards.texts().map(text_bytes).iter().sum::<usize>()
+            + self.cards.diagnostics.capacity() * size_of::<String>()
+            + diagnostics
+    }
+}
+
 impl ClusterCards {
+    /// Bytes beyond the value's own.
+    pub(super) fn held_bytes(&self) -> usize {
+        let nodes = self.nodes.iter().map(|(_, node)| node.held_bytes()).sum::<usize>();
+        let resources = self.resources_by_card.values().map(|card| map_bytes(&card.resources));
+        let cards = self.cards_by_resource.values();
+        self.nodes.unshared_bytes(&SortedTable::default())
+            + nodes
+            + self.node_kinds.held_bytes()
+            + map_bytes(&self.resources_by_card)
+            + resources.sum::<usize>()
+            + map_bytes(&self.cards_by_resource)
+            + cards
+                .map(|cards| cards.capacity() * size_of::<Arc<str>>())
+                .sum::<usize>()
+            + self.total.bytes_beyond()
+    }
+
     /// The cards of all nodes of a cluster state.
     pub fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
         let mut cards = Self::default();

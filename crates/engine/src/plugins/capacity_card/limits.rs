@@ -81,6 +81,18 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
+    /// Bytes beyond the value's own: the lists of many cards.
+    pub(super) fn bytes_beyond(&self) -> usize {
+        let lists = [
+            &self.capability,
+            &self.declared_deserved,
+            &self.deserved,
+            &self.guarantee,
+            &self.real_capability,
+        ];
+        lists.map(QuotaAmounts::bytes_beyond).iter().sum()
+    }
+
     /// The limits of a queue in a cluster with `total`, of which all queues together are guaranteed `guaranteed`.
     ///
     /// Under `upstream` a ceiling that is not said is 0; under `corrected` there is none.

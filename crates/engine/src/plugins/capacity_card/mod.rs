@@ -44,6 +44,7 @@ mod tests;
 mod upstream_job;
 mod victims;
 mod votes;
+mod weight;
 
 pub use account::{QueueAccount, QueueShare};
 pub use amounts::QuotaAmounts;

@@ -33,6 +33,11 @@ pub(super) type Sizes = Vec<(Arc<str>, i128, i128)>;
 pub(super) struct Pieces(Vec<Piece>);
 
 impl Pieces {
+    /// Bytes of the list.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Piece>()
+    }
+
     /// The pieces of the choices among amounts. `sizes`: of the tasks that they are for; `None`: each choice is one.
     pub(super) fn of(queue: &Arc<str>, amounts: &QuotaAmounts, sizes: Option<&Sizes>) -> Self {
         let mut pieces = Self::default();

@@ -20,7 +20,7 @@ use crate::plugin::{
     AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginAccounts, PluginContext, PluginDef,
     PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimQuery,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition, older_as};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Row of the plugin in the registry.
@@ -328,6 +328,10 @@ impl PluginState for CapacityState {
 
     fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
         Some(Arc::new(self.advanced(changes)?))
+    }
+
+    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
+        self.bytes_beside(older_as(older))
     }
 
     fn copy(&self) -> Arc<dyn PluginState> {

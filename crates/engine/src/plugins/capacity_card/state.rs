@@ -36,7 +36,7 @@ pub struct CapacityState {
     /// By queue.
     pub(super) accounts: SortedTable<Arc<QueueAccount>>,
     /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
-    pod_nodes: SortedTable<Arc<str>>,
+    pub(super) pod_nodes: SortedTable<Arc<str>>,
     /// Under `corrected`: by job.
     pub(super) jobs: SortedTable<JobEntry>,
     /// Under `corrected`: how tasks that moved in this cycle stand.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 /// Number of pointers that one change copies, besides the element itself.
 const CHUNK: usize = 64;
 
+/// Bytes of the counts before shared content.
+const COUNT_BYTES: usize = 2 * size_of::<usize>();
+
 /// List of shared chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ChunkedList<T>(Vec<Arc<Vec<Arc<T>>>>);
@@ -25,6 +28,26 @@ impl<T: Clone> ChunkedList<T> {
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         let chunk = Arc::make_mut(self.0.get_mut(at / CHUNK)?);
         chunk.get_mut(at % CHUNK).map(Arc::make_mut)
+    }
+}
+
+impl<T> ChunkedList<T> {
+    /// Bytes that this list holds and the older one does not share. `own`: bytes of what an element holds.
+    pub(super) fn held_bytes(&self, older: Option<&Self>, own: impl Fn(&T) -> usize) -> usize {
+        let list = self.0.len() * size_of::<Arc<Vec<Arc<T>>>>();
+        let chunks = self.0.iter().enumerate().map(|(number, chunk)| {
+            let old = older.and_then(|older| older.0.get(number));
+            if old.is_some_and(|old| Arc::ptr_eq(old, chunk)) {
+                return 0;
+            }
+            let new = chunk.iter().enumerate().filter(|(at, item)| {
+                let old = old.and_then(|old| old.get(*at));
+                !old.is_some_and(|old| Arc::ptr_eq(old, item))
+            });
+            let items = new.map(|(_, item)| COUNT_BYTES + size_of::<T>() + own(item));
+            COUNT_BYTES + size_of::<Vec<Arc<T>>>() + chunk.capacity() * size_of::<Arc<T>>() + items.sum::<usize>()
+        });
+        list + chunks.sum::<usize>()
     }
 }
 

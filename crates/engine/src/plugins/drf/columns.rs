@@ -63,7 +63,33 @@ pub(super) struct SaturationChange<'a> {
     pub(super) divisors_changed: bool,
 }
 
+impl ColumnBlock {
+    fn held_bytes(&self) -> usize {
+        let words = [&self.shares, &self.held, &self.other_held]
+            .map(Vec::capacity)
+            .iter()
+            .sum::<usize>()
+            + self.rules_used.capacity()
+            + self.other_rules_met.capacity();
+        size_of::<Self>() + self.saturated.capacity() + words * size_of::<u64>()
+    }
+}
+
 impl NodeColumns {
+    /// Bytes that the columns hold and the older ones do not share.
+    pub(super) fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let shared = |number: usize, block| {
+            let old = older.and_then(|older| older.blocks.get(number));
+            old.is_some_and(|old| Arc::ptr_eq(old, block))
+        };
+        let blocks = self
+            .blocks
+            .iter()
+            .enumerate()
+            .filter(|(number, block)| !shared(*number, block));
+        blocks.map(|(_, block)| block.held_bytes()).sum()
+    }
+
     /// Columns of `nodes` nodes that hold nothing.
     pub(super) fn new(nodes: usize, width: usize) -> Self {
         let block = |len: usize| ColumnBlock {

@@ -18,6 +18,7 @@ mod share;
 mod tests;
 mod tree;
 mod victims;
+mod weight;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use crate::model::{
     ClusterState, MIN_AMOUNT, Problem, ProblemKind, ResourceAmounts, StateDiff, TaskRecord, TaskStatus,
 };
 use crate::plugin::PluginAccounts;
-use crate::plugin_state::{PlacementEvent, PluginState};
+use crate::plugin_state::{PlacementEvent, PluginState, older_as};
 use crate::policy::Compatibility;
 
 /// Account of a job: its holdings, and the requests of its waiting tasks.
@@ -275,6 +276,10 @@ impl PluginState for DrfState {
 
     fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
         Some(Arc::new(self.advanced(changes)?))
+    }
+
+    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
+        self.bytes_beside(older_as(older))
     }
 
     fn copy(&self) -> Arc<dyn PluginState> {

@@ -116,6 +116,17 @@ impl ShareTree {
         tree
     }
 
+    /// Bytes that the tree holds and the older one does not share.
+    pub(super) fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let leaves = |leaves: &LeafColumns| {
+            (leaves.shares.capacity() + leaves.held.capacity()) * size_of::<f64>()
+                + leaves.saturation.capacity() * size_of::<SaturationRule>()
+                + leaves.rule_numbers.capacity()
+        };
+        self.leaves.held_bytes(older.map(|older| &older.leaves), leaves)
+            + self.nodes.held_bytes(older.map(|older| &older.nodes))
+    }
+
     /// Inputs of the formulas apart from the rows.
     pub(super) fn rules(&self) -> &ShareRules {
         &self.rules
