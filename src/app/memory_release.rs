@@ -1,4 +1,4 @@
-//! Returns memory that changes and calls have freed to the system.
+//! Returns memory that changes, sessions and calls have freed to the system.
 //!
 //! The allocator holds freed memory for a second, in case it is needed again, and returns it when a large block is
 //! freed after that. An idle server frees no large block, so it would hold whatever a full sync needed while it was
@@ -10,20 +10,22 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::engine::Revision;
-use crate::state::{SharedState, StateError};
+use crate::state::SharedState;
+use crate::telemetry::resident_bytes;
 
-/// Delay after a change, a little longer than the allocator holds freed memory.
+/// Time between two looks, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
-/// Number of purges after a change or a large call: old snapshots, and memory held by threads, are freed later than the
-/// change.
-const PURGES: usize = 3;
+/// Number of purges when much is freed: old snapshots, and memory held by threads, are freed later than the rest.
+const PURGES: usize = 4;
 
-/// Bytes of requests and responses that are worth a purge.
+/// Bytes that are worth a purge.
 const FREED_BYTES: usize = 8 << 20;
+
+/// Number of records whose memory is worth a purge.
+const FREED_RECORDS: usize = 10_000;
 
 /// Bytes of a block that the allocator neither caches for a thread nor places among others.
 const BLOCK_BYTES: usize = 8 << 20;
@@ -39,25 +41,66 @@ const COLLECT_BYTES: usize = 16 << 10;
 /// Number of threads of each kind that are asked to purge at once.
 const PURGED_THREADS: usize = 4;
 
-/// Makes the allocator return memory after changes of the state, and after calls that held much, as long as the state
-/// exists. `freed` gives the bytes that calls have freed since it was last asked.
+/// Largest of the latest amounts.
+#[derive(Debug, Default)]
+struct PeakAmount(usize);
+
+impl PeakAmount {
+    /// Amount by which the present one is below the largest.
+    fn fallen(&mut self, amount: usize) -> usize {
+        self.0 = self.0.max(amount);
+        self.0 - amount
+    }
+}
+
+/// What shows that memory was freed. Small changes, such as the heartbeats of a source, show nothing.
+#[derive(Debug, Default)]
+struct FreedMemory {
+    records: PeakAmount,
+    session_bytes: PeakAmount,
+    /// Least memory of the process since the last purge.
+    settled: Option<u64>,
+}
+
+impl FreedMemory {
+    /// True if a purge may return much. `resident`: memory of the process, if it is known; what it has gained may have
+    /// been needed for a moment only.
+    fn is_worth_a_purge(&mut self, records: usize, session_bytes: usize, resident: Option<u64>) -> bool {
+        let gained = resident.map_or(0, |resident| {
+            let settled = self.settled.map_or(resident, |settled| settled.min(resident));
+            self.settled = Some(settled);
+            resident - settled
+        });
+        let removed = self.records.fallen(records) >= FREED_RECORDS;
+        let closed = self.session_bytes.fallen(session_bytes) >= FREED_BYTES;
+        let worth = removed || closed || gained >= FREED_BYTES as u64;
+        if worth {
+            // The memory after the purges is the next one's measure.
+            *self = Self::default();
+        }
+        worth
+    }
+}
+
+fn record_count(state: &SharedState) -> usize {
+    let cluster_state = &state.snapshot().state;
+    let nodes = usize::try_from(cluster_state.node_count()).unwrap_or(usize::MAX);
+    nodes + cluster_state.queues().len() + cluster_state.jobs().len() + cluster_state.tasks().len()
+}
+
+/// Makes the allocator return memory after changes of the state, sessions and calls that held much, as long as the state
+/// takes changes. `freed` gives the bytes that calls have freed since it was last asked.
 pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn() -> usize + Send) {
-    let mut seen = state.snapshot().revision;
-    let mut left = 0;
-    loop {
-        let next = Revision {
-            number: seen.number + 1,
-            ..seen
-        };
-        match state.snapshot_at(Some(next), &[], PURGE_DELAY).await {
-            Ok(snapshot) => {
-                (seen, left) = (snapshot.revision, PURGES);
-                tokio::time::sleep(PURGE_DELAY).await;
-            }
-            Err(StateError::NotReached { .. }) if freed() >= FREED_BYTES => left = PURGES,
-            Err(StateError::NotReached { .. }) if left == 0 => continue,
-            Err(StateError::NotReached { .. }) => {}
-            Err(_) => return,
+    let (mut freed_memory, mut left) = (FreedMemory::default(), 0);
+    while state.is_alive() {
+        tokio::time::sleep(PURGE_DELAY).await;
+        let resident = spawn_blocking(resident_bytes).await.ok().flatten();
+        let by_calls = freed() >= FREED_BYTES;
+        if freed_memory.is_worth_a_purge(record_count(&state), state.session_bytes(), resident) || by_calls {
+            left = PURGES;
+        }
+        if left == 0 {
+            continue;
         }
         left -= 1;
         // Most of the state's memory belongs to the writer's thread.
@@ -82,5 +125,33 @@ fn trigger_purge() {
     // Blocks that are never written to take no memory.
     for _ in 0..BLOCK_COUNT {
         drop(black_box(Vec::<u8>::with_capacity(BLOCK_BYTES)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn heartbeats_purge_nothing_and_what_is_freed_does() {
+        let mut freed = FreedMemory::default();
+        let heartbeats = |freed: &mut FreedMemory, records: usize, resident: u64| {
+            for beat in 0..1_000 {
+                // Memory rises and falls a little.
+                let resident = resident * MIB + beat % 4 * MIB;
+                assert!(!freed.is_worth_a_purge(records, 1 << 20, Some(resident)), "beat {beat}");
+            }
+        };
+        heartbeats(&mut freed, 50_000, 100);
+        // A full sync of the same records, which took memory for a moment.
+        assert!(freed.is_worth_a_purge(50_000, 1 << 20, Some(150 * MIB)));
+        heartbeats(&mut freed, 50_000, 105);
+        assert!(freed.is_worth_a_purge(30_000, 1 << 20, Some(105 * MIB)), "records went");
+        heartbeats(&mut freed, 30_000, 90);
+        assert!(!freed.is_worth_a_purge(30_000, 20 << 20, None), "a session grew");
+        assert!(freed.is_worth_a_purge(30_000, 1 << 20, None), "and was closed");
+        heartbeats(&mut freed, 30_000, 90);
     }
 }

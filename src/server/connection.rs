@@ -13,7 +13,9 @@ use tonic::transport::server::TcpConnectInfo;
 use crate::engine::short_lock::ShortLock;
 use crate::telemetry::{Metrics, WarningGate};
 
+use super::rejection_pause::RetryRecord;
 use super::response_body::ResponseProgress;
+use super::work_pace::RetryTurns;
 
 /// Number of connections beyond the limit that may be open while closed ones end.
 const CLOSING_CONNECTIONS: usize = 32;
@@ -45,6 +47,10 @@ pub struct CallerConnection {
     /// Amounts held of the limits that have a share per connection.
     pub(super) held: HeldAmounts,
     responses: ShortLock<BTreeMap<u64, Weak<ResponseProgress>>>,
+    /// Turns of its callers that were rejected because the connection held too much.
+    turns: ShortLock<RetryTurns>,
+    /// Retries of its rejected callers.
+    pub(super) retries: ShortLock<RetryRecord>,
     closing: ShortLock<ClosingState>,
 }
 
@@ -92,6 +98,8 @@ impl CallerConnection {
             last_call: AtomicU64::new(0),
             held: HeldAmounts::default(),
             responses: ShortLock::default(),
+            turns: ShortLock::default(),
+            retries: ShortLock::default(),
             closing: ShortLock::default(),
         })
     }
@@ -110,6 +118,11 @@ impl CallerConnection {
     pub(super) fn begin_call(self: &Arc<Self>) -> ConnectionCall {
         self.calls.fetch_add(1, Ordering::Relaxed);
         ConnectionCall(Arc::clone(self))
+    }
+
+    /// Turns of the connection's own rejected callers.
+    pub(super) fn turns(&self) -> &ShortLock<RetryTurns> {
+        &self.turns
     }
 
     /// Follows a response until it is dropped.

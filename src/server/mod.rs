@@ -17,6 +17,7 @@ pub mod pb;
 mod place;
 mod policy;
 pub mod probe;
+mod rejection_pause;
 mod request_body;
 mod request_encoding;
 mod reservations;

@@ -34,8 +34,6 @@ const GIVE_UP_AGE: Duration = Duration::from_secs(1);
 const GIVE_UP_ATTEMPTS: usize = 20;
 /// Delay after which the memory of a body that was given up is free.
 const GIVE_UP_DELAY: Duration = Duration::from_millis(10);
-/// Delay before a rejected caller may retry.
-const RETRY: Duration = Duration::from_millis(250);
 
 /// Receiver of the bodies of all calls.
 #[derive(Debug)]
@@ -242,7 +240,7 @@ impl BodyReceiver {
         self.take(&mut waiting, CALL_BYTES, progress).await?;
         tokio::select! {
             filled = filling => filled,
-            () = poll_fn(|context| progress.poll_given_up(context)) => Err(self.full()),
+            () = poll_fn(|context| progress.poll_given_up(context)) => Err(rejected(ShareError::Full, &waiting)),
             () = sleep(self.time) => Err(self.too_slow()),
         }
     }
@@ -283,7 +281,7 @@ impl BodyReceiver {
                     progress.bytes.fetch_add(bytes, Ordering::Relaxed);
                     return Ok(());
                 }
-                Err(ShareError::Greedy) => return Err(self.greedy()),
+                Err(ShareError::Greedy) => return Err(rejected(ShareError::Greedy, share)),
                 Err(ShareError::Full) => {}
             }
             if !self.give_up_one(progress) {
@@ -291,7 +289,7 @@ impl BodyReceiver {
             }
             sleep(GIVE_UP_DELAY).await;
         }
-        Err(self.full())
+        Err(rejected(ShareError::Full, share))
     }
 
     /// Gives up the body of the largest product of bytes and age. Returns false if none is old enough.
@@ -307,17 +305,6 @@ impl BodyReceiver {
         };
         heaviest.give_up();
         true
-    }
-
-    pub(super) fn full(&self) -> CallError {
-        let message = "too many bytes of requests are being received or worked on";
-        CallError::limit("OVERLOADED", self.bytes.name, self.bytes.limit, message).retry_after(RETRY)
-    }
-
-    pub(super) fn greedy(&self) -> CallError {
-        let (name, limit) = self.bytes.share;
-        let message = "this connection sends too many bytes of requests at once";
-        CallError::limit("OVERLOADED", name, limit, message).retry_after(RETRY)
     }
 
     pub(super) fn too_slow(&self) -> CallError {
@@ -344,6 +331,15 @@ impl BodyReceiver {
             message,
         ))
     }
+}
+
+/// Rejection of a body for whose bytes there is no room.
+pub(super) fn rejected(error: ShareError, share: &HeldShare) -> CallError {
+    let message = match error {
+        ShareError::Full => "too many bytes of requests are being received or worked on",
+        ShareError::Greedy => "this connection sends too many bytes of requests at once",
+    };
+    share.rejection(error, message)
 }
 
 /// Checks that the body is one whole message.

@@ -14,8 +14,10 @@ use tonic::{Code, Status};
 
 use super::connection::CallerConnection;
 use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
-use super::request_body::{BodyReceiver, FREE_BYTES, PREFIX_BYTES, ReceivedBody, abandoned, malformed, message_bytes};
-use super::shares::{HeldShare, ShareError};
+use super::request_body::{
+    BodyReceiver, FREE_BYTES, PREFIX_BYTES, ReceivedBody, abandoned, malformed, message_bytes, rejected,
+};
+use super::shares::HeldShare;
 use super::status::CallError;
 use super::stream_body::{RequestFailure, StreamBody};
 use super::worker_pool::WorkerGate;
@@ -94,10 +96,8 @@ impl MessageInflater {
     fn make_room(&mut self, bytes: usize) -> Result<(), CallError> {
         if bytes > FREE_BYTES {
             let more = bytes.saturating_sub(self.share.amount());
-            self.share.grow(more).map_err(|refused| match refused {
-                ShareError::Full => self.receiver.full(),
-                ShareError::Greedy => self.receiver.greedy(),
-            })?;
+            let grown = self.share.grow(more);
+            grown.map_err(|refused| rejected(refused, &self.share))?;
         }
         self.plain.reserve_exact(bytes.saturating_sub(self.plain.len()));
         Ok(())

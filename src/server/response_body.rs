@@ -27,8 +27,6 @@ const PIECE_BYTES: usize = 64 << 10;
 const CLOSE_ATTEMPTS: usize = 20;
 /// Delay after which the memory of a closed connection is free.
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
-/// Delay before a rejected caller may retry.
-const RETRY: Duration = Duration::from_millis(250);
 
 /// Sender of the bodies of all responses.
 #[derive(Debug)]
@@ -189,9 +187,8 @@ impl BodySender {
             match share.grow(bytes) {
                 Ok(()) => return Ok(()),
                 Err(ShareError::Greedy) => {
-                    let (name, limit) = self.bytes.share;
                     let message = "this connection leaves too many bytes of responses untaken";
-                    return Err(CallError::limit("OVERLOADED", name, limit, message).retry_after(RETRY));
+                    return Err(share.rejection(ShareError::Greedy, message));
                 }
                 Err(ShareError::Full) => {}
             }
@@ -204,7 +201,7 @@ impl BodySender {
             sleep(CLOSE_DELAY).await;
         }
         let message = "too many bytes of responses wait for their callers";
-        Err(CallError::limit("OVERLOADED", self.bytes.name, self.bytes.limit, message).retry_after(RETRY))
+        Err(share.rejection(ShareError::Full, message))
     }
 }
 

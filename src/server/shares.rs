@@ -3,9 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::connection::{CallerConnection, HeldAmounts};
+use super::status::CallError;
+use super::work_pace::RetryTurns;
+use crate::engine::short_lock::ShortLock;
 
+/// Time after which one more rejected caller may retry: amounts are held for some milliseconds.
+const TURN_TIME: Duration = Duration::from_millis(2);
 /// Part of a limit that is kept for connections that hold little: one eighth.
 const RESERVE: usize = 8;
 
@@ -23,6 +31,7 @@ pub(super) struct SharedLimit {
     used: AtomicUsize,
     /// Largest amount held since the last call of `fallen`.
     peak: AtomicUsize,
+    turns: ShortLock<RetryTurns>,
 }
 
 impl fmt::Debug for SharedLimit {
@@ -56,6 +65,7 @@ impl SharedLimit {
             held,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
+            turns: ShortLock::default(),
         })
     }
 
@@ -68,6 +78,17 @@ impl SharedLimit {
     pub(super) fn fallen(&self) -> usize {
         let used = self.used();
         self.peak.swap(used, Ordering::Relaxed).saturating_sub(used)
+    }
+
+    /// Rejection for an error. The delay before a retry grows with the callers that were rejected: all of them, or those of
+    /// the connection that holds too much.
+    pub(super) fn rejection(&self, error: ShareError, connection: &CallerConnection, message: &str) -> CallError {
+        let ((name, limit), turns) = match error {
+            ShareError::Full => ((self.name, self.limit), &self.turns),
+            ShareError::Greedy => (self.share, connection.turns()),
+        };
+        let retry = turns.with(|turns| turns.next_delay(TURN_TIME, Instant::now()));
+        CallError::limit("OVERLOADED", name, limit, message).retry_after(retry)
     }
 
     fn take(&self, connection: &CallerConnection, amount: usize) -> Result<(), ShareError> {
@@ -112,6 +133,11 @@ impl HeldShare {
             connection: Arc::clone(connection),
             amount: 0,
         }
+    }
+
+    /// Rejection of the share's holder for an error.
+    pub(super) fn rejection(&self, error: ShareError, message: &str) -> CallError {
+        self.limit.rejection(error, &self.connection, message)
     }
 
     /// Takes more.
@@ -175,5 +201,27 @@ mod tests {
         assert_eq!(take(&third).unwrap_err(), ShareError::Full);
         drop(held);
         assert_eq!(limit.used(), 0);
+    }
+
+    #[test]
+    fn the_delay_before_a_retry_grows_with_the_rejections() {
+        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), 1, |held| &held.calls);
+        let (first, second) = (connection(0), connection(1));
+        let delay = |error, connection| limit.rejection(error, connection, "full").retry_delay().unwrap();
+        for error in [ShareError::Full, ShareError::Greedy] {
+            let (before, last) = (delay(error, &first), (0..1_000).map(|_| delay(error, &first)).last());
+            assert!(
+                last.unwrap() > before + Duration::from_secs(1),
+                "{error:?}: {before:?} {last:?}"
+            );
+        }
+        assert!(
+            delay(ShareError::Full, &second) > Duration::from_secs(1),
+            "all callers of the limit"
+        );
+        assert!(
+            delay(ShareError::Greedy, &second) < Duration::from_secs(1),
+            "a connection that held little"
+        );
     }
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use prost::Message;
 use prost_types::Any;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
+use super::work_pace::RetryTurns;
 use crate::engine::model::{Problem, ProblemKind};
+use crate::engine::short_lock::ShortLock;
 use crate::server::{convert, pb};
 use crate::state::{PolicyError, StateError};
 
@@ -22,8 +25,12 @@ const VALUE_BYTES: usize = 300;
 const LIST_BYTES: usize = 3_000;
 /// Limits that fall below their value again soon, so that a retry may succeed.
 const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
-/// Delay before a retry.
-const TRANSIENT_RETRY: Duration = Duration::from_millis(500);
+/// Delay before a retry after an error of the store.
+const STORE_RETRY: Duration = Duration::from_millis(500);
+/// Time after which one more caller may retry that a limit of the state rejected.
+const TURN_TIME: Duration = Duration::from_millis(5);
+/// Turns of the callers that limits of the state rejected.
+static LIMIT_TURNS: ShortLock<RetryTurns> = ShortLock::new(RetryTurns::new());
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
 const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 
@@ -35,6 +42,8 @@ pub struct CallError {
     message: String,
     metadata: BTreeMap<String, String>,
     details: Vec<Any>,
+    /// Delay before a retry.
+    retry: Option<Duration>,
 }
 
 impl CallError {
@@ -46,6 +55,7 @@ impl CallError {
             message: message.into(),
             metadata: BTreeMap::new(),
             details: Vec::new(),
+            retry: None,
         }
     }
 
@@ -116,9 +126,15 @@ impl CallError {
         self
     }
 
+    /// Delay after which the caller may retry, if it may.
+    pub(super) fn retry_delay(&self) -> Option<Duration> {
+        self.retry
+    }
+
     /// Adds the delay after which the caller may retry.
     #[must_use]
-    pub fn retry_after(self, delay: Duration) -> Self {
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry = Some(delay);
         let retry = RetryInfo {
             retry_delay: prost_types::Duration::try_from(delay).ok(),
         };
@@ -193,6 +209,7 @@ impl From<CallError> for Status {
             mut message,
             metadata,
             mut details,
+            retry: _,
         } = failure;
         if message.len() > MESSAGE_BYTES {
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
@@ -285,12 +302,12 @@ impl From<StateError> for CallError {
                     .with_entry("limit", limit)
                     .with_entry("value", value.to_string());
                 if TRANSIENT_LIMITS.contains(&limit) {
-                    failure.retry_after(TRANSIENT_RETRY)
+                    failure.retry_after(LIMIT_TURNS.with(|turns| turns.next_delay(TURN_TIME, Instant::now())))
                 } else {
                     failure
                 }
             }
-            StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(TRANSIENT_RETRY),
+            StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(STORE_RETRY),
             StateError::SessionInline { session } => failure.with_entry("session", &*session),
             StateError::JobsRepeated
             | StateError::NothingNamed

@@ -14,6 +14,7 @@ use tonic::body::Body;
 use super::connection::CallerConnection;
 use super::request_body::{
     BodyReceiver, FREE_BYTES, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
+    rejected,
 };
 use super::shares::{HeldShare, ShareError};
 use super::status::CallError;
@@ -156,7 +157,7 @@ impl StreamBody {
             return Poll::Pending;
         };
         if entry.body.poll_given_up(context).is_ready() {
-            return Poll::Ready(self.receiver.full());
+            return Poll::Ready(rejected(ShareError::Full, &self.share));
         }
         timer.as_mut().poll(context).map(|()| self.receiver.too_slow())
     }
@@ -203,10 +204,8 @@ impl StreamBody {
             self.open = None;
         }
         if data.len() > FREE_BYTES || !self.cursor.is_between() {
-            self.share.grow(data.len()).map_err(|refused| match refused {
-                ShareError::Full => self.receiver.full(),
-                ShareError::Greedy => self.receiver.greedy(),
-            })?;
+            let grown = self.share.grow(data.len());
+            grown.map_err(|refused| rejected(refused, &self.share))?;
         }
         if self.cursor.is_between() {
             return Ok(());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use prost::Message as _;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
@@ -17,6 +17,7 @@ use tower::{Layer, Service};
 
 use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
 use super::limits::EdgeLimits;
+use super::rejection_pause::{RejectionPauses, retry_delay};
 use super::request_body::{BodyReceiver, malformed};
 use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};
 use super::response_body::BodySender;
@@ -25,8 +26,6 @@ use super::status::CallError;
 use super::stream_body::{RequestFailure, StreamBody};
 use super::worker_pool::WorkerPool;
 
-/// Delay before a rejected caller may retry.
-const THROTTLE_RETRY: Duration = Duration::from_millis(250);
 /// Time before the caller's deadline at which the error is sent, so that it arrives before the transport cancels the
 /// call.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
@@ -59,6 +58,7 @@ struct CallThrottle {
     responses: Arc<BodySender>,
     connections: Arc<ConnectionTable>,
     workers: Arc<WorkerPool>,
+    pauses: RejectionPauses,
 }
 
 /// Call that has its place.
@@ -105,6 +105,7 @@ impl ThrottleLayer {
             responses: BodySender::new(limits, Arc::clone(connections)),
             connections: Arc::clone(connections),
             workers: Arc::clone(workers),
+            pauses: RejectionPauses::default(),
         }))
     }
 
@@ -126,9 +127,8 @@ impl CallThrottle {
             match place.grow(1) {
                 Ok(()) => return Ok(place),
                 Err(ShareError::Greedy) => {
-                    let (name, limit) = limit.share;
                     let message = "too many calls of this connection are under way, or their responses are not taken";
-                    return Err(CallError::limit("OVERLOADED", name, limit, message).retry_after(THROTTLE_RETRY));
+                    return Err(place.rejection(ShareError::Greedy, message));
                 }
                 Err(ShareError::Full) => {}
             }
@@ -138,7 +138,7 @@ impl CallThrottle {
             sleep(CLOSE_DELAY).await;
         }
         let message = "too many calls are under way, or their responses are not taken";
-        Err(CallError::limit("OVERLOADED", limit.name, limit.limit, message).retry_after(THROTTLE_RETRY))
+        Err(place.rejection(ShareError::Full, message))
     }
 
     /// Receives the request, calls the service, and prepares the response for sending.
@@ -147,7 +147,7 @@ impl CallThrottle {
         mut service: S,
         request: Request<Body>,
         connection: &Arc<CallerConnection>,
-        call: ConnectionCall,
+        (call, deadline): (ConnectionCall, Option<Instant>),
     ) -> Result<Result<Response<Body>, CallError>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>>,
@@ -161,10 +161,16 @@ impl CallThrottle {
             request_failure,
         } = match self.admit(kind, request, connection).await {
             Ok(admitted) => admitted,
-            Err(failure) => return Ok(Err(failure)),
+            Err(failure) => {
+                self.pauses.pause(connection, failure.retry_delay(), deadline).await;
+                return Ok(Err(failure));
+            }
         };
         let response = service.call(request).await?;
         drop(received);
+        let retry = Status::from_header_map(response.headers()).and_then(|status| retry_delay(&status));
+        let place = place.filter(|_| retry.is_none());
+        self.pauses.pause(connection, retry, deadline).await;
         // The messages of this service are read by its own codec, which knows whose fault an unreadable one is.
         if !is_own && has_code(&response, Code::Internal) {
             return Ok(Err(malformed("the request cannot be read")));
@@ -267,7 +273,8 @@ where
         let service = std::mem::replace(&mut self.inner, copy);
         let throttle = Arc::clone(&self.throttle);
         Box::pin(async move {
-            let response = throttle.respond(service, request, &connection, call);
+            let deadline = patience.map(|patience| Instant::now() + patience);
+            let response = throttle.respond(service, request, &connection, (call, deadline));
             let result = match patience {
                 None => response.await?,
                 Some(patience) => match tokio::time::timeout(patience, response).await {
@@ -356,6 +363,42 @@ mod tests {
             let status = Status::from_header_map(result.headers()).unwrap();
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_does_not_wait_is_rejected_later() {
+        let (limits, metrics) = (EdgeLimits::default(), Arc::new(Metrics::new()));
+        let full = service_fn(|_: Request<Body>| async {
+            let failure =
+                CallError::limit("OVERLOADED", "worker_queue", 1, "full").retry_after(Duration::from_secs(10));
+            Ok::<_, Status>(Status::from(failure).into_http::<Body>())
+        });
+        let connections = ConnectionTable::new(1, metrics);
+        let workers = Arc::new(WorkerPool::new(&limits));
+        let service = ThrottleLayer::new(&limits, &connections, &workers).layer(full);
+        let nowhere = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        let times = async |connection: Arc<CallerConnection>, timeout: &str| {
+            let mut times = Vec::new();
+            for _ in 0..11 {
+                let begun = Instant::now();
+                let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", timeout);
+                let request = request.extension(Some(Arc::clone(&connection)));
+                let body = Body::new(axum::body::Body::from(vec![0; 5]));
+                let result = service.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+                let status = Status::from_header_map(result.headers()).unwrap();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                times.push(begun.elapsed().as_millis());
+            }
+            times
+        };
+        let held = times(CallerConnection::new(1, nowhere.clone()), "5S").await;
+        assert!(held[9..].iter().all(|time| *time >= 250), "{held:?}");
+        assert!(held[..9].iter().sum::<u128>() < held[9..].iter().sum(), "{held:?}");
+        // A caller with little time is rejected within it.
+        times(CallerConnection::new(2, nowhere), "200m").await;
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(super) struct RetryTurns {
 }
 
 impl RetryTurns {
+    /// Turns of nobody yet.
+    pub(super) const fn new() -> Self {
+        Self { last: None }
+    }
+
     /// Delay before the next rejected caller may retry. `each`: time that serving a caller takes.
     pub(super) fn next_delay(&mut self, each: Duration, now: Instant) -> Duration {
         let first = now + LEAST_RETRY;

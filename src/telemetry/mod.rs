@@ -24,6 +24,7 @@ pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::{Metrics, ReloadOutcome};
 pub use panics::report_panics;
+pub(crate) use process::resident_bytes;
 pub use shared_page::SharedPage;
 pub use traces::TraceExporter;
 

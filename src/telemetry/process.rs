@@ -27,12 +27,17 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// start of the machine to that of the process, bytes of address space.
 const STAT_FIELDS: [usize; 5] = [11, 12, 17, 19, 20];
 
+/// Memory of the process in bytes, from the kernel.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes = resident.split_whitespace().next()?.parse::<u64>().ok()?;
+    Some(kibibytes * 1_024)
+}
+
 impl ProcessStats {
     /// Reads the measurements from the kernel.
     pub(super) fn now() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = resident.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields: Vec<&str> = stat
             .rsplit_once(')')
@@ -41,7 +46,7 @@ impl ProcessStats {
         let [user, system, threads, begin, virtual_bytes] =
             STAT_FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
         Self {
-            resident_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
+            resident_bytes: resident_bytes(),
             cpu_seconds: user
                 .zip(system)
                 .map(|(user, system)| (user + system) as f64 / TICKS_PER_SECOND),
