@@ -18,8 +18,9 @@ use crate::telemetry::resident_bytes;
 /// Time between two looks, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
-/// Number of purges when much is freed: old snapshots, and memory held by threads, are freed later than the rest.
-const PURGES: usize = 4;
+/// Number of purges when much is freed: old snapshots, and memory held by threads, are freed later than the rest, and a
+/// busy thread may miss a purge.
+const PURGES: usize = 10;
 
 /// Bytes that are worth a purge.
 const FREED_BYTES: usize = 8 << 20;
@@ -53,13 +54,13 @@ impl PeakAmount {
     }
 }
 
-/// What shows that memory was freed. Small changes, such as the heartbeats of a source, show nothing.
+/// Amounts that show that memory was freed. Small changes, such as the heartbeats of a source, show nothing.
 #[derive(Debug, Default)]
 struct FreedMemory {
     records: PeakAmount,
     session_bytes: PeakAmount,
     /// Least memory of the process since the last purge.
-    settled: Option<u64>,
+    least_resident: Option<u64>,
 }
 
 impl FreedMemory {
@@ -67,9 +68,9 @@ impl FreedMemory {
     /// been needed for a moment only.
     fn is_worth_a_purge(&mut self, records: usize, session_bytes: usize, resident: Option<u64>) -> bool {
         let gained = resident.map_or(0, |resident| {
-            let settled = self.settled.map_or(resident, |settled| settled.min(resident));
-            self.settled = Some(settled);
-            resident - settled
+            let least = self.least_resident.unwrap_or(resident).min(resident);
+            self.least_resident = Some(least);
+            resident - least
         });
         let removed = self.records.fallen(records) >= FREED_RECORDS;
         let closed = self.session_bytes.fallen(session_bytes) >= FREED_BYTES;

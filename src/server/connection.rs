@@ -30,6 +30,8 @@ pub struct ConnectionTable {
     limit: usize,
     next: AtomicU64,
     open: ShortLock<BTreeMap<u64, Arc<CallerConnection>>>,
+    /// Largest number of open connections since the last call of `fallen`.
+    peak: AtomicUsize,
     metrics: Arc<Metrics>,
     closings: WarningGate,
 }
@@ -195,6 +197,7 @@ impl ConnectionTable {
             limit,
             next: AtomicU64::new(0),
             open: ShortLock::default(),
+            peak: AtomicUsize::new(0),
             metrics,
             closings: WarningGate::new(),
         })
@@ -212,10 +215,19 @@ impl ConnectionTable {
             self.close(longest, "it was idle, and a new connection needs its place");
         }
         let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
-        self.open
-            .with(|open| open.insert(connection.number, Arc::clone(&connection)));
+        let count = self.open.with(|open| {
+            open.insert(connection.number, Arc::clone(&connection));
+            open.len()
+        });
+        self.peak.fetch_max(count, Ordering::Relaxed);
         self.metrics.connections().inc();
         Some(connection)
+    }
+
+    /// Number by which the open connections are fewer than the most since the last call.
+    pub(super) fn fallen(&self) -> usize {
+        let open = self.open.with(|open| open.len());
+        self.peak.swap(open, Ordering::Relaxed).saturating_sub(open)
     }
 
     fn open(&self) -> Vec<Arc<CallerConnection>> {

@@ -33,6 +33,8 @@ const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
 const CLOSE_ATTEMPTS: usize = 20;
 /// Delay after which the places of a closed connection are free.
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
+/// Bytes that a connection holds, about: a few thousand if it is idle, some ten thousand if it was used.
+const CONNECTION_BYTES: usize = 32 << 10;
 /// Path of a health check that is answered once.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Paths of server reflection, whose service ends its response with OK whatever it cannot read. The messages of both
@@ -109,9 +111,10 @@ impl ThrottleLayer {
         }))
     }
 
-    /// Bytes of requests and responses by which the present ones are below the most since the last call.
+    /// Bytes of requests, responses and connections by which the present ones are below the most since the last call.
     pub fn freed_bytes(&self) -> usize {
-        self.0.requests.bytes.fallen() + self.0.responses.bytes.fallen()
+        let connections = self.0.connections.fallen() * CONNECTION_BYTES;
+        connections + self.0.requests.bytes.fallen() + self.0.responses.bytes.fallen()
     }
 }
 

@@ -11,8 +11,9 @@ mod traces;
 
 use std::io::IsTerminal as _;
 
+use tracing::Level;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{FilterExt as _, dynamic_filter_fn, filter_fn};
 use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -45,6 +46,10 @@ pub enum LogFormat {
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
 pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingError> {
     let filter = EnvFilter::try_new(&config.log).map_err(|error| LoggingError::Filter(error.to_string()))?;
+    let gate = WarningGate::new();
+    let filter = filter.and(dynamic_filter_fn(move |metadata, _| {
+        !is_transport_warning(metadata) || gate.pass().is_some()
+    }));
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -75,6 +80,15 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
     let started = tracing_subscriber::registry().with(lines).with(spans).try_init();
     started.map_err(|error| LoggingError::Started(error.to_string()))?;
     Ok(traces)
+}
+
+/// Crates below the service, which warn of what callers send.
+const TRANSPORT: [&str; 4] = ["h2", "hyper", "hyper_util", "tonic"];
+
+/// True for warnings and errors of the transport: a caller may cause any number of them.
+fn is_transport_warning(metadata: &tracing::Metadata<'_>) -> bool {
+    let source = metadata.target().split("::").next().unwrap_or_default();
+    metadata.is_event() && *metadata.level() <= Level::WARN && TRANSPORT.contains(&source)
 }
 
 /// Error of the start of logging.

@@ -161,7 +161,7 @@ struct WeighedState {
     state: Arc<SharedState>,
     policy: Arc<PolicyInForce>,
     gpu: ResourceId,
-    /// What is being weighed, for messages.
+    /// Name of the policy, for messages.
     what: String,
 }
 

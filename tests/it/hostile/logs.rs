@@ -1,7 +1,9 @@
 //! Callers who want to write the operator's log.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use pumice::server::pb;
 
@@ -24,6 +26,33 @@ fn a_name_writes_no_long_line() {
     assert!(refused.is_err());
     let longest = program.log().iter().map(|line| line.to_string().len()).max();
     assert!(longest.is_some_and(|longest| longest < 3_000), "{longest:?}");
+}
+
+/// Frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+#[test]
+fn a_flood_of_resets_writes_few_lines() {
+    let program = LoggedProcess::serve(&[]);
+    // POST http /, and CANCEL.
+    let (post, cancel) = ([0x83, 0x86, 0x84], [0, 0, 0, 8]);
+    let streams = (0..100).map(|number| 2 * number + 1);
+    let resets = streams.flat_map(|stream| [frame(1, 4, stream, &post), frame(3, 0, stream, &cancel)].concat());
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let flood: Vec<u8> = preface.into_iter().chain(frame(4, 0, 0, &[])).chain(resets).collect();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(program.grpc).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        // The server may close the connection before it has read everything.
+        let _ = stream.write_all(&flood);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let lines = program.log();
+    let resets = lines.iter().filter(|line| line.to_string().contains("h2::")).count();
+    assert!((1..=3).contains(&resets), "{resets} lines");
 }
 
 #[test]
