@@ -18,9 +18,9 @@ use crate::telemetry::resident_bytes;
 /// Time between two looks, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
-/// Number of purges when much is freed: old snapshots, and memory held by threads, are freed later than the rest, and a
-/// busy thread may miss a purge.
-const PURGES: usize = 10;
+/// Number of purges when much is freed. The last ones come when threads that worked then, and nothing since, have ended:
+/// their memory is whoever's finds it.
+const PURGES: usize = 16;
 
 /// Bytes that are worth a purge.
 const FREED_BYTES: usize = 8 << 20;
@@ -39,8 +39,12 @@ const COLLECT_ALLOCATIONS: usize = 10_000;
 /// Bytes of an allocation beyond the fast path.
 const COLLECT_BYTES: usize = 16 << 10;
 
-/// Number of threads of each kind that are asked to purge at once.
-const PURGED_THREADS: usize = 4;
+/// Number of threads of calls that are asked to purge at once.
+const CALL_THREADS: usize = 4;
+/// Number of threads of work that are asked to purge at once.
+const WORK_THREADS: usize = 16;
+/// Time for which a thread of work is kept, so that others take the other purges.
+const HELD_THREAD: Duration = Duration::from_millis(10);
 
 /// Largest of the latest amounts.
 #[derive(Debug, Default)]
@@ -108,11 +112,15 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
         if state.run_on_writer(trigger_purge).await.is_err() {
             return;
         }
-        // They run at once, so that each takes another thread.
         let mut others = JoinSet::new();
-        for _ in 0..PURGED_THREADS {
+        for _ in 0..CALL_THREADS {
             others.spawn(async { trigger_purge() });
-            others.spawn_blocking(trigger_purge);
+        }
+        for _ in 0..WORK_THREADS {
+            others.spawn_blocking(|| {
+                trigger_purge();
+                std::thread::sleep(HELD_THREAD);
+            });
         }
         while others.join_next().await.is_some() {}
     }
