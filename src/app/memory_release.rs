@@ -39,10 +39,8 @@ const COLLECT_ALLOCATIONS: usize = 10_000;
 /// Bytes of an allocation beyond the fast path.
 const COLLECT_BYTES: usize = 16 << 10;
 
-/// Number of threads of calls that are asked to purge at once.
-const CALL_THREADS: usize = 4;
-/// Number of threads of work that are asked to purge at once.
-const WORK_THREADS: usize = 16;
+/// Number of threads of each kind that are asked to purge at once. A new thread takes a megabyte itself.
+const PURGED_THREADS: usize = 4;
 /// Time for which a thread of work is kept, so that others take the other purges.
 const HELD_THREAD: Duration = Duration::from_millis(10);
 
@@ -97,6 +95,8 @@ fn record_count(state: &SharedState) -> usize {
 /// takes changes. `freed` gives the bytes that calls have freed since it was last asked.
 pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn() -> usize + Send) {
     let (mut freed_memory, mut left) = (FreedMemory::default(), 0);
+    // Whatever comes in the first second counts, too.
+    freed_memory.is_worth_a_purge(record_count(&state), state.session_bytes(), resident_bytes());
     while state.is_alive() {
         tokio::time::sleep(PURGE_DELAY).await;
         let resident = spawn_blocking(resident_bytes).await.ok().flatten();
@@ -113,10 +113,8 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
             return;
         }
         let mut others = JoinSet::new();
-        for _ in 0..CALL_THREADS {
+        for _ in 0..PURGED_THREADS {
             others.spawn(async { trigger_purge() });
-        }
-        for _ in 0..WORK_THREADS {
             others.spawn_blocking(|| {
                 trigger_purge();
                 std::thread::sleep(HELD_THREAD);
