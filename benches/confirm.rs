@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pumice::state::{
+use pumice_state::store::DiskStore;
+use pumice_state::{
     Batch, BatchKind, BatchRecord, ConfirmItem, LedgerConfirm, PolicyOrigin, PolicyReload, RecordLocation, SharedState,
     StateOptions, SystemClock,
 };
-use pumice::store::DiskStore;
 
 use fixtures::{POLICY, QUEUES, job, queue};
 

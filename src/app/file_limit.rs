@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 
 /// Files that are no connections: listeners, logs, the store, files of the runtime, and connections that are being closed.
 const OTHER_FILES: usize = 128;

@@ -24,13 +24,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower::ServiceExt as _;
 
-use crate::engine::short_lock::ShortLock;
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::probe::METRICS_PATH;
 use crate::telemetry::{Metrics, WarningGate};
+use pumice_engine::short_lock::ShortLock;
 
 use super::listen::{ACCEPT_RETRY_DELAY, TimedConnection};
-use super::wait_until_true;
+use crate::server::wait_until_true;
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;

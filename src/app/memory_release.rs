@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::state::SharedState;
 use crate::telemetry::resident_bytes;
+use pumice_state::SharedState;
 
 /// Time between two looks, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);

@@ -4,7 +4,6 @@ mod file_limit;
 mod http_front;
 mod listen;
 mod memory_release;
-mod policy_file;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -21,15 +20,16 @@ use tonic::transport::Server;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
-use crate::server::{BUILT_IN_POLICY, ConnectionTable, LargeMessageLayer, ServerContext, ThrottleLayer, pb};
-use crate::state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
-use crate::store::{DiskStore, MemoryStore, Store};
+use crate::server::{
+    BUILT_IN_POLICY, ConnectionTable, LargeMessageLayer, PolicyFile, ServerContext, ThrottleLayer, pb, reload_policy,
+    wait_until_true, watch_policy_file,
+};
 use crate::telemetry::{CallMetricsLayer, Metrics};
+use pumice_state::store::{DiskStore, MemoryStore, Store};
+use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use http_front::serve_http;
 use listen::{ConnectionTimeouts, GrpcListener, SocketFile};
-
-pub use policy_file::PolicyFile;
 
 /// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +192,7 @@ async fn load_policy(
             tracing::info!(version = version.in_force.version, origin = %version.origin, "the stored policy is in force");
             return Ok(None);
         }
-        let reload = policy_file::reload_policy(
+        let reload = reload_policy(
             BUILT_IN_POLICY.into(),
             config.compatibility,
             PolicyOrigin::BuiltIn,
@@ -270,12 +270,7 @@ impl BoundServer {
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
-        tokio::spawn(policy_file::watch_policy_file(
-            policy_file,
-            state,
-            Arc::clone(&metrics),
-            draining,
-        ));
+        tokio::spawn(watch_policy_file(policy_file, state, Arc::clone(&metrics), draining));
         let incoming = grpc_listener(&config, grpc, socket, table);
         let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
@@ -398,12 +393,6 @@ async fn spawn_grpc(
     Ok(tokio::spawn(
         server.serve_with_incoming_shutdown(incoming, wait_until_true(stopping)),
     ))
-}
-
-/// Completes when the flag turns true, or can no longer change.
-async fn wait_until_true(mut flag: watch::Receiver<bool>) {
-    // Without a sender there is nothing left to serve for, so an error ends the wait, too.
-    let _ = flag.wait_for(|turned| *turned).await.is_ok();
 }
 
 fn transport_error(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {

@@ -8,8 +8,8 @@ use tonic::codegen::http::Request;
 use tower::ServiceExt;
 
 use super::CommandError;
+use pumice::limits::EdgeLimits;
 use pumice::server::ServerContext;
-use pumice::server::limits::EdgeLimits;
 use pumice::telemetry::Metrics;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{CallTransport, ClientConnection};

@@ -18,7 +18,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         return Ok(());
     }
     let config = settings.config;
-    let traces = telemetry::start_logging(&config).map_err(|error| said(&error))?;
+    let traces = telemetry::start_logging(&config.log_options()).map_err(|error| said(&error))?;
     telemetry::report_panics();
     let served = app::serve(config, shutdown_signal()).await;
     traces.stop().await;

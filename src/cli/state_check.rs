@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::{CommandError, output, pages};
+use pumice::limits::EdgeLimits;
 use pumice::server::convert::inline;
 use pumice::server::convert::reader::ReadOptions;
-use pumice::server::limits::EdgeLimits;
 use pumice_engine::cards::NodeCards;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin::{RecordWarning, RecordWarningKind};

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::policy::Compatibility;
-use crate::server::limits::ServerLimits;
+use crate::limits::ServerLimits;
 use crate::server::probe::ExpectedPolicy;
-use crate::telemetry::LogFormat;
+use crate::telemetry::{LogFormat, LogOptions};
+use pumice_engine::policy::Compatibility;
 
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
@@ -106,6 +106,17 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Options of logs and traces.
+    pub fn log_options(&self) -> LogOptions<'_> {
+        LogOptions {
+            filter: &self.log,
+            format: self.log_format,
+            otlp_endpoint: self.otlp_endpoint.as_deref(),
+            otlp_service_name: &self.otlp_service_name,
+            trace_ratio: self.trace_ratio,
+        }
+    }
+
     /// Settings for a server on free ports of the loopback address.
     pub fn on_free_ports() -> Self {
         let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

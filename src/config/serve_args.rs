@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::ServerConfig;
 use super::settings::{Setting, settings};
 use super::standard_variables::StandardVariables;
-use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
+use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
 /// Variable that, in builds for tests, makes the server confirm every request. Tests use it to prove that they notice a
 /// broken promise.

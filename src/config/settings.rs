@@ -7,7 +7,7 @@ use super::values::{
     address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
     path_text, policies, positive, ratio, service_name, sources,
 };
-use crate::server::limits::{LIMITS, LimitDef};
+use crate::limits::{LIMITS, LimitDef};
 use crate::telemetry::LogFormat;
 
 /// Definition of one setting.

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::policy::Compatibility;
 use crate::server::probe::ExpectedPolicy;
+use pumice_engine::policy::Compatibility;
 
 pub(super) fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;

@@ -16,10 +16,9 @@ use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::request_body::malformed;
 use super::status::CallError;
-use crate::state::WeighedResult;
+use crate::limits::DECODED_BYTES;
+use pumice_state::WeighedResult;
 
-/// Maximum bytes that the parts of one decoded request may take, without texts.
-pub const DECODED_BYTES: u64 = 256 << 20;
 /// Weight of a repeated message: the size of the largest, a task, in memory.
 const MESSAGE_WEIGHT: u64 = 344;
 /// Weight of an entry of a map.

@@ -13,10 +13,10 @@ use super::evaluation::response_metadata;
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
-use crate::engine::PolicyInForce;
-use crate::engine::model::{ClusterState, Problem};
-use crate::engine::policy::DecisionKind;
-use crate::state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
+use pumice_engine::PolicyInForce;
+use pumice_engine::model::{ClusterState, Problem};
+use pumice_engine::policy::DecisionKind;
+use pumice_state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
 
 impl ServerContext {
     /// Confirms jobs at the newest state, or in a session.
@@ -117,7 +117,7 @@ impl ServerContext {
     }
 
     /// Reader of the items, which the writer calls.
-    fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> crate::state::ConfirmReader {
+    fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> pumice_state::ConfirmReader {
         let (edge, items) = (Arc::clone(self), call.take_items());
         Box::new(
             move |cluster_state: &ClusterState| -> Vec<Result<ConfirmItem, Problem>> {

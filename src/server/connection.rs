@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::engine::short_lock::ShortLock;
 use crate::telemetry::{Metrics, WarningGate};
+use pumice_engine::short_lock::ShortLock;
 
 use super::rejection_pause::RetryRecord;
 use super::response_body::ResponseProgress;

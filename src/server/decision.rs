@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use crate::engine::decide::{self, NodeQuery, Parallelism};
-use crate::engine::model::ClusterState;
-use crate::engine::plugin_state::PluginStates;
-use crate::engine::policy::DecisionKind;
-use crate::engine::{PolicyInForce, plugins};
-use crate::state::{OpenSession, SessionBase, SessionStatus};
+use pumice_engine::decide::{self, NodeQuery, Parallelism};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::policy::DecisionKind;
+use pumice_engine::{PolicyInForce, plugins};
+use pumice_state::{OpenSession, SessionBase, SessionStatus};
 
 use super::ServerContext;
 use super::codec::weighed;
@@ -282,7 +282,7 @@ impl DecisionRpc {
 
 impl ServerContext {
     /// Reads a batch; a large one on a blocking thread.
-    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<crate::state::Batch, CallError> {
+    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<pumice_state::Batch, CallError> {
         let records = sent.put.as_ref().map_or(0, |put| {
             put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
         });
@@ -290,7 +290,7 @@ impl ServerContext {
         let read = move || {
             let mut names = SharedResourceNames::new(edge.state.resource_names());
             let batch = read_batch(sent, &mut names, &edge.read_options)?;
-            Ok(crate::state::Batch {
+            Ok(pumice_state::Batch {
                 names: Some(names.into_first_table()),
                 ..batch
             })

@@ -7,7 +7,7 @@ use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated;
 use super::evaluation::EvaluationContext;
 use super::pb;
-use crate::engine::policy::DecisionKind;
+use pumice_engine::policy::DecisionKind;
 
 impl EvaluationContext {
     /// Metadata of a decision. Unserved plugins of the policy are listed unless the request names plugins.

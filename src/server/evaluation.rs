@@ -8,14 +8,15 @@ use std::time::Duration;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 
-use crate::engine::cycle::{ChangeOutcome, SchedulingCycle};
-use crate::engine::decide::PluginStateOrigin;
-use crate::engine::model::{ClusterState, Problem};
-use crate::engine::plugin::{EVERY_QUEUE, PluginContext};
-use crate::engine::plugin_state::PluginStates;
-use crate::engine::policy::{self, CompileOptions};
-use crate::engine::{PolicyInForce, Revision, Snapshot};
-use crate::state::{StateError, SteppedSession, WeighedResult};
+use crate::limits::parse_grpc_timeout;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
+use pumice_engine::decide::PluginStateOrigin;
+use pumice_engine::model::{ClusterState, Problem};
+use pumice_engine::plugin::{EVERY_QUEUE, PluginContext};
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::policy::{self, CompileOptions};
+use pumice_engine::{PolicyInForce, Revision, Snapshot};
+use pumice_state::{StateError, SteppedSession, WeighedResult};
 
 use super::ServerContext;
 use super::convert::batch::problems;
@@ -24,7 +25,6 @@ use super::convert::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
 use super::convert::{self, inline};
 use super::pb;
 use super::status::CallError;
-use super::throttle::parse_grpc_timeout;
 use super::worker_pool::CancellationToken;
 
 /// Name of a policy that came with a request.
@@ -459,7 +459,7 @@ impl ServerContext {
         Ok(Arc::new(PolicyInForce {
             name: Arc::from(INLINE_POLICY),
             version: 0,
-            hash: crate::state::document_hash(document),
+            hash: pumice_state::document_hash(document),
             profile: Arc::default(),
             policy: compiled.policy,
         }))

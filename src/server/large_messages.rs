@@ -115,7 +115,7 @@ mod tests {
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
-    use crate::server::limits::EdgeLimits;
+    use crate::limits::EdgeLimits;
 
     #[tokio::test]
     async fn large_messages_are_decoded_off_the_async_threads() {

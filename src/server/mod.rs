@@ -8,14 +8,13 @@ mod connection;
 pub mod convert;
 mod decision;
 mod decision_metadata;
-mod edge_limits;
 mod encoder;
 mod evaluation;
 mod large_messages;
-pub mod limits;
 pub mod pb;
 mod place;
 mod policy;
+mod policy_file;
 pub mod probe;
 mod rejection_pause;
 mod request_body;
@@ -38,12 +37,12 @@ use std::sync::{Arc, Once};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::engine::plugins;
-use crate::state::SharedState;
+use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
+use pumice_engine::plugins;
+use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
-use limits::EdgeLimits;
 use pb::decision_service_server::DecisionServiceServer;
 use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
@@ -51,8 +50,9 @@ use status::CallError;
 
 pub use connection::{CallerConnection, ConnectionTable};
 pub use large_messages::LargeMessageLayer;
+pub use policy_file::PolicyFile;
+pub(crate) use policy_file::{reload_policy, watch_policy_file};
 pub use throttle::ThrottleLayer;
-pub(crate) use throttle::grpc_timeout;
 pub use worker_pool::{WorkerGate, WorkerPool};
 
 /// Policy that is in force when none is given.
@@ -128,4 +128,10 @@ impl ServerContext {
     ) -> Result<T, CallError> {
         self.workers.records.run(|_| work()).await
     }
+}
+
+/// Completes when the flag turns true, or can no longer change.
+pub(crate) async fn wait_until_true(mut flag: watch::Receiver<bool>) {
+    // Without a sender there is nothing left to serve for, so an error ends the wait, too.
+    let _ = flag.wait_for(|turned| *turned).await.is_ok();
 }

@@ -2,11 +2,11 @@
 
 use tonic::Request;
 
-use crate::engine::PolicyInForce;
-use crate::engine::cycle::{ChangeOutcome, SchedulingCycle};
-use crate::engine::decide;
-use crate::engine::plugin_state::PluginStates;
-use crate::engine::policy::DecisionKind;
+use pumice_engine::PolicyInForce;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
+use pumice_engine::decide;
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::policy::DecisionKind;
 
 use super::ServerContext;
 use super::codec::weighed;

@@ -4,13 +4,13 @@ use std::sync::{Arc, Once};
 
 use tonic::{Request, Response, Status};
 
-use crate::engine::model::Problem;
-use crate::state::{
+use crate::telemetry::{LogText, ReloadOutcome};
+use pumice_engine::model::Problem;
+use pumice_state::store::Durability;
+use pumice_state::{
     DeletedPolicy, PolicyDeletion, PolicyError, PolicyOrigin, PolicyReload, PolicyRollback, PolicyVersion,
     ReloadedPolicy,
 };
-use crate::store::Durability;
-use crate::telemetry::{LogText, ReloadOutcome};
 
 use super::convert;
 use super::convert::evaluation_ref::{DEFAULT_POLICY, policy_name_or_default};

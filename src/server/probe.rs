@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::app::PolicyFile;
-use crate::state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 use crate::telemetry::{Metrics, SharedPage};
+use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 
+use super::PolicyFile;
 use super::WorkerPool;
 
 /// Services whose health is reported, each with true if it needs a state and a policy; the empty name is the server as
@@ -266,7 +266,7 @@ impl HealthProbe {
             Arc::clone(&self.state),
             Arc::clone(&self.workers),
         );
-        let page = SharedPage::start(move || measured.encode(&state, &workers));
+        let page = SharedPage::start(move || measured.encode(&state, &workers.loads()));
         let scrapes = Router::new().route(METRICS_PATH, get(metrics)).with_state(page);
         Router::new()
             .route("/livez", get(live))

@@ -13,12 +13,12 @@ use prost::bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
-use crate::engine::short_lock::ShortLock;
+use pumice_engine::short_lock::ShortLock;
 
 use super::connection::CallerConnection;
-use super::limits::EdgeLimits;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
+use crate::limits::EdgeLimits;
 
 /// Bytes that the transport holds for a call whose body is not there yet, beside the body.
 const CALL_BYTES: usize = 4 << 10;

@@ -12,9 +12,9 @@ use super::convert::listing::PageRequest;
 use super::convert::policy::timestamp;
 use super::pb;
 use super::status::CallError;
-use crate::engine::Snapshot;
-use crate::engine::model::Reservation;
-use crate::state::LedgerRelease;
+use pumice_engine::Snapshot;
+use pumice_engine::model::Reservation;
+use pumice_state::LedgerRelease;
 
 impl ServerContext {
     /// Lists rows of the ledger by job, page by page.

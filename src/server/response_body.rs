@@ -15,11 +15,11 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
-use super::limits::EdgeLimits;
 use super::request_body::LITTLE_BYTES;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
 use super::stream_body::RequestFailure;
+use crate::limits::EdgeLimits;
 
 /// Bytes of one piece of a response.
 const PIECE_BYTES: usize = 64 << 10;

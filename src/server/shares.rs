@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::connection::{CallerConnection, HeldAmounts};
 use super::status::CallError;
 use super::work_pace::RetryTurns;
-use crate::engine::short_lock::ShortLock;
+use pumice_engine::short_lock::ShortLock;
 
 /// Time after which one more rejected caller may retry: amounts are held for some milliseconds.
 const TURN_TIME: Duration = Duration::from_millis(2);

@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::engine::model::ClusterState;
-use crate::engine::plugins;
-use crate::state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugins;
+use pumice_state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus};
 
 use super::ServerContext;
 use super::convert::batch::batch_outcome;
@@ -16,10 +16,10 @@ use super::convert::listing::{self, PageRequest, page_size};
 use super::convert::nodes::{NodeEncoding, NodeSetReader};
 use super::convert::policy::duration;
 use super::convert::{self};
-use super::limits::{FIXED_LIMITS, LIMITS, LimitDef, ServerLimits};
 use super::pb;
 use super::pb::state_service_server::StateService;
 use super::status::CallError;
+use crate::limits::{FIXED_LIMITS, LIMITS, LimitDef, ServerLimits};
 
 /// Maximum number of responses of a Sync stream that wait for a slow reader.
 const WAITING_RESPONSES: usize = 16;

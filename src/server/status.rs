@@ -10,10 +10,10 @@ use tonic::{Code, Status};
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
 use super::work_pace::RetryTurns;
-use crate::engine::model::{Problem, ProblemKind};
-use crate::engine::short_lock::ShortLock;
 use crate::server::{convert, pb};
-use crate::state::{PolicyError, StateError};
+use pumice_engine::model::{Problem, ProblemKind};
+use pumice_engine::short_lock::ShortLock;
+use pumice_state::{PolicyError, StateError};
 
 /// Domain of the reasons in `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "pumice";

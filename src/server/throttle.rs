@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::http::{HeaderValue, Request, Response};
 use prost::Message as _;
 use tokio::time::{Instant, sleep};
 use tonic::body::Body;
@@ -16,7 +16,6 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tower::{Layer, Service};
 
 use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
-use super::limits::EdgeLimits;
 use super::rejection_pause::{RejectionPauses, retry_delay};
 use super::request_body::{BodyReceiver, malformed};
 use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};
@@ -25,6 +24,7 @@ use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
 use super::stream_body::{RequestFailure, StreamBody};
 use super::worker_pool::WorkerPool;
+use crate::limits::{EdgeLimits, grpc_timeout};
 
 /// Time before the caller's deadline at which the error is sent, so that it arrives before the transport cancels the
 /// call.
@@ -319,26 +319,6 @@ fn has_code(response: &Response<Body>, code: Code) -> bool {
 fn deadline_passed() -> CallError {
     let message = "the caller's deadline has passed; the work was cancelled";
     CallError::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message)
-}
-
-/// Time that a caller gives a call in `grpc-timeout`.
-pub(crate) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
-    parse_grpc_timeout(headers.get("grpc-timeout")?.to_str().ok()?)
-}
-
-/// Parses `grpc-timeout`: up to eight digits and a unit.
-pub(super) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
-    match unit {
-        "H" => Some(Duration::from_secs(number * 3_600)),
-        "M" => Some(Duration::from_secs(number * 60)),
-        "S" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_millis(number)),
-        "u" => Some(Duration::from_micros(number)),
-        "n" => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

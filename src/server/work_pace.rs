@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::short_lock::ShortLock;
+use pumice_engine::short_lock::ShortLock;
 
 /// Pieces of work per worker that wait in a harmless queue, however long it lasts.
 const HARMLESS_QUEUE: usize = 4;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::limits::EdgeLimits;
 use super::status::CallError;
 use super::work_pace::{PaceLimit, PaceRejection, RetryTurns, WorkPace};
-use crate::engine::short_lock::ShortLock;
+use crate::limits::{EdgeLimits, MAX_DISK_WAITS};
+use crate::telemetry::WorkerLoad;
+use pumice_engine::short_lock::ShortLock;
 
 /// Cancellation token: turns true when the caller is gone or its deadline has passed.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +79,6 @@ impl Drop for CoreLease<'_> {
     }
 }
 
-/// Maximum number of calls that wait for the disk, each on a thread of its own.
-pub(super) const MAX_DISK_WAITS: usize = 64;
 /// Share of each call in a write to the disk: a write takes some 10 ms and serves all that wait.
 const DISK_SHARE: Duration = Duration::from_millis(1);
 
@@ -250,13 +249,18 @@ impl WorkerPool {
         }
     }
 
-    /// Gates with the kinds of their work.
-    pub fn gates(&self) -> [(&'static str, &WorkerGate); 4] {
+    /// Loads of all gates.
+    pub fn loads(&self) -> [WorkerLoad; 4] {
+        let load = |kind, gate: &WorkerGate| WorkerLoad {
+            kind,
+            running: gate.running(),
+            waiting: gate.waiting(),
+        };
         [
-            ("query", &self.queries),
-            ("records", &self.records),
-            ("messages", &self.messages),
-            ("policies", &self.policies),
+            load("query", &self.queries),
+            load("records", &self.records),
+            load("messages", &self.messages),
+            load("policies", &self.policies),
         ]
     }
 }

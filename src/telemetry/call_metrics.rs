@@ -14,7 +14,7 @@ use tracing::field::Empty;
 
 use super::metrics::Metrics;
 use super::traces;
-use crate::server::{grpc_timeout, limits};
+use crate::limits::{self, grpc_timeout};
 
 /// Layer that measures every call.
 #[derive(Clone, Debug)]

@@ -18,9 +18,8 @@ use super::panics::panic_count;
 use super::process::ProcessStats;
 use super::queue_gauges;
 use crate::build_info;
-use crate::server::WorkerPool;
-use crate::server::limits::limit_names;
-use crate::state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
+use crate::limits::limit_names;
+use pumice_state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -76,6 +75,17 @@ struct WorkerPoolLabel {
 struct BuildLabels {
     version: &'static str,
     commit: &'static str,
+}
+
+/// Load of the workers of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerLoad {
+    /// Kind of work, the value of a label.
+    pub kind: &'static str,
+    /// Number of pieces of work under way.
+    pub running: usize,
+    /// Number of pieces of work that wait.
+    pub waiting: usize,
 }
 
 /// Outcome of a document that was to be put in force.
@@ -303,7 +313,7 @@ impl Metrics {
     ///
     /// # Errors
     /// A metric cannot be written.
-    pub fn encode(&self, state: &SharedState, work: &WorkerPool) -> Result<String, fmt::Error> {
+    pub fn encode(&self, state: &SharedState, work: &[WorkerLoad]) -> Result<String, fmt::Error> {
         self.state_gauges.read(state, work);
         self.process_gauges.read(self.started.elapsed());
         self.panics.inc_by(panic_count().saturating_sub(self.panics.get()));
@@ -368,7 +378,7 @@ impl StateGauges {
         );
     }
 
-    fn read(&self, state: &SharedState, work: &WorkerPool) {
+    fn read(&self, state: &SharedState, work: &[WorkerLoad]) {
         let snapshot = state.snapshot();
         self.revision.set(snapshot.revision.number);
         self.nodes.set(snapshot.state.node_count().into());
@@ -381,13 +391,10 @@ impl StateGauges {
         self.reservations
             .set(count(state.snapshot().state.reservations().len()));
         self.writes_waiting.set(count(state.queued_writes()));
-        for (kind, gate) in work.gates() {
-            self.pool_running
-                .get_or_create(&WorkerPoolLabel { kind })
-                .set(count(gate.running()));
-            self.pool_waiting
-                .get_or_create(&WorkerPoolLabel { kind })
-                .set(count(gate.waiting()));
+        for load in work {
+            let label = WorkerPoolLabel { kind: load.kind };
+            self.pool_running.get_or_create(&label).set(count(load.running));
+            self.pool_waiting.get_or_create(&label).set(count(load.waiting));
         }
         let store = state.store_status();
         self.store_failing.set(store.problem.is_some().into());

@@ -19,11 +19,9 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::config::ServerConfig;
-
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub(crate) use log_text::{LogText, WarningGate};
-pub use metrics::{Metrics, ReloadOutcome};
+pub use metrics::{Metrics, ReloadOutcome, WorkerLoad};
 pub use panics::report_panics;
 pub(crate) use process::resident_bytes;
 pub use shared_page::SharedPage;
@@ -39,13 +37,28 @@ pub enum LogFormat {
     Json,
 }
 
+/// Options of logs and traces.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions<'a> {
+    /// Filter of log lines.
+    pub filter: &'a str,
+    /// Format of log lines.
+    pub format: LogFormat,
+    /// Collector that traces are sent to; `None`: none.
+    pub otlp_endpoint: Option<&'a str>,
+    /// Name of this service in traces.
+    pub otlp_service_name: &'a str,
+    /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
+    pub trace_ratio: f64,
+}
+
 /// Starts logging to standard error, and traces if a collector is set. Must be called on the runtime, which sends the
 /// spans.
 ///
 /// # Errors
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
-pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingError> {
-    let filter = EnvFilter::try_new(&config.log).map_err(|error| LoggingError::Filter(error.to_string()))?;
+pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingError> {
+    let filter = EnvFilter::try_new(options.filter).map_err(|error| LoggingError::Filter(error.to_string()))?;
     let gate = WarningGate::new();
     let filter = filter.and(dynamic_filter_fn(move |metadata, _| {
         !is_transport_warning(metadata) || gate.pass().is_some()
@@ -53,7 +66,7 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let lines: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match config.log_format {
+    let lines: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match options.format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(debug_fn(log_text::write_field).delimited(" "));
             lines.with_filter(filter).boxed()
@@ -64,10 +77,10 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
             lines.with_filter(filter).boxed()
         }
     };
-    let (traces, spans) = match &config.otlp_endpoint {
+    let (traces, spans) = match options.otlp_endpoint {
         None => (TraceExporter::default(), None),
         Some(endpoint) => {
-            let (traces, sender) = TraceExporter::export_to(endpoint, &config.otlp_service_name, config.trace_ratio)
+            let (traces, sender) = TraceExporter::export_to(endpoint, options.otlp_service_name, options.trace_ratio)
                 .map_err(LoggingError::Collector)?;
             // Spans of the exporter itself are left out: they would be exported, too, without end.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));

@@ -10,8 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::engine::Snapshot;
-use crate::engine::plugin::QueueGauge;
+use pumice_engine::Snapshot;
+use pumice_engine::plugin::QueueGauge;
 
 /// Maximum number of series of queues on the page; the last queues by name are left out first.
 const MAX_SERIES: usize = 50_000;

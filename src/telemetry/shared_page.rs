@@ -66,7 +66,7 @@ mod tests {
     use std::sync::mpsc as blocking;
 
     use super::*;
-    use crate::engine::short_lock::ShortLock;
+    use pumice_engine::short_lock::ShortLock;
 
     #[tokio::test]
     async fn scrapes_share_a_page_and_those_given_up_make_none() {

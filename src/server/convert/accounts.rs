@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{ClusterState, JobRecord, Reservation, ResourceTable};
-use crate::engine::plugin::{AccountAmounts, PluginAccount};
-use crate::engine::plugin_state::PluginStates;
 use crate::server::pb;
+use pumice_engine::model::{ClusterState, JobRecord, Reservation, ResourceTable};
+use pumice_engine::plugin::{AccountAmounts, PluginAccount};
+use pumice_engine::plugin_state::PluginStates;
 
 /// Accounts of a job, by plugin.
 pub(super) fn job_accounts(cluster_state: &ClusterState, job: &JobRecord, derived: &PluginStates) -> Vec<pb::Account> {

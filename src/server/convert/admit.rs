@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
-use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind};
-use crate::engine::plugin::{Measurement, Reason};
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
-use crate::state::{ConfirmItem, JobConfirmOutcome};
+use pumice_engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
+use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind};
+use pumice_engine::plugin::{Measurement, Reason};
+use pumice_state::{ConfirmItem, JobConfirmOutcome};
 
 use super::amounts::QueryResourceNames;
 use super::batch::problem;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount};
-use crate::engine::model::{
+use crate::server::pb;
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount};
+use pumice_engine::model::{
     ProblemKind, ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError,
 };
-use crate::server::pb;
 
 use super::reader::WireReader;
 

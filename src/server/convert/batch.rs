@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError};
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
-use crate::state::{
+use pumice_engine::model::{Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError};
+use pumice_state::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
     ResyncRequest, SourceKind,
 };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::cycle::TaskPlacement;
 use crate::server::pb;
-use crate::state::{CommitOutcome, CommitRejection, JobCommitOutcome};
+use pumice_engine::cycle::TaskPlacement;
+use pumice_state::{CommitOutcome, CommitRejection, JobCommitOutcome};
 
 use super::result;
 

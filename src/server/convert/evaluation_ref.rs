@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::cycle::{SessionChange, TaskPlacement};
-use crate::engine::{Revision, SourcePosition};
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
+use pumice_engine::cycle::{SessionChange, TaskPlacement};
+use pumice_engine::{Revision, SourcePosition};
 
 /// Name of the policy if the request gives none.
 pub const DEFAULT_POLICY: &str = "default";

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{ClusterState, NodeSlot, Problem, RecordKind, SortedTable};
 use crate::server::pb;
 use crate::server::status::CallError;
-use crate::state::{Batch, BatchRecord, RecordLocation};
+use pumice_engine::model::{ClusterState, NodeSlot, Problem, RecordKind, SortedTable};
+use pumice_state::{Batch, BatchRecord, RecordLocation};
 
 use super::amounts::QueryResourceNames;
 use super::batch::read_cluster;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::model::{
+use crate::server::pb;
+use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, NodeEntry, NodeRecord, NodeSlot, NodeVector, QueueRecord, QueueState,
     RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord, TaskRecord, TaskShape,
     TaskStatus, TextMap,
 };
-use crate::engine::plugin_state::PluginStates;
-use crate::server::pb;
+use pumice_engine::plugin_state::PluginStates;
 
 use super::accounts;
 use super::amounts::{resource_list, result_amounts, result_totals};

@@ -20,9 +20,9 @@ mod records;
 pub mod result;
 pub mod victims;
 
-use crate::engine::{Revision, SourcePosition};
 use crate::server::pb;
-use crate::store::Durability;
+use pumice_engine::{Revision, SourcePosition};
+use pumice_state::store::Durability;
 
 /// Durability of a write.
 pub fn durability(durability: Durability) -> pb::Durability {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::model::{ClusterState, NodeSlot};
 use crate::server::pb;
 use crate::server::status::CallError;
+use pumice_engine::model::{ClusterState, NodeSlot};
 
 /// Maximum number of names that an error repeats.
 const MAX_NAMES_SHOWN: usize = 10;

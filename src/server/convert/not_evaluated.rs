@@ -1,11 +1,11 @@
 //! Constraints that a result does not take into account, as messages.
 
-use crate::engine::decide::{
+use crate::server::pb;
+use pumice_engine::decide::{
     self, AdmitQuery, AdmitSubject, ConstraintSubject, NodeQuery, NotEvaluated, PlaceGroup, PlacedGroup, VictimGroup,
 };
-use crate::engine::model::{ClusterState, NodeSlot, TaskRecord};
-use crate::engine::policy::{DecisionKind, Policy};
-use crate::server::pb;
+use pumice_engine::model::{ClusterState, NodeSlot, TaskRecord};
+use pumice_engine::policy::{DecisionKind, Policy};
 
 fn messages(constraints: &[NotEvaluated]) -> Vec<pb::NotEvaluated> {
     let message = |constraint: &NotEvaluated| {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::decide::{OrderQuery, OrderRank, OrderResult};
-use crate::engine::plugin::QueueTreeNode;
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
+use pumice_engine::decide::{OrderQuery, OrderRank, OrderResult};
+use pumice_engine::plugin::QueueTreeNode;
 
 use super::accounts::account_amounts;
 use super::batch::problem;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
-use crate::engine::model::{
+use crate::limits::EdgeLimits;
+use crate::server::pb;
+use crate::server::status::CallError;
+use pumice_engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
+use pumice_engine::model::{
     ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
     TaskStatus, UnevaluatedFields,
 };
-use crate::server::limits::EdgeLimits;
-use crate::server::pb;
-use crate::server::status::CallError;
 
 use super::admit;
 use super::amounts::QueryResourceNames;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::policy::{Compatibility, Diagnostic, DiagnosticReport, Severity};
 use crate::server::pb;
 use crate::server::status::CallError;
-use crate::state::PolicyVersion;
+use pumice_engine::policy::{Compatibility, Diagnostic, DiagnosticReport, Severity};
+use pumice_state::PolicyVersion;
 
 /// Reads the compatibility of a document that does not set its own.
 ///

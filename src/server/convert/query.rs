@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
-use crate::engine::model::{ClusterState, Problem, ProblemKind, ResourceTable, TaskRecord, TaskShape};
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
+use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
+use pumice_engine::model::{ClusterState, Problem, ProblemKind, ResourceTable, TaskRecord, TaskShape};
 
 use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, ProblemKind, TextMap};
-use crate::engine::plugin::PluginDef;
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
+use pumice_engine::model::{Problem, ProblemKind, TextMap};
+use pumice_engine::plugin::PluginDef;
 
 use super::amounts::ResourceInterner;
 

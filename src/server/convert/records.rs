@@ -1,10 +1,10 @@
 //! Records as they arrive: nodes, queues, jobs and tasks.
 
-use crate::engine::model::{
+use crate::server::pb;
+use pumice_engine::model::{
     JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskFields,
     TaskRecord, TaskStatus, UnevaluatedFields,
 };
-use crate::server::pb;
 
 use super::reader::WireReader;
 

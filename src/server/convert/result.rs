@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::decide::{
+use crate::server::pb;
+use pumice_engine::decide::{
     FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
 };
-use crate::engine::model::{ClusterState, NodeSlot, Problem};
-use crate::engine::plugin::{Measurement, Reason, Resolution};
-use crate::server::pb;
+use pumice_engine::model::{ClusterState, NodeSlot, Problem};
+use pumice_engine::plugin::{Measurement, Reason, Resolution};
 
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetWriter, name_of};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::engine::cycle::SessionChange;
-use crate::engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
-use crate::engine::model::{ClusterState, Problem, ProblemKind, TaskRecord, TaskStatus};
-use crate::engine::plugin::VictimKind;
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
+use pumice_engine::cycle::SessionChange;
+use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
+use pumice_engine::model::{ClusterState, Problem, ProblemKind, TaskRecord, TaskStatus};
+use pumice_engine::plugin::VictimKind;
 
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};

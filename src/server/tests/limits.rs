@@ -1,6 +1,6 @@
 //! List of limits: complete, in order, and true.
 
-use crate::server::limits::{LIMITS, ServerLimits};
+use crate::limits::{LIMITS, ServerLimits};
 
 #[test]
 fn every_limit_is_listed_once_in_name_order() {

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::*;
-use crate::server::limits::EdgeLimits;
+use crate::limits::EdgeLimits;
 use crate::server::pb::policy_service_server::PolicyService as _;
 use crate::server::policy::PolicyRpc;
 use crate::server::worker_pool::HeldWorker;
 use crate::server::{ServerContext, WorkerPool};
-use crate::state::{SharedState, StateOptions, SystemClock};
 use crate::telemetry::Metrics;
+use pumice_state::{SharedState, StateOptions, SystemClock};
 
 /// Callers that ask at once, for one worker.
 const CALLERS: usize = 24;

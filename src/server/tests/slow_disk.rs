@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::policy::Compatibility;
+use crate::limits::EdgeLimits;
 use crate::server::WorkerPool;
-use crate::server::limits::EdgeLimits;
 use crate::server::probe::HealthProbe;
-use crate::state::{PolicyOrigin, PolicyReload, SharedState, StateOptions, SystemClock};
-use crate::store::FailingStore;
 use crate::telemetry::Metrics;
+use pumice_engine::policy::Compatibility;
+use pumice_state::store::FailingStore;
+use pumice_state::{PolicyOrigin, PolicyReload, SharedState, StateOptions, SystemClock};
 
 /// Time within which everything that does not wait for the disk has happened, on a busy machine, too.
 const SOON: Duration = Duration::from_secs(20);
@@ -64,7 +64,12 @@ async fn nobody_but_the_caller_waits_for_the_write_of_a_policy() {
     let flush = flush.await.unwrap();
     // The probe, all reads and a refused document get by while the disk does not answer.
     let probe = probe(&state);
-    let health = tokio::spawn(async move { (probe.is_ready(), probe.metrics.encode(&probe.state, &probe.workers)) });
+    let health = tokio::spawn(async move {
+        (
+            probe.is_ready(),
+            probe.metrics.encode(&probe.state, &probe.workers.loads()),
+        )
+    });
     let reads = tokio::spawn({
         let state = Arc::clone(&state);
         async move {

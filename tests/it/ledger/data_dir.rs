@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::store::FailingStore;
+use pumice_state::store::FailingStore;
 
 use super::{ask, confirm, limited, put_policy, wants};
 use crate::support::EmbeddedServer;

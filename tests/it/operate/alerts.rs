@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::state::LedgerConfirm;
-use pumice::store::{FailingStore, StoreErrorMode};
+use pumice_state::LedgerConfirm;
+use pumice_state::store::{FailingStore, StoreErrorMode};
 use serde_json::Value;
 
 use super::prometheus::{InstantVector, Scrape, evaluate};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::state::document_hash;
+use pumice_state::document_hash;
 use serde_json::Value;
 
 use super::program::{LoggedProcess, command};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pumice::config::ServerConfig;
-use pumice::server::limits::LIMITS;
+use pumice::limits::LIMITS;
 use pumice::server::pb;
 use tonic::{Code, Status};
 

@@ -5,7 +5,7 @@ mod cases;
 mod policy;
 
 use pumice::config::{Setting, settings};
-use pumice::server::limits::LIMITS;
+use pumice::limits::LIMITS;
 use serde_json::{Map, Value, json};
 
 /// Draft that editors read.

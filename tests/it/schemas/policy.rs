@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pumice::engine::plugins::REGISTRY;
-use pumice::engine::policy::Switch;
-use pumice::engine::policy::spec::{ACTIONS, METRICS_SETTINGS, UPSTREAM_PLUGINS};
+use pumice_engine::plugins::REGISTRY;
+use pumice_engine::policy::Switch;
+use pumice_engine::policy::spec::{ACTIONS, METRICS_SETTINGS, UPSTREAM_PLUGINS};
 use serde_json::{Map, Value, json};
 
 use super::{DRAFT, assert_is_current, closed_object, described};

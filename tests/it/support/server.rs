@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pumice::app;
 use pumice::config::ServerConfig;
-use pumice::state::SharedState;
-use pumice::store::Store;
+use pumice_state::SharedState;
+use pumice_state::store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 

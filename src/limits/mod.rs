@@ -1,13 +1,21 @@
 //! Limits by name: each with its bounds, its default, and its purpose. Settings, errors and `GetServerInfo` all read
 //! this list.
 
+mod edge_limits;
+mod grpc_timeout;
+
 use std::time::Duration;
 
-use crate::state::StateLimits;
+use pumice_state::StateLimits;
 
-use super::codec::DECODED_BYTES;
-pub use super::edge_limits::EdgeLimits;
-use super::worker_pool::MAX_DISK_WAITS;
+pub use edge_limits::EdgeLimits;
+pub(crate) use grpc_timeout::{grpc_timeout, parse_grpc_timeout};
+
+/// Maximum bytes that the parts of one decoded request may take, without texts.
+pub const DECODED_BYTES: u64 = 256 << 20;
+
+/// Maximum number of calls that wait for the disk, each on a thread of its own.
+pub(crate) const MAX_DISK_WAITS: usize = 64;
 
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
+use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::wait_until_true;
-use crate::engine::policy::Compatibility;
-use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
-use crate::state::{PolicyError, PolicyOrigin, PolicyReload, SharedState};
 use crate::telemetry::{Metrics, ReloadOutcome};
+use pumice_engine::policy::Compatibility;
+use pumice_state::{PolicyError, PolicyOrigin, PolicyReload, SharedState};
 
 /// Maximum number of errors of one document in the log.
 const MAX_LOGGED: usize = 20;
@@ -33,7 +33,7 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    pub(super) fn new(path: PathBuf, poll: Duration, compatibility: Compatibility, max_bytes: usize) -> Self {
+    pub(crate) fn new(path: PathBuf, poll: Duration, compatibility: Compatibility, max_bytes: usize) -> Self {
         Self {
             path,
             poll,
@@ -54,7 +54,7 @@ impl PolicyFile {
     }
 
     /// Content of the file. Content beyond the limit is cut a little above it, and then rejected with the limit's name.
-    pub(super) fn read(&self) -> io::Result<Arc<str>> {
+    pub(crate) fn read(&self) -> io::Result<Arc<str>> {
         let mut content = Vec::new();
         let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX).saturating_add(1);
         File::open(&self.path)?.take(most).read_to_end(&mut content)?;
@@ -86,7 +86,7 @@ impl PolicyFile {
     }
 
     /// Reloads the policy with this content.
-    pub(super) async fn reload(
+    pub(crate) async fn reload(
         &self,
         content: Arc<str>,
         by_hangup: bool,
@@ -156,7 +156,7 @@ async fn poll_delay(poll: Duration) {
 }
 
 /// Puts a document in force, and logs and counts the outcome.
-pub(super) async fn reload_policy(
+pub(crate) async fn reload_policy(
     document: Arc<str>,
     compatibility: Compatibility,
     origin: PolicyOrigin,
@@ -232,7 +232,7 @@ impl HangupSignal {
 }
 
 /// Watches the file, if there is one, and SIGHUP until the server drains.
-pub(super) async fn watch_policy_file(
+pub(crate) async fn watch_policy_file(
     file: Option<(PolicyFile, Arc<str>)>,
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,

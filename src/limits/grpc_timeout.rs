@@ -1,0 +1,25 @@
+//! Deadline that a caller gives with a call.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+
+/// Time that a caller gives a call in `grpc-timeout`.
+pub(crate) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    parse_grpc_timeout(headers.get("grpc-timeout")?.to_str().ok()?)
+}
+
+/// Parses `grpc-timeout`: up to eight digits and a unit.
+pub(crate) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
