@@ -96,13 +96,13 @@ func TestALargeClusterIsSentInParts(t *testing.T) {
 
 func TestKubernetesObjectsAreRecords(t *testing.T) {
 	node, err := NodeRecord(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{oversubscribedCPU: "500"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", CreationTimestamp: metav1.Unix(1_700_000_000, 0), Annotations: map[string]string{oversubscribedCPU: "500"}},
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")},
 			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
 		},
 	})
-	if err != nil || node.GetReady() || node.Ready == nil || node.GetOversubscription().GetItems()["cpu"] != "500m" {
+	if err != nil || node.GetReady() || node.Ready == nil || node.GetOversubscription().GetItems()["cpu"] != "500m" || node.GetCreationTime().GetSeconds() != 1_700_000_000 {
 		t.Fatal(node, err)
 	}
 	task, err := TaskRecord(&corev1.Pod{

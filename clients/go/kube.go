@@ -27,6 +27,9 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 		Allocatable: ResourceTexts(node.Status.Allocatable), Unschedulable: node.Spec.Unschedulable,
 		UnevaluatedFields: derive.UnevaluatedNodeFields(node),
 	}
+	if !node.CreationTimestamp.IsZero() {
+		record.CreationTime = timestamppb.New(node.CreationTimestamp.Time)
+	}
 	more := map[string]string{}
 	for _, amount := range []struct{ name, key, suffix, unit string }{
 		{"cpu", oversubscribedCPU, "m", "milli-cores"}, {"memory", oversubscribedMemory, "", "bytes"},

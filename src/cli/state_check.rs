@@ -150,7 +150,7 @@ fn card_names(state: &ClusterState) -> BTreeSet<String> {
     cards.map(|(name, _)| name.to_string()).collect()
 }
 
-/// Cluster as the service reads it, without the records that it would refuse. Of tasks only names and annotations.
+/// Cluster as the service reads it, without the records that it would refuse. Of tasks only names and the annotations that plugins read.
 pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
     let unlimited = EdgeLimits {
         inline_records: usize::MAX,
@@ -162,7 +162,7 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
         nodes: cluster.nodes.clone(),
         queues: cluster.queues.clone(),
         jobs: cluster.jobs.clone(),
-        tasks: cluster.tasks.iter().map(annotated_task).collect(),
+        tasks: annotated_tasks(&cluster.tasks),
     };
     let read = |cluster: pb::Cluster| inline::cluster_state(cluster, &options).ok().map(|(state, _)| state);
     if let Some(state) = read(whole.clone()) {
@@ -199,13 +199,21 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
         .unwrap_or_else(empty_state)
 }
 
-/// Task that has nothing but its name and its annotations.
-fn annotated_task(task: &pb::Task) -> pb::Task {
-    pb::Task {
-        name: task.name.clone(),
-        annotations: task.annotations.clone(),
-        ..pb::Task::default()
-    }
+/// Names and declared annotations of the tasks that have some, each name once.
+fn annotated_tasks(tasks: &[pb::Task]) -> Vec<pb::Task> {
+    let declared: BTreeSet<&str> = REGISTRY.iter().flat_map(|def| def.task_annotations).copied().collect();
+    let annotated = |task: &pb::Task| {
+        let own = task.annotations.iter();
+        let own = own.filter(|(key, _)| declared.contains(key.as_str()));
+        pb::Task {
+            name: task.name.clone(),
+            annotations: own.map(|(key, text)| (key.clone(), text.clone())).collect(),
+            ..pb::Task::default()
+        }
+    };
+    let mut named = BTreeSet::new();
+    let tasks = tasks.iter().map(annotated).filter(|task| !task.annotations.is_empty());
+    tasks.filter(|task| named.insert(task.name.clone())).collect()
 }
 
 fn empty_state() -> ClusterState {

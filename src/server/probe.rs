@@ -299,11 +299,15 @@ impl HealthProbe {
     /// Publishes gRPC health whenever it changes, and ends once the server drains.
     pub async fn follow_health(self, health: HealthReporter, mut last: (bool, bool)) {
         let mut draining = self.draining.clone();
-        while !*draining.borrow_and_update() {
+        loop {
+            let ends = *draining.borrow_and_update();
+            last = self.publish_health(&health, Some(last)).await;
+            if ends {
+                return;
+            }
             let wait = async { draining.wait_for(|draining| *draining).await.is_ok() };
             // The timeout and the drain signal both lead to the next look.
             drop(tokio::time::timeout(HEALTH_INTERVAL, wait).await);
-            last = self.publish_health(&health, Some(last)).await;
         }
     }
 }

@@ -40,7 +40,7 @@ impl QueueGaugePage {
         let (_, family) = self
             .families
             .entry(gauge.name)
-            .or_insert_with(|| (gauge.help, Family::default()));
+            .or_insert_with(|| ((gauge.help)(gauge.name), Family::default()));
         family.get_or_create(&labels).set(gauge.value);
     }
 }

@@ -116,7 +116,7 @@ fn agrees_with_the_library_over_mutated_documents() {
         }
     }
     println!(
-        "{} documents: {refused} refused by both, {limited} beyond a limit, {} differ",
+        "{} documents: {refused} refused, {limited} beyond a limit, {} differ",
         documents.len(),
         differing.len()
     );

@@ -74,26 +74,20 @@ pub(super) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState)
     if !watch.is_needed {
         return Vec::new();
     }
-    let of_rules = |rules: &'static dyn RecordRules| {
-        let by_itself = move |name: &Arc<str>| {
-            let stored = cluster_state.queues().get(name);
-            stored.is_some_and(|stored| rules.queue_problem(&stored.record).is_some())
-        };
-        let problems = rules.queue_problems(cluster_state).into_iter();
-        problems.filter(move |(name, _)| !by_itself(name))
-    };
     let of_record = |(name, problem): (Arc<str>, Problem)| match watch.fields.get(&name) {
         Some(field) => at_record(problem, &name, field),
         None => problem,
     };
-    all_rules().flat_map(of_rules).map(of_record).collect()
+    let problems = all_rules().flat_map(|rules| rules.contradictions(cluster_state));
+    problems.map(of_record).collect()
 }
 
-/// Problems that a policy finds in the existing queues.
+/// Problems that a policy finds in the existing queues, by name of the queue.
 pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
     let rules = all_rules().filter(|rules| rules.apply_to(policy));
-    let problems = rules.flat_map(|rules| rules.queue_problems(cluster_state));
-    problems.map(|(_, problem)| problem).collect()
+    let mut problems: Vec<_> = rules.flat_map(|rules| rules.queue_problems(cluster_state)).collect();
+    problems.sort_by(|(one, _), (other, _)| one.cmp(other));
+    problems.into_iter().map(|(_, problem)| problem).collect()
 }
 
 /// Problem of a queue, located at the record that the batch put.

@@ -93,7 +93,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     }
     if workload.has_card_names {
         output::note(
-            "note: some tasks name the cards that would do; only a policy with capacity-card keeps them to these",
+            "note: some tasks name the cards that would do; only a policy with quotas of cards keeps them to these",
         );
     }
     let rules = SimulationRules {

@@ -4,19 +4,26 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{ClusterState, JobRecord, Reservation, ResourceTable};
-use pumice_engine::plugin::{AccountAmounts, PluginAccount};
+use pumice_engine::plugin::{AccountAmounts, PluginAccount, PluginAccounts};
 use pumice_engine::plugin_state::PluginStates;
 
+/// Accounts that plugins keep, by name of the plugin.
+pub(super) type NamedAccounts<'a> = [(&'a Arc<str>, &'a dyn PluginAccounts)];
+
 /// Accounts of a job, by plugin.
-pub(super) fn job_accounts(cluster_state: &ClusterState, job: &JobRecord, derived: &PluginStates) -> Vec<pb::Account> {
-    let accounts = derived.accounts().into_iter();
+pub(super) fn job_accounts(
+    cluster_state: &ClusterState,
+    job: &JobRecord,
+    by_plugin: &NamedAccounts<'_>,
+) -> Vec<pb::Account> {
+    let accounts = by_plugin.iter();
     let account = accounts.filter_map(|(plugin, own)| Some(account(plugin, own.job_account(cluster_state, job)?)));
     account.collect()
 }
 
 /// Accounts of a queue, by plugin.
-pub(super) fn queue_accounts(queue: &str, derived: &PluginStates) -> Vec<pb::Account> {
-    let accounts = derived.accounts().into_iter();
+pub(super) fn queue_accounts(queue: &str, by_plugin: &NamedAccounts<'_>) -> Vec<pb::Account> {
+    let accounts = by_plugin.iter();
     let account = accounts.filter_map(|(plugin, own)| Some(account(plugin, own.queue_account(queue)?)));
     account.collect()
 }
@@ -68,11 +75,8 @@ pub(in crate::server) fn reserved_amounts(derived: &PluginStates, row: &Reservat
 }
 
 /// The cards of a node, by name.
-pub(super) fn node_cards(node: &str, resources: &ResourceTable, derived: &PluginStates) -> Vec<pb::NodeCard> {
-    let cards = derived
-        .accounts()
-        .into_iter()
-        .flat_map(|(_, accounts)| accounts.node_cards(node));
+pub(super) fn node_cards(node: &str, resources: &ResourceTable, by_plugin: &NamedAccounts<'_>) -> Vec<pb::NodeCard> {
+    let cards = by_plugin.iter().flat_map(|(_, accounts)| accounts.node_cards(node));
     cards
         .map(|card| pb::NodeCard {
             card: card.card.to_string(),

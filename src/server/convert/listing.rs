@@ -11,7 +11,7 @@ use pumice_engine::model::{
 };
 use pumice_engine::plugin_state::PluginStates;
 
-use super::accounts;
+use super::accounts::{self, NamedAccounts};
 use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
 
@@ -80,8 +80,9 @@ pub fn nodes(
     derived: &PluginStates,
     wanted: &PageRequest,
 ) -> (Vec<pb::NodeStatus>, String) {
+    let by_plugin = derived.accounts();
     let status =
-        |(slot, entry): (NodeSlot, &Arc<NodeEntry>)| node_status(slot, entry, cluster_state.resources(), derived);
+        |(slot, entry): (NodeSlot, &Arc<NodeEntry>)| node_status(slot, entry, cluster_state.resources(), &by_plugin);
     if wanted.names.is_empty() {
         let by_name: BTreeMap<&str, (NodeSlot, &Arc<NodeEntry>)> = cluster_state
             .nodes()
@@ -105,12 +106,13 @@ pub fn queues(
     derived: &PluginStates,
     wanted: &PageRequest,
 ) -> (Vec<pb::QueueStatus>, String) {
+    let by_plugin = derived.accounts();
     let (page, token) = wanted.rows(cluster_state.queues());
     let status = |stored: &Arc<StoredRecord<QueueRecord>>| pb::QueueStatus {
         queue: Some(queue(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::queue_accounts(&stored.record.name, derived),
-        invalid: queue_problems(stored, derived),
+        accounts: accounts::queue_accounts(&stored.record.name, &by_plugin),
+        invalid: queue_problems(stored, &by_plugin),
     };
     (page.into_iter().map(status).collect(), token)
 }
@@ -121,6 +123,7 @@ pub fn jobs(
     derived: &PluginStates,
     wanted: &PageRequest,
 ) -> (Vec<pb::JobStatus>, String) {
+    let by_plugin = derived.accounts();
     let (page, token) = wanted.rows(cluster_state.jobs());
     let allocated = |name: &str| {
         let totals = cluster_state.job_allocated(name);
@@ -129,7 +132,7 @@ pub fn jobs(
     let status = |stored: &Arc<StoredRecord<JobRecord>>| pb::JobStatus {
         job: Some(job(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::job_accounts(cluster_state, &stored.record, derived),
+        accounts: accounts::job_accounts(cluster_state, &stored.record, &by_plugin),
         invalid: record_problems(stored.invalid()),
         allocated: allocated(&stored.record.name).unwrap_or_default(),
     };
@@ -150,9 +153,10 @@ pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::Sto
 }
 
 /// Problems of a newer record that was rejected, and those that keep the queue out of a plugin's accounts.
-fn queue_problems(stored: &StoredRecord<QueueRecord>, derived: &PluginStates) -> Vec<pb::Problem> {
-    let accounts = derived.accounts().into_iter();
-    let found = accounts.filter_map(|(_, accounts)| accounts.queue_problem(&stored.record.name));
+fn queue_problems(stored: &StoredRecord<QueueRecord>, by_plugin: &NamedAccounts<'_>) -> Vec<pb::Problem> {
+    let found = by_plugin
+        .iter()
+        .filter_map(|(_, accounts)| accounts.queue_problem(&stored.record.name));
     let mut all = record_problems(stored.invalid());
     all.extend(found.map(problem));
     all
@@ -162,7 +166,12 @@ fn record_problems(invalid: Option<&RecordProblems>) -> Vec<pb::Problem> {
     invalid.map(|found| problems(found)).unwrap_or_default()
 }
 
-fn node_status(slot: NodeSlot, entry: &NodeEntry, resources: &ResourceTable, derived: &PluginStates) -> pb::NodeStatus {
+fn node_status(
+    slot: NodeSlot,
+    entry: &NodeEntry,
+    resources: &ResourceTable,
+    by_plugin: &NamedAccounts<'_>,
+) -> pb::NodeStatus {
     let ids: BTreeSet<ResourceId> = entry.resources().collect();
     let vector = |vector: NodeVector| {
         let amounts = ids.iter().filter_map(|id| Some((*id, entry.exact(*id, vector)?)));
@@ -174,7 +183,7 @@ fn node_status(slot: NodeSlot, entry: &NodeEntry, resources: &ResourceTable, der
         used: vector(NodeVector::Used),
         releasing: vector(NodeVector::Releasing),
         pipelined: vector(NodeVector::Pipelined),
-        cards: accounts::node_cards(&entry.record.name, resources, derived),
+        cards: accounts::node_cards(&entry.record.name, resources, by_plugin),
         invalid: record_problems(entry.invalid.as_ref()),
         slot,
     }

@@ -103,7 +103,7 @@ impl<'p> JobAdmitter<'p> {
         AdmitPlugins::of(policy, plugins).map(Self)
     }
 
-    /// Judges one job and reserves nothing: the verdict names the amounts to promise.
+    /// Judges one job, without a time, and reserves nothing: the verdict names the amounts to promise.
     ///
     /// # Errors
     /// The job cannot be judged.
@@ -179,7 +179,7 @@ impl<'p> AdmitPlugins<'p> {
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = match plugin.quota() {
-                Some(quota) if keep && !closed => quota.permit_job(plugin_states, cluster_state, job)?,
+                Some(quota) if keep && !closed => quota.permit_job(plugin_states, cluster_state, now, job)?,
                 _ => plugin.admit_job(
                     PluginContext {
                         cluster_state,

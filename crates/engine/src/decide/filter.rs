@@ -57,6 +57,10 @@ pub fn filter_with(
     query: &NodeQuery,
     parallelism: Parallelism<'_>,
 ) -> Result<Option<TaskResults<FilterVerdict>>, Problem> {
+    let context = PluginContext {
+        now: query.now,
+        ..context
+    };
     let asked = PluginSelection::of(policy, query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
     let accounts = AccountLookup::of(context.cluster_state, policy, &query.plugins);

@@ -45,6 +45,10 @@ pub fn score_with(
     query: &ScoreQuery,
     parallelism: Parallelism<'_>,
 ) -> Result<Option<TaskResults<ScoreSheet>>, Problem> {
+    let context = PluginContext {
+        now: query.node_query.now,
+        ..context
+    };
     let asked = PluginSelection::of(policy, &query.node_query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.node_query.candidates.as_deref());
     let accounts = AccountLookup::of(context.cluster_state, policy, &query.node_query.plugins);

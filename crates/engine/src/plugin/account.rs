@@ -29,7 +29,7 @@ pub struct PluginAccount {
     pub real_capability: AccountAmounts,
     /// Minimum that a job needs.
     pub min_resources: AccountAmounts,
-    /// Of a queue, the highest ratio of allocated to deserved; of a job, its dominant share.
+    /// Share that the plugin compares: the highest ratio of allocated to deserved, or a dominant share.
     pub share: f64,
     /// Resource that sets the share; empty: the share is 0.
     pub dominant_resource: Arc<str>,
@@ -55,12 +55,12 @@ pub struct QueueTreeNode {
 }
 
 /// Gauge of a queue, for the page of metrics.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct QueueGauge {
     /// Name of the metric.
     pub name: &'static str,
-    /// Sentence about the metric, with its unit.
-    pub help: String,
+    /// Sentence about a metric of this name, with its unit.
+    pub help: fn(&str) -> String,
     /// Value of the label `queue_name`.
     pub queue: Arc<str>,
     /// Another label and its value; `None`: the metric has no other.
@@ -99,7 +99,7 @@ pub trait PluginAccounts: Debug {
         Vec::new()
     }
 
-    /// Gauges of all queues. Only asked of plugins whose registry entry says that they have some.
+    /// Gauges of all queues, for plugins whose registry entry says that they have some.
     fn queue_gauges(&self, cluster_state: &ClusterState) -> Vec<QueueGauge> {
         let _ = cluster_state;
         Vec::new()

@@ -1,4 +1,5 @@
-//! Plugin contract: hooks, each asked with the same context. Plugins that keep quotas have a second trait.
+//! Plugin contract: hooks, each asked with the same context. Plugins that keep quotas have a second trait, two of whose
+//! methods change the plugin states.
 
 mod account;
 mod node_hooks;
@@ -121,8 +122,8 @@ pub struct PluginContext<'a> {
     /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
     /// [`PluginHooks::accounts`].
     pub plugin_states: &'a PluginStates,
-    /// Time of the decision, in seconds since 1970, as the caller gave it; `None`: the caller gave none. Nothing else
-    /// tells a plugin the time.
+    /// Time of the decision, in seconds since 1970, as the query gives it; `None`: it gives none, as every query over
+    /// the wire. Nothing else tells a plugin the time.
     pub now: Option<i64>,
 }
 
@@ -199,9 +200,10 @@ pub struct PluginDef {
     pub queue_annotations: &'static [&'static str],
     /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
     pub node_labels: &'static [&'static str],
-    /// True if profiles of a `KubeSchedulerConfiguration` have the plugin.
+    /// True if profiles of a `KubeSchedulerConfiguration` have the plugin. It only scores.
     pub in_profiles: bool,
-    /// True if the plugin keeps quotas of queues: a policy with another one that does gets a warning.
+    /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
+    /// warning.
     pub keeps_quotas: bool,
     /// Switch with which the plugin excludes another one in its tier; `None`: it excludes none.
     pub excludes: Option<(Switch, &'static str)>,

@@ -17,6 +17,7 @@ pub trait QuotaPlugin: Plugin {
         &self,
         plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
+        now: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem>;
 

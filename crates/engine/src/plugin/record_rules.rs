@@ -25,6 +25,12 @@ pub trait RecordRules: Debug + Sync {
         found.collect()
     }
 
+    /// Problems of queues that contradict each other, by name. Queues with a problem by themselves are left out.
+    fn contradictions(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
+        let _ = cluster_state;
+        Vec::new()
+    }
+
     /// True if a change of a queue's record may end or begin a contradiction with other queues.
     fn change_may_contradict(&self, before: &QueueRecord, after: &QueueRecord) -> bool {
         let _ = (before, after);

@@ -13,7 +13,8 @@ mod strict_arguments;
 
 use super::plugin::PluginDef;
 
-/// Registry of all served plugins. The order of entries has no meaning: order and weights come from the policy.
+/// Registry of all served plugins. Order and weights of decisions come from the policy; the order of
+/// entries only decides which of two problems of one queue is told first.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity_card::DEF,

@@ -1,7 +1,7 @@
 //! Accounts of queues and jobs, as listings show them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
@@ -10,6 +10,9 @@ use super::state::CapacityState;
 use crate::cards::CardOnNode;
 use crate::model::{ClusterState, JobRecord, Reservation};
 use crate::plugin::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge};
+
+static CPU: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("cpu"));
+static MEMORY: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("memory"));
 
 impl PluginAccounts for CapacityState {
     fn job_account(&self, cluster_state: &ClusterState, job: &JobRecord) -> Option<PluginAccount> {
@@ -81,9 +84,9 @@ fn unnamed_cards(account: &QueueAccount) -> AccountAmounts {
 
 /// Amounts of cpu and memory where there is a limit, and of cards.
 fn amounts(counts: &QuotaAmounts, with_cpu: bool, with_memory: bool) -> AccountAmounts {
-    let plain = [("cpu", counts.cpu, with_cpu), ("memory", counts.memory, with_memory)];
+    let plain = [(&CPU, counts.cpu, with_cpu), (&MEMORY, counts.memory, with_memory)];
     let plain = plain.into_iter().filter(|(_, _, shown)| *shown);
-    let plain = plain.map(|(name, value, _)| (Arc::from(name), value as f64));
+    let plain = plain.map(|(name, value, _)| (Arc::clone(name), value as f64));
     let cards = counts.cards().map(|(name, value)| (Arc::clone(name), value as f64));
     plain.chain(cards).collect()
 }

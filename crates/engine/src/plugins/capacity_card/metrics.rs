@@ -148,7 +148,7 @@ fn push_gauges(
 fn gauge(name: &'static str, queue: &Arc<str>, label: Option<(&'static str, Arc<str>)>, value: f64) -> QueueGauge {
     QueueGauge {
         name,
-        help: help(name),
+        help,
         queue: Arc::clone(queue),
         label,
         value,

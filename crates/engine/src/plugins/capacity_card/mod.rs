@@ -51,7 +51,6 @@ pub use amounts::QuotaAmounts;
 pub use cards::ClusterCards;
 pub use check::{CardCheck, check_card};
 pub use config::CapacityConfig;
-
 pub use job_entry::{JobAmounts, JobContribution, JobEntry, JobProblem};
 pub use limits::{CardQuota, QueueLimits};
 pub use node_order::node_order;

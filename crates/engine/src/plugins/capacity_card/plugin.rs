@@ -148,6 +148,7 @@ impl QuotaPlugin for CapacityCard {
         &self,
         plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
+        _: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let permit = |state: &mut CapacityState| state.permit(cluster_state, job);

@@ -36,6 +36,15 @@ impl RecordRules for HierarchyRules {
         paths.filter_map(|(name, path)| Some((name, path.err()?))).collect()
     }
 
+    fn contradictions(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
+        let by_itself = |name: &Arc<str>| {
+            let stored = cluster_state.queues().get(name);
+            stored.is_some_and(|stored| self.queue_problem(&stored.record).is_some())
+        };
+        let problems = self.queue_problems(cluster_state).into_iter();
+        problems.filter(|(name, _)| !by_itself(name)).collect()
+    }
+
     fn change_may_contradict(&self, before: &QueueRecord, after: &QueueRecord) -> bool {
         (&before.annotations, before.creation_time) != (&after.annotations, after.creation_time)
     }

@@ -288,13 +288,13 @@ fn values_know_where_they_begin() {
     assert_eq!(items[1].mark, Mark { line: 2, column: 3 });
 }
 
-/// Texts whose cost would grow far beyond their size, or that are themselves too large.
 #[test]
 fn content_that_is_no_text_is_refused() {
     assert_eq!(read_error("a: !!binary kGa=").0, "YAML_TAG");
     assert_eq!(read_error("\u{feff}\u{feff}a: 1\nb: 2").0, "YAML_SYNTAX");
 }
 
+/// Texts whose cost would grow far beyond their size, or that are themselves too large.
 #[test]
 fn expansion_bombs_are_rejected_by_their_limit() {
     let laughs = (b'b'..=b'k').fold("a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, c| {
