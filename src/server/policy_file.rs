@@ -224,7 +224,7 @@ impl HangupSignal {
         if let Some(signal) = &mut self.signal
             && signal.recv().await.is_some()
         {
-            tracing::info!("SIGHUP");
+            tracing::info!("SIGHUP: the policy file is read again");
             return;
         }
         std::future::pending::<()>().await;

@@ -86,7 +86,7 @@ pub trait PluginState: Any + Debug + Send + Sync {
     }
 
     /// Applies the event of one task `times` times, for tasks that differ only in name and that the plugin declared
-    /// repeatable ([`Plugin::repeatable_admissions`](super::plugin::Plugin::repeatable_admissions)). Each of these
+    /// repeatable ([`QuotaPlugin::repeatable_admissions`](super::plugin::QuotaPlugin::repeatable_admissions)). Each of these
     /// tasks moves once, so a plugin need not remember its holdings by name.
     ///
     /// # Errors
