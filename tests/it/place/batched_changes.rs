@@ -93,6 +93,9 @@ pub(super) fn same(one: &SchedulingCycle, other: &SchedulingCycle, cards: bool) 
     assert!(cards(one) == cards(other), "cards");
 }
 
+/// Bytes of a few blocks of a list, by which two ways to the same content may differ.
+const BLOCK_BYTES: usize = 4 << 10;
+
 fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
     let policy = policy(case);
     let mut cluster = case.cluster();
@@ -127,7 +130,10 @@ fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
         same(&together, &alone, true);
         // Lists that grew together are cut otherwise than lists that grew one by one.
         let (more, less) = (together.bytes().max(alone.bytes()), together.bytes().min(alone.bytes()));
-        assert!((more - less) * 4 <= less, "{more} bytes are not about {less}");
+        assert!(
+            more - less <= BLOCK_BYTES + less / 5,
+            "{more} bytes are not about {less}"
+        );
     }
 }
 
