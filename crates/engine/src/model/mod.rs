@@ -20,6 +20,7 @@ mod records;
 pub mod reservation;
 pub mod resource_name;
 mod resource_table;
+mod resource_vector;
 mod state_diff;
 mod stored;
 mod table;
@@ -50,6 +51,7 @@ pub use records::{
 };
 pub use reservation::{NamedAmounts, Reservation};
 pub use resource_table::{NameEra, ResourceTable, TooManyResourcesError};
+pub use resource_vector::{ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
 pub use state_diff::{NodeChange, RecordChange, StateDiff};
 pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
 pub use table::TableCursor;
