@@ -177,10 +177,10 @@ impl ResourceVector {
     pub fn subtract(&mut self, other: &Self) {
         let with_scalars = self.has_scalars();
         for (id, amount) in other.iter() {
-            if with_scalars || id <= ResourceId::MEMORY {
-                if let Some(place) = self.slot(id) {
-                    *place -= amount;
-                }
+            if (with_scalars || id <= ResourceId::MEMORY)
+                && let Some(place) = self.slot(id)
+            {
+                *place -= amount;
             }
         }
     }
@@ -406,7 +406,7 @@ mod tests {
             own.larger_of(&other),
             vector(2.0, 5.0, &[(GPU, 1.0), (ResourceId(9), 0.0)])
         );
-        let (mut limited, mut requested) = (own.clone(), own.clone());
+        let (mut limited, mut requested) = (own.clone(), own);
         limited.lower_to_limit(&other);
         assert_eq!(limited, vector(1.0, 4.0, &[(GPU, 0.5), (NIC, -1.0)]));
         requested.lower_to_request(&other);
