@@ -10,7 +10,7 @@ use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 use crate::tools::ToolTestFolder;
 
-/// A policy of which two of seven plugins are served.
+/// A policy of which three of seven plugins are served.
 const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  - name: drf\n  - name: predicates\n  - name: proportion\n  - name: nodeorder\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
@@ -132,10 +132,7 @@ fn place_names_the_fields_of_its_tasks_and_chosen_nodes() {
         ..pb::PlaceRequest::default()
     };
     let reply = server.wire.place(request.clone()).unwrap();
-    assert_eq!(
-        plugins(reply.metadata.as_ref()),
-        ["nodeorder", "predicates", "proportion"]
-    );
+    assert_eq!(plugins(reply.metadata.as_ref()), ["nodeorder", "predicates"]);
     let result = reply.result.unwrap();
     assert!(result.placed);
     // Three tasks of 4 cores take both nodes.
@@ -176,7 +173,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["proportion"]);
+    assert!(plugins(reply.metadata.as_ref()).is_empty());
     let items = reply.result.unwrap().items;
     assert!(listed(&items[0].not_evaluated).is_empty());
     assert_eq!(listed(&items[1].not_evaluated), TASK_FIELDS);
@@ -186,10 +183,10 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(confirm).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["proportion"]);
+    assert!(plugins(reply.metadata.as_ref()).is_empty());
 
     let reply = server.wire.order(pb::OrderRequest::default()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["gang", "priority", "proportion"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["gang", "priority"]);
 
     let reply = server.wire.select_victims(pb::SelectVictimsRequest {
         kind: pb::VictimKind::Preempt.into(),
@@ -202,10 +199,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::SelectVictimsRequest::default()
     });
     let reply = reply.unwrap();
-    assert_eq!(
-        plugins(reply.metadata.as_ref()),
-        ["gang", "predicates", "priority", "proportion"]
-    );
+    assert_eq!(plugins(reply.metadata.as_ref()), ["gang", "predicates", "priority"]);
     assert_eq!(
         listed(&reply.result.unwrap().items[0].not_evaluated),
         [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE]
@@ -214,7 +208,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["gang", "nodeorder", "predicates", "priority", "proportion"]
+        ["gang", "nodeorder", "predicates", "priority"]
     );
 }
 
@@ -380,7 +374,7 @@ fn explain_qualifies_its_sentence() {
     assert!(
         first.ends_with(
             ". Not evaluated: gang (policy), nodeorder (policy), predicates (policy), priority (policy), \
-             proportion (policy), nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
+             nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
         ),
         "{first}"
     );
@@ -422,7 +416,7 @@ fn policy_check_says_what_an_unserved_plugin_would_do() {
     std::fs::write(&file, MIXED).unwrap();
     let said = ends(None, &["policy", "check", file.to_str().unwrap()], 0);
     assert!(
-        said.contains("note: Pumice does not serve `proportion`. Not evaluated: The share of each queue"),
+        said.contains("note: Pumice does not serve `predicates`. Not evaluated: Node selectors"),
         "{said}"
     );
 }

@@ -8,8 +8,8 @@ use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, Sco
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
 use pumice_engine::model::{
-    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, ResourceTable,
-    SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
+    ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
+    ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 
 /// Amounts of a list, without names that schedulers do not count.
@@ -43,6 +43,48 @@ fn status(task: &pb::Task) -> TaskStatus {
     }
 }
 
+/// State of a queue in the engine's terms.
+fn queue_state(queue: &pb::Queue) -> QueueState {
+    match queue.state() {
+        pb::QueueState::Unspecified => QueueState::Unspecified,
+        pb::QueueState::Open => QueueState::Open,
+        pb::QueueState::Closed => QueueState::Closed,
+        pb::QueueState::Closing => QueueState::Closing,
+        pb::QueueState::Unknown => QueueState::Unknown,
+    }
+}
+
+/// Record of a queue.
+fn queue_record(table: &mut ResourceTable, queue: &pb::Queue) -> QueueRecord {
+    let mut list = |list: &Option<pb::ResourceList>| list.as_ref().map(|list| amounts(table, Some(list)));
+    QueueRecord {
+        name: Arc::from(&*queue.name),
+        annotations: texts(&queue.annotations),
+        creation_time: queue.creation_time.map(|time| time.seconds),
+        weight: queue.weight,
+        priority: queue.priority,
+        state: queue_state(queue),
+        parent: Arc::from(&*queue.parent),
+        reclaimable: queue.reclaimable,
+        capability: list(&queue.capability),
+        deserved: list(&queue.deserved),
+        guarantee: list(&queue.guarantee),
+        ..QueueRecord::default()
+    }
+}
+
+/// Phase of a job in the engine's terms.
+fn phase(job: &pb::Job) -> JobPhase {
+    match job.phase() {
+        pb::JobPhase::Unspecified => JobPhase::Unspecified,
+        pb::JobPhase::Pending => JobPhase::Pending,
+        pb::JobPhase::Inqueue => JobPhase::Inqueue,
+        pb::JobPhase::Running => JobPhase::Running,
+        pb::JobPhase::Unknown => JobPhase::Unknown,
+        pb::JobPhase::Completed => JobPhase::Completed,
+    }
+}
+
 /// Cluster state of a cluster, every record valid.
 pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
     let (mut table, source): (_, Arc<str>) = (ResourceTable::default(), Arc::from("test"));
@@ -68,17 +110,13 @@ pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
         })
         .collect();
     let tasks: Vec<TaskRecord> = cluster.tasks.iter().map(|task| self::task(&mut table, task)).collect();
-    let mut list = |list: &Option<pb::ResourceList>| list.as_ref().map(|list| amounts(&mut table, Some(list)));
     let queues: Vec<QueueRecord> = cluster
         .queues
         .iter()
-        .map(|queue| QueueRecord {
-            name: Arc::from(&*queue.name),
-            annotations: texts(&queue.annotations),
-            capability: list(&queue.capability),
-            ..QueueRecord::default()
-        })
+        .map(|queue| queue_record(&mut table, queue))
         .collect();
+    let mut list = |list: &Option<pb::ResourceList>| list.as_ref().map(|list| amounts(&mut table, Some(list)));
+    let min_resources: Vec<Option<ResourceAmounts>> = cluster.jobs.iter().map(|job| list(&job.min_resources)).collect();
     cluster_state.set_resources(Arc::new(table));
     for node in nodes {
         cluster_state.put_node(Arc::new(node), &source);
@@ -87,13 +125,17 @@ pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
     for queue in queues {
         cluster_state.put_queue(queue, &source);
     }
-    for job in &cluster.jobs {
+    for (job, min_resources) in cluster.jobs.iter().zip(min_resources) {
         let queue = Arc::from(&*job.queue);
         cluster_state.put_job(
             JobRecord {
                 name: Arc::from(&*job.name),
                 queue,
+                creation_time: job.creation_time.map(|time| time.seconds),
+                priority: job.priority,
+                phase: phase(job),
                 min_member: job.min_member,
+                min_resources,
                 ..JobRecord::default()
             },
             &source,
@@ -121,6 +163,9 @@ pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
         job: Arc::from(&*task.job),
         status: status(task),
         node: Arc::from(&*task.node),
+        priority: task.priority,
+        gated: task.gated,
+        creation_time: task.creation_time.map(|time| time.seconds),
         annotations: texts(&task.annotations),
         requests,
         ..TaskFields::default()

@@ -24,6 +24,21 @@ pub(crate) fn has_negative(case: &Value) -> bool {
     nodes.any(negative) || negative(&case["request"]["resources"])
 }
 
+/// True if any amount of a recorded case's nodes, queues or jobs is negative, which the wire rejects.
+pub(crate) fn has_negative_amount(case: &Value) -> bool {
+    let negative = |amounts: &Value| {
+        let mut amounts = amounts.as_object().into_iter().flatten();
+        amounts.any(|(_, amount)| text(amount).trim().starts_with('-'))
+    };
+    let cluster = &case["cluster"];
+    let tasks = members(&cluster["jobs"]).iter().flat_map(|job| members(&job["tasks"]));
+    let tasks = tasks.map(|task| &task["request"]);
+    let jobs = members(&cluster["jobs"]).iter().map(|job| &job["minResources"]);
+    let queues = members(&cluster["queues"]).iter();
+    let queues = queues.flat_map(|queue| [&queue["capability"], &queue["deserved"], &queue["guarantee"]]);
+    has_negative(case) || tasks.chain(jobs).chain(queues).any(negative)
+}
+
 /// Text of a value: a string as it is, anything else as it is written.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -83,8 +98,32 @@ fn queue(queue: &Value) -> pb::Queue {
         name: name(queue),
         annotations: texts(&queue["annotations"]),
         creation_time: seconds(&queue["creationTimestamp"]),
+        weight: queue["weight"].as_i64().and_then(|weight| i32::try_from(weight).ok()),
+        priority: number(&queue["priority"]),
+        state: queue_state(&queue["state"]).into(),
+        parent: queue["parent"].as_str().unwrap_or_default().to_owned(),
+        capability: resources(&queue["capability"]),
+        deserved: resources(&queue["deserved"]),
+        guarantee: resources(&queue["guarantee"]),
         ..pb::Queue::default()
     }
+}
+
+/// State on the wire for a recorded one. A missing one is Open. The wire has no empty state, which is not Open in the
+/// reference, as Unknown is not.
+fn queue_state(state: &Value) -> pb::QueueState {
+    match state.as_str() {
+        None => pb::QueueState::Open,
+        Some("") => pb::QueueState::Unknown,
+        Some(name) => pb::QueueState::from_str_name(&format!("QUEUE_STATE_{}", name.to_uppercase()))
+            .unwrap_or_else(|| panic!("a recording has the unknown queue state {name:?}")),
+    }
+}
+
+/// Phase on the wire for a recorded one.
+fn job_phase(phase: &Value) -> pb::JobPhase {
+    let name = format!("JOB_PHASE_{}", phase.as_str().unwrap_or_default().to_uppercase());
+    pb::JobPhase::from_str_name(&name).unwrap_or_default()
 }
 
 /// `namespace/name` of a recorded job or task.
@@ -98,6 +137,9 @@ fn job(job: &Value) -> pb::Job {
         queue: text(&job["queue"]),
         creation_time: seconds(&job["creationTimestamp"]),
         priority: number(&job["priority"]),
+        phase: job_phase(&job["phase"]).into(),
+        min_member: number(&job["minAvailable"]),
+        min_resources: resources(&job["minResources"]),
         ..pb::Job::default()
     }
 }
@@ -109,6 +151,8 @@ fn tasks(job: &Value) -> impl Iterator<Item = pb::Task> + '_ {
         priority: number(&task["priority"]),
         status: status(task["status"].as_str().unwrap_or_default()).into(),
         node: task["node"].as_str().unwrap_or_default().to_owned(),
+        creation_time: seconds(&task["creationTimestamp"]),
+        gated: task["gated"].as_bool().unwrap_or_default(),
         requests: Some(resources(&task["request"]).unwrap_or_default()),
         ..pb::Task::default()
     })

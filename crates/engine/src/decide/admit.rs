@@ -208,6 +208,13 @@ impl<'p> AdmitPlugins<'p> {
             }
             Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
         };
+        if keep && permitted && !closed {
+            for plugin in self.distinct_plugins() {
+                if let Some(quota) = plugin.quota() {
+                    quota.enqueue_job(plugin_states, cluster_state, job)?;
+                }
+            }
+        }
         Ok(finish_verdict(admission, permitted && !closed))
     }
 

@@ -76,6 +76,29 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// True if a queue holds so much that it is served no more tasks; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The queue cannot be judged.
+    fn overused(&self, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
+        let _ = (context, queue);
+        Ok(None)
+    }
+
+    /// True if a queue may preempt or reclaim for these tasks together; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The queue cannot be judged.
+    fn may_preempt(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        tasks: &[&TaskRecord],
+    ) -> Result<Option<bool>, Problem> {
+        let _ = (context, queue, tasks);
+        Ok(None)
+    }
+
     /// Opinion on whether a job may be enqueued; `None`: the plugin abstains.
     ///
     /// # Errors

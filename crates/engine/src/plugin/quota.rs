@@ -8,7 +8,7 @@ use crate::plugin_state::PluginStates;
 
 /// Plugin that keeps quotas.
 pub trait QuotaPlugin: Plugin {
-    /// Opinion of [`Plugin::admit_job`]; the plugin reserves the needs of a job that it permits until
+    /// Opinion of [`Plugin::admit_job`]; a plugin whose vote alone enqueues a job reserves its needs at once, until
     /// [`Self::release_tentative`].
     ///
     /// # Errors
@@ -19,7 +19,29 @@ pub trait QuotaPlugin: Plugin {
         cluster_state: &ClusterState,
         now: Option<i64>,
         job: &JobRecord,
-    ) -> Result<Option<AdmitOpinion>, Problem>;
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let context = PluginContext {
+            cluster_state,
+            plugin_states,
+            now,
+        };
+        self.admit_job(context, job)
+    }
+
+    /// Every plugin permitted a job that asked to be enqueued: the plugin reserves its needs until
+    /// [`Self::release_tentative`].
+    ///
+    /// # Errors
+    /// Nothing can be reserved.
+    fn enqueue_job(
+        &self,
+        plugin_states: &mut PluginStates,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+    ) -> Result<(), Problem> {
+        let _ = (plugin_states, cluster_state, job);
+        Ok(())
+    }
 
     /// Releases the tentative reservations of jobs that were not enqueued.
     ///

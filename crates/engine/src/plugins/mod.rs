@@ -7,6 +7,8 @@ pub mod capacity_card;
 pub mod drf;
 mod effective_values;
 mod node_resources_fit_plus;
+pub mod proportion;
+mod queue_accounts;
 mod resource_strategy_fit;
 mod scarce_resource_avoidance;
 mod strict_arguments;
@@ -20,6 +22,7 @@ pub const REGISTRY: &[PluginDef] = &[
     capacity_card::DEF,
     drf::DEF,
     node_resources_fit_plus::DEF,
+    proportion::DEF,
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,
 ];

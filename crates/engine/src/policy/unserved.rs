@@ -167,12 +167,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         ORDER | VICTIMS,
         "Jobs and tasks of higher priority go first, and only lower priorities are evicted.",
     ),
-    (
-        "proportion",
-        ADMIT | ORDER | VICTIMS,
-        "The share of each queue by weight and its capability may hold jobs back, set the order of queues and decide \
-         about reclaim.",
-    ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
         "resourcequota",
@@ -319,7 +313,7 @@ mod tests {
             .map(|kind| effect.takes_part_in(kind))
         };
         assert_eq!(kinds("predicates"), [true, false, true, false, false, true, true]);
-        assert_eq!(kinds("proportion"), [false, false, true, true, true, true, true]);
+        assert_eq!(kinds("capacity"), [false, false, true, true, true, true, true]);
         assert_eq!(kinds("nodeorder"), [false, true, true, false, false, false, true]);
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }

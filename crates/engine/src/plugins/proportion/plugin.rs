@@ -1,0 +1,210 @@
+//! `proportion` as a plugin of a policy.
+
+use std::sync::Arc;
+
+use super::super::effective_values::value_map;
+use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, not_open, opinion, sum_with};
+use super::PLUGIN;
+use super::record_rules::WeightRules;
+use super::state::ProportionState;
+use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
+use crate::plugin::{
+    AdmitOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin, Shortfall, VictimKind,
+    VictimQuery,
+};
+use crate::plugin_state::{PluginState, PluginStates};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+
+/// Registry entry of the plugin.
+pub(in super::super) const DEF: PluginDef = PluginDef {
+    families: &["admit", "order", "victims"],
+    keeps_quotas: true,
+    gauges: true,
+    record_rules: Some(&WeightRules),
+    ..PluginDef::new(PLUGIN, compile)
+};
+
+/// Code of a queue that would hold more than it deserves.
+const OVER_DESERVED: &str = "QueueOverDeserved";
+/// Code of a queue that would hold and keep more than it may.
+const OVER_CAPABILITY: &str = "QueueOverCapability";
+
+/// Compiled plugin. It has no arguments.
+#[derive(Debug)]
+struct Proportion {
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    arguments.warn_unknown(report, PLUGIN, &[], |_| false);
+    Arc::new(Proportion { compatibility })
+}
+
+impl Plugin for Proportion {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            order: true,
+            admit: true,
+            victims: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        value_map([])
+    }
+
+    fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(ProportionState::of(cluster_state, self.compatibility)))
+    }
+
+    fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let state = own_state(context).ok()?;
+        let key = |queue: &Arc<str>| {
+            let account = state.known_account(queue)?;
+            Ok(vec![-f64::from(account.limits.priority), account.share])
+        };
+        Some(queues.iter().map(key).collect())
+    }
+
+    fn overused(&self, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
+        let account = own_state(context)?.known_account(queue)?;
+        Ok(Some(
+            account.deserved.is_at_most(&ResourceVector::from(&account.allocated)),
+        ))
+    }
+
+    fn may_preempt(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        tasks: &[&TaskRecord],
+    ) -> Result<Option<bool>, Problem> {
+        let mut requests = IntegerAmounts::default();
+        for task in tasks {
+            requests.add_record(&task.requests, 1);
+        }
+        Ok(Some(reasons_against(own_state(context)?, queue, &requests)?.is_empty()))
+    }
+
+    fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
+        let state = own_state(context)?;
+        let account = state.existing_account(&job.queue)?;
+        if !account.limits.is_open {
+            return Ok(Some(opinion(vec![not_open(PLUGIN, &job.queue)], None)));
+        }
+        let Some(demand) = state.accounts.job_demand(job) else {
+            return Ok(Some(AdmitOpinion::default()));
+        };
+        let sum = state.accounts.sum_with_job(&job.queue, account, &demand)?;
+        let limit = QuotaLimit {
+            plugin: PLUGIN,
+            code: OVER_CAPABILITY,
+            name: "real capability",
+            queue: &job.queue,
+            amounts: &account.limits.real_capability,
+        };
+        let names = &state.accounts.resources;
+        let reasons = limit.reasons(names, &sum, &ResourceVector::from(&demand.asked));
+        Ok(Some(AdmitOpinion {
+            reserve: demand.reserve.named(names),
+            ..opinion(reasons, None)
+        }))
+    }
+
+    fn admit_task(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let state = own_state(context)?;
+        let requests = IntegerAmounts::from(&task.requests);
+        let reasons = reasons_against(state, queue, &requests)?;
+        let account = state.known_account(queue)?;
+        let headroom = deserved_limit(queue, &account.deserved).headroom(&account.allocated, &requests);
+        Ok(Some(opinion(reasons, headroom)))
+    }
+
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        match query.kind {
+            VictimKind::Reclaim => own_state(context)?.reclaimable(context.cluster_state, query).map(Some),
+            VictimKind::Preempt => Ok(None),
+        }
+    }
+
+    fn quota(&self) -> Option<&dyn QuotaPlugin> {
+        Some(self)
+    }
+}
+
+impl QuotaPlugin for Proportion {
+    fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
+        let enqueue = |state: &mut ProportionState| state.accounts.enqueue(job);
+        plugin_states.update(PLUGIN, enqueue).ok_or_else(missing_state)
+    }
+
+    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
+        let release = |state: &mut ProportionState| state.accounts.end_tentative();
+        plugin_states.update(PLUGIN, release).ok_or_else(missing_state)
+    }
+
+    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
+        let room = own_state(context).and_then(|state| {
+            let account = state.known_account(queue)?;
+            let requests = IntegerAmounts::from(&task.requests);
+            Ok(deserved_limit(queue, &account.deserved).headroom(&account.allocated, &requests))
+        });
+        room.map_or(1, |room| room.unwrap_or(u64::MAX).max(1))
+    }
+
+    fn shortfalls(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+        _: &str,
+    ) -> Result<Vec<Shortfall>, Problem> {
+        Ok(own_state(context)?.shortfalls(query))
+    }
+}
+
+/// Reasons against more requests in a queue.
+fn reasons_against(
+    state: &ProportionState,
+    queue: &str,
+    requests: &IntegerAmounts,
+) -> Result<Vec<QuotaReason>, Problem> {
+    let account = state.known_account(queue)?;
+    if !account.limits.is_open {
+        return Ok(vec![not_open(PLUGIN, queue)]);
+    }
+    let limit = deserved_limit(queue, &account.deserved);
+    Ok(limit.reasons(
+        &state.accounts.resources,
+        &sum_with(account, requests),
+        &ResourceVector::from(requests),
+    ))
+}
+
+fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector) -> QuotaLimit<'a> {
+    QuotaLimit {
+        plugin: PLUGIN,
+        code: OVER_DESERVED,
+        name: "deserved amount",
+        queue,
+        amounts: deserved,
+    }
+}
+
+fn own_state(context: PluginContext<'_>) -> Result<&ProportionState, Problem> {
+    context.plugin_states.get(PLUGIN).ok_or_else(missing_state)
+}
+
+fn missing_state() -> Problem {
+    let message = format!("there is no state of `{PLUGIN}` for this question");
+    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+}

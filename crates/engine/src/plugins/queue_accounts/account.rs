@@ -1,0 +1,175 @@
+//! Account of a queue: sums over its jobs, its limits, and its share.
+
+use std::sync::Arc;
+
+use super::integer_amounts::IntegerAmounts;
+use super::job_sums::AccountContribution;
+use crate::model::{
+    MIN_AMOUNT, QueueRecord, QueueState, ResourceAmounts, ResourceId, ResourceTable, ResourceVector, UNLIMITED_AMOUNT,
+    UNLIMITED_SCALAR,
+};
+use crate::plugin::{AccountAmounts, PluginAccount};
+
+/// Account of one queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct QueueTotals {
+    /// Number of jobs in the queue itself.
+    pub(crate) job_count: u32,
+    /// Number of promises of the ledger to jobs that are not there.
+    pub(crate) promise_count: u32,
+    /// Amounts held.
+    pub(crate) allocated: IntegerAmounts,
+    /// Amounts held or waited for.
+    pub(crate) request: IntegerAmounts,
+    /// Amounts held beyond what jobs need at least.
+    pub(crate) elastic: IntegerAmounts,
+    /// Amounts admitted and not yet held.
+    pub(crate) inqueue: IntegerAmounts,
+    /// Limits of the queue.
+    pub(crate) limits: Arc<QueueBounds>,
+    /// Amounts that the queue deserves.
+    pub(crate) deserved: Arc<ResourceVector>,
+    /// Largest part of the deserved amounts that is held; of a tree under `upstream` as of the last event of the queue itself.
+    pub(crate) share: f64,
+}
+
+/// Limits of a queue, from its record and the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct QueueBounds {
+    /// True if the queue takes jobs.
+    pub(crate) is_open: bool,
+    /// Priority; larger first.
+    pub(crate) priority: i32,
+    /// Weight as the record has it; 1 if it has none.
+    pub(crate) weight: i32,
+    /// Upper limit as far as there is one.
+    pub(crate) capability: Option<ResourceVector>,
+    /// Amounts that no other queue may use.
+    pub(crate) guarantee: ResourceVector,
+    /// Upper limit after the guarantees of others.
+    pub(crate) real_capability: ResourceVector,
+}
+
+impl Default for QueueBounds {
+    fn default() -> Self {
+        Self {
+            is_open: true,
+            priority: 0,
+            weight: 1,
+            capability: None,
+            guarantee: ResourceVector::default(),
+            real_capability: ResourceVector::default(),
+        }
+    }
+}
+
+impl QueueBounds {
+    /// Limits that the record of a queue gives, without the real capability.
+    pub(crate) fn of(queue: &QueueRecord) -> Self {
+        Self {
+            is_open: matches!(queue.state, QueueState::Open | QueueState::Unspecified),
+            priority: queue.priority,
+            weight: queue.weight.unwrap_or(1),
+            capability: None,
+            guarantee: optional_vector(queue.guarantee.as_ref()),
+            real_capability: ResourceVector::default(),
+        }
+    }
+}
+
+/// Vector of amounts, empty if there are none.
+pub(crate) fn optional_vector(amounts: Option<&ResourceAmounts>) -> ResourceVector {
+    amounts.map(ResourceVector::from).unwrap_or_default()
+}
+
+impl QueueTotals {
+    /// Computes the share from what is held and deserved.
+    pub(crate) fn update_share(&mut self) {
+        self.share = ResourceVector::from(&self.allocated).share_of(&self.deserved);
+    }
+
+    /// Adds what a job contributes.
+    pub(super) fn add(&mut self, contribution: &AccountContribution) {
+        self.allocated.add(&contribution.allocated);
+        self.request.add(&contribution.request);
+        self.elastic.add(&contribution.elastic);
+        self.inqueue.add(&contribution.inqueue);
+    }
+
+    /// Subtracts what a job contributed.
+    pub(super) fn subtract(&mut self, contribution: &AccountContribution) {
+        self.allocated.subtract(&contribution.allocated);
+        self.request.subtract(&contribution.request);
+        self.elastic.subtract(&contribution.elastic);
+        self.inqueue.subtract(&contribution.inqueue);
+    }
+
+    /// Sums only, without limits, deserved amounts and share.
+    pub(super) fn clear_sums(&mut self) {
+        (self.job_count, self.promise_count) = (0, 0);
+        for sum in [
+            &mut self.allocated,
+            &mut self.request,
+            &mut self.elastic,
+            &mut self.inqueue,
+        ] {
+            *sum = IntegerAmounts::default();
+        }
+    }
+
+    /// Bytes that the account holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        let sums = [&self.allocated, &self.request, &self.elastic, &self.inqueue];
+        let limits = size_of::<QueueBounds>()
+            + self.limits.guarantee.bytes_beyond()
+            + self.limits.real_capability.bytes_beyond();
+        let sums = sums.map(IntegerAmounts::held_bytes).iter().sum::<usize>();
+        size_of::<Self>() + sums + limits + size_of::<ResourceVector>() + self.deserved.bytes_beyond()
+    }
+
+    /// Account as listings show it.
+    pub(crate) fn shown(&self, names: &ResourceTable) -> PluginAccount {
+        let exact = |amounts: &IntegerAmounts| shown_amounts(names, &ResourceVector::from(amounts));
+        let vector = |amounts: &ResourceVector| shown_amounts(names, amounts);
+        let allocated = ResourceVector::from(&self.allocated);
+        let dominant = self.deserved.iter().filter(|(_, amount)| *amount >= MIN_AMOUNT);
+        let mut dominant =
+            dominant.filter(|(id, amount)| self.share > 0.0 && allocated.amount(*id) / amount == self.share);
+        PluginAccount {
+            allocated: exact(&self.allocated),
+            request: exact(&self.request),
+            inqueue: exact(&self.inqueue),
+            elastic: exact(&self.elastic),
+            deserved: vector(&self.deserved),
+            guarantee: vector(&self.limits.guarantee),
+            capability: self.limits.capability.as_ref().map(vector).unwrap_or_default(),
+            real_capability: vector(&self.limits.real_capability),
+            min_resources: Vec::new(),
+            share: self.share,
+            dominant_resource: dominant
+                .next()
+                .and_then(|(id, _)| names.shared_name(id).cloned())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Amounts by name: cpu and memory, then the others by name; what is not limited is left out.
+pub(crate) fn shown_amounts(names: &ResourceTable, amounts: &ResourceVector) -> AccountAmounts {
+    let unlimited = |id: ResourceId, amount: f64| match id {
+        ResourceId::CPU | ResourceId::MEMORY => amount >= UNLIMITED_AMOUNT,
+        _ => amount >= UNLIMITED_SCALAR,
+    };
+    let shown = amounts.iter().filter(|(id, amount)| !unlimited(*id, *amount));
+    let shown = shown.filter_map(|(id, amount)| {
+        let name = Arc::clone(names.shared_name(id)?);
+        Some((id > ResourceId::MEMORY, name, amount))
+    });
+    let mut shown: Vec<_> = shown.collect();
+    // Cpu and memory are the first two already.
+    shown.sort_by(|one, other| match (one.0, other.0) {
+        (true, true) => one.1.cmp(&other.1),
+        (one, other) => one.cmp(&other),
+    });
+    shown.into_iter().map(|(_, name, amount)| (name, amount)).collect()
+}

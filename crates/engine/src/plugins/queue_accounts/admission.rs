@@ -1,0 +1,173 @@
+//! Admission to a queue with limits: the reasons against it with their amounts, and how many equal tasks fit.
+
+use std::sync::Arc;
+
+use super::account::QueueTotals;
+use super::all_accounts::{QueueAccounts, reference_panics};
+use super::integer_amounts::IntegerAmounts;
+use super::job_sums::JobSums;
+use crate::model::{JobRecord, Problem, ProblemKind, ResourceId, ResourceTable, ResourceVector};
+use crate::plugin::{AdmitOpinion, Measurement, Reason, Resolution};
+use crate::policy::Compatibility;
+
+/// Code of a queue that is not open.
+pub(crate) const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+
+/// Limit of a queue that a sum is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuotaLimit<'a> {
+    /// Name of the plugin.
+    pub(crate) plugin: &'static str,
+    /// Code of the reason.
+    pub(crate) code: &'static str,
+    /// Name of the limit in messages and measurements.
+    pub(crate) name: &'static str,
+    /// Queue that has the limit.
+    pub(crate) queue: &'a str,
+    /// Amounts of the limit.
+    pub(crate) amounts: &'a ResourceVector,
+}
+
+/// Reason with its measurements.
+pub(crate) type QuotaReason = (Reason, Vec<Measurement>);
+
+/// Reason against everything in a queue that is not open.
+pub(crate) fn not_open(plugin: &'static str, queue: &str) -> QuotaReason {
+    let reason = Reason {
+        plugin: Arc::from(plugin),
+        code: QUEUE_NOT_OPEN,
+        message: format!("Queue <{queue}> is not open"),
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    (reason, Vec::new())
+}
+
+impl QuotaLimit<'_> {
+    /// Reasons against a sum, one per requested resource of which it is above the limit.
+    pub(crate) fn reasons(
+        &self,
+        names: &ResourceTable,
+        sum: &ResourceVector,
+        request: &ResourceVector,
+    ) -> Vec<QuotaReason> {
+        let misfits = sum.misfits(self.amounts, request);
+        misfits
+            .map(|id| self.reason(names, id, sum.amount(id), request.amount(id)))
+            .collect()
+    }
+
+    fn reason(&self, names: &ResourceTable, id: ResourceId, sum: f64, requested: f64) -> QuotaReason {
+        let resource = names.name(id);
+        let limit = self.amounts.amount(id);
+        let message = format!(
+            "Queue <{}> has not enough {resource} within its {}: requested <{requested}>, total would be <{sum}>, \
+             {} <{limit}>",
+            self.queue, self.name, self.name
+        );
+        let reason = Reason {
+            plugin: Arc::from(self.plugin),
+            code: self.code,
+            message,
+            resolution: Resolution::Unschedulable,
+            resource: names.shared_name(id).cloned().unwrap_or_default(),
+        };
+        let measured = [
+            (format!("requested {resource}"), requested),
+            (format!("total {resource}"), sum),
+            (format!("{} {resource}", self.name), limit),
+        ];
+        let measurements = measured.map(|(name, amount)| Measurement::of_resource(name, resource, amount));
+        (reason, measurements.into())
+    }
+
+    /// Number of tasks with this request that fit beside what is held; `None`: the limit leaves room for any number.
+    pub(crate) fn headroom(&self, held: &IntegerAmounts, request: &IntegerAmounts) -> Option<u64> {
+        let requested = request
+            .iter()
+            .filter(|(id, amount)| *id != ResourceId::PODS && *amount > 0);
+        let times = requested.map(|(id, amount)| {
+            let room = whole(self.amounts.amount(id)) - held.get(id);
+            u64::try_from(room.max(0) / amount).unwrap_or(u64::MAX)
+        });
+        times.min()
+    }
+}
+
+/// Largest whole amount within a limit.
+#[expect(clippy::cast_possible_truncation, reason = "a limit beyond all amounts saturates")]
+fn whole(limit: f64) -> i128 {
+    (limit.floor() as i128).clamp(i128::MIN / 4, i128::MAX / 4)
+}
+
+/// Opinion of a plugin with these reasons against.
+pub(crate) fn opinion(reasons: Vec<QuotaReason>, headroom: Option<u64>) -> AdmitOpinion {
+    AdmitOpinion {
+        headroom: if reasons.is_empty() {
+            headroom
+        } else {
+            headroom.map(|_| 0)
+        },
+        reasons,
+        ..AdmitOpinion::default()
+    }
+}
+
+/// Demand of a job on the accounts of its queue.
+#[derive(Clone, Debug)]
+pub(crate) struct QuotaDemand {
+    /// Amounts that the job asks for.
+    pub(crate) asked: IntegerAmounts,
+    /// Amounts that the queue keeps for the job already.
+    own: IntegerAmounts,
+    /// Amounts that its queue keeps for it once it is admitted.
+    pub(crate) reserve: IntegerAmounts,
+}
+
+impl QueueAccounts {
+    /// Demand of a job; `None`: it does not say how much it needs, and is permitted.
+    pub(crate) fn job_demand(&self, job: &JobRecord) -> Option<QuotaDemand> {
+        let known = self.job(&job.name).filter(|known| known.queue == job.queue);
+        let mut sums = known.map(|known| JobSums::clone(known)).unwrap_or_default();
+        sums.set_record(job);
+        let asked = sums.asked(self.rules)?;
+        let reserve = sums.ungated(sums.min().cloned().unwrap_or_default());
+        let own = known.map(|known| known.own_inqueue(self.rules)).unwrap_or_default();
+        Some(QuotaDemand { asked, own, reserve })
+    }
+
+    /// Amounts that a queue would hold and keep with a job.
+    ///
+    /// # Errors
+    /// Under `upstream`: more is elastic than is held, where the reference panics.
+    pub(crate) fn sum_with_job(
+        &self,
+        queue: &str,
+        account: &QueueTotals,
+        demand: &QuotaDemand,
+    ) -> Result<ResourceVector, Problem> {
+        let mut sum = demand.asked.clone();
+        sum.add(&account.allocated);
+        sum.add(&account.inqueue);
+        sum.subtract(&demand.own);
+        if self.rules.compatibility == Compatibility::Upstream && account.elastic.first_beyond(&sum).is_some() {
+            let message = format!("more is elastic in queue `{queue}` than it holds with the job");
+            return Err(reference_panics(&message));
+        }
+        sum.subtract(&account.elastic);
+        Ok(ResourceVector::from(&sum))
+    }
+}
+
+/// Amounts that a queue would hold with more requests.
+pub(crate) fn sum_with(account: &QueueTotals, request: &IntegerAmounts) -> ResourceVector {
+    let mut sum = account.allocated.clone();
+    sum.add(request);
+    ResourceVector::from(&sum)
+}
+
+/// Problem of a question about a queue that is not there.
+pub(crate) fn unknown_queue(queue: &str) -> Problem {
+    let message = format!("there is no queue `{queue}`");
+    Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "", message)
+}

@@ -1,0 +1,442 @@
+//! Accounts of all queues: sums of jobs, added up in the accounts of their queues and of the queues above them.
+//!
+//! Sums are integers, so that accounts that followed changes equal accounts that were added up again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::account::QueueTotals;
+use super::integer_amounts::IntegerAmounts;
+use super::job_sums::{AccountContribution, JobRules, JobSums};
+use crate::model::{
+    ClusterState, JobRecord, Problem, ProblemKind, Reservation, ResourceTable, SortedTable, StateDiff, TaskRecord,
+    TaskStatus,
+};
+use crate::plugin_state::TaskTransition;
+use crate::policy::Compatibility;
+
+/// Queues above each queue, from its parent upwards; a queue that is missing has none.
+pub(crate) type QueueAncestors = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
+
+/// Accounts of all queues.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueAccounts {
+    /// Rules by which jobs count.
+    pub(crate) rules: JobRules,
+    /// Names of resources.
+    pub(crate) resources: Arc<ResourceTable>,
+    ancestors: Arc<QueueAncestors>,
+    jobs: SortedTable<Arc<JobSums>>,
+    /// Accounts of all queues that exist.
+    pub(crate) by_queue: SortedTable<Arc<QueueTotals>>,
+    /// Promises to jobs that are not there, not of that incarnation, or not in that queue.
+    detached: SortedTable<Arc<Reservation>>,
+    /// Jobs that were enqueued until the next admission, unless the cycle confirms it; under `corrected` only.
+    tentative: Arc<BTreeSet<Arc<str>>>,
+}
+
+impl PartialEq for QueueAccounts {
+    fn eq(&self, other: &Self) -> bool {
+        fn same<V: PartialEq + Clone>(one: &SortedTable<V>, other: &SortedTable<V>) -> bool {
+            one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| one == other)
+        }
+        self.rules == other.rules
+            && self.ancestors == other.ancestors
+            && same(&self.jobs, &other.jobs)
+            && same(&self.by_queue, &other.by_queue)
+            && same(&self.detached, &other.detached)
+            && self.tentative == other.tentative
+    }
+}
+
+impl QueueAccounts {
+    /// Accounts of a cluster state. Limits, deserved amounts and shares are left to the plugin.
+    pub(crate) fn of(cluster_state: &ClusterState, compatibility: Compatibility, ancestors: QueueAncestors) -> Self {
+        let resources = Arc::clone(cluster_state.resources());
+        let mut accounts = Self {
+            rules: job_rules(compatibility, &resources),
+            resources,
+            ancestors: Arc::new(ancestors),
+            jobs: SortedTable::default(),
+            by_queue: SortedTable::default(),
+            detached: SortedTable::default(),
+            tentative: Arc::default(),
+        };
+        let mut sums: BTreeMap<&Arc<str>, JobSums> = BTreeMap::new();
+        for (name, stored) in cluster_state.jobs().iter() {
+            sums.insert(name, JobSums::of(&stored.record));
+        }
+        for (_, stored) in cluster_state.tasks().iter() {
+            let task = &stored.record;
+            if !task.job.is_empty() {
+                sums.entry(&task.job)
+                    .or_default()
+                    .count_task(accounts.rules, task, true);
+            }
+        }
+        for (name, mut own) in sums {
+            own.set_promise(cluster_state.reservations().get(name).map(|row| &**row), |row| {
+                promised_amounts(&accounts.resources, row)
+            });
+            accounts.jobs.insert(Arc::clone(name), Arc::new(own));
+        }
+        accounts.add_up(cluster_state);
+        accounts
+    }
+
+    /// Adds up the accounts of the queues of a cluster state, from the sums of the jobs.
+    pub(crate) fn add_up(&mut self, cluster_state: &ClusterState) {
+        let mut accounts: BTreeMap<Arc<str>, QueueTotals> = BTreeMap::new();
+        for (name, _) in cluster_state.queues().iter() {
+            let mut account = self
+                .by_queue
+                .get(name)
+                .map(|old| QueueTotals::clone(old))
+                .unwrap_or_default();
+            account.clear_sums();
+            accounts.insert(Arc::clone(name), account);
+        }
+        self.by_queue = SortedTable::default();
+        for (name, account) in accounts {
+            self.by_queue.insert(name, Arc::new(account));
+        }
+        let jobs = self.jobs.clone();
+        for (_, own) in jobs.iter() {
+            self.count_job(own, true);
+        }
+        self.detached = SortedTable::default();
+        for (_, row) in cluster_state.reservations().iter() {
+            self.count_detached(row);
+        }
+    }
+
+    /// Queues above a queue, from its parent upwards.
+    pub(crate) fn ancestors(&self, queue: &str) -> &[Arc<str>] {
+        self.ancestors.get(queue).map_or(&[], |above| above)
+    }
+
+    /// Account of a queue that exists.
+    pub(crate) fn account(&self, queue: &str) -> Option<&Arc<QueueTotals>> {
+        self.by_queue.get(queue)
+    }
+
+    /// Sums of a job that exists.
+    pub(crate) fn job(&self, job: &str) -> Option<&Arc<JobSums>> {
+        self.jobs.get(job).filter(|own| own.has_record)
+    }
+
+    /// Changes the accounts of a queue and of the queues above it.
+    fn update(&mut self, queue: &str, change: impl Fn(&mut QueueTotals)) {
+        let above = self.ancestors.get(queue).cloned();
+        let above = above.iter().flat_map(|above| above.iter().map(|queue| &**queue));
+        for queue in std::iter::once(queue).chain(above) {
+            if let Some(account) = self.by_queue.get_mut(queue) {
+                change(Arc::make_mut(account));
+            }
+        }
+    }
+
+    /// Accounts what a job contributes, or takes it out again.
+    fn count_job(&mut self, job: &JobSums, add: bool) {
+        if !job.has_record {
+            return;
+        }
+        let contribution = job.contribution(self.rules);
+        self.count_contribution(&job.queue, &contribution, add);
+        if let Some(account) = self.by_queue.get_mut(&job.queue).map(Arc::make_mut) {
+            account.job_count = count(account.job_count, add);
+        }
+    }
+
+    fn count_contribution(&mut self, queue: &str, contribution: &AccountContribution, add: bool) {
+        self.update(queue, |account| {
+            if add {
+                account.add(contribution);
+            } else {
+                account.subtract(contribution);
+            }
+        });
+    }
+
+    fn count_row(&mut self, row: &Reservation, add: bool) {
+        let contribution = AccountContribution {
+            inqueue: promised_amounts(&self.resources, row),
+            ..AccountContribution::default()
+        };
+        self.count_contribution(&row.queue, &contribution, add);
+        if let Some(account) = self.by_queue.get_mut(&row.queue).map(Arc::make_mut) {
+            account.promise_count = count(account.promise_count, add);
+        }
+    }
+
+    /// Accounts a promise that no job's own sums hold; returns its queue.
+    fn count_detached(&mut self, row: &Arc<Reservation>) -> Option<Arc<str>> {
+        let is_own = self.jobs.get(&row.job).is_some_and(|job| job.is_promised(row));
+        if is_own || !self.by_queue.contains(&row.queue) {
+            return None;
+        }
+        self.count_row(row, true);
+        self.detached.insert(Arc::clone(&row.job), Arc::clone(row));
+        Some(Arc::clone(&row.queue))
+    }
+
+    /// Takes out what was counted for a job under its name alone; returns its queue.
+    fn discount_detached(&mut self, job: &str) -> Option<Arc<str>> {
+        let row = self.detached.remove(job)?;
+        self.count_row(&row, false);
+        Some(Arc::clone(&row.queue))
+    }
+
+    /// Puts sums of a job in place of its former ones; the accounts follow.
+    fn replace(&mut self, name: &Arc<str>, next: Option<JobSums>) {
+        if let Some(old) = self.jobs.get(name).cloned() {
+            self.count_job(&old, false);
+        }
+        match next {
+            Some(next) => {
+                self.count_job(&next, true);
+                self.jobs.insert(Arc::clone(name), Arc::new(next));
+            }
+            None => drop(self.jobs.remove(name)),
+        }
+    }
+
+    /// Follows the promise of the ledger to a job, as the cluster state has it now; returns the queues whose accounts changed.
+    pub(crate) fn update_promise(&mut self, cluster_state: &ClusterState, job: &Arc<str>) -> Vec<Arc<str>> {
+        let mut moved: Vec<Arc<str>> = self.discount_detached(job).into_iter().collect();
+        let row = cluster_state.reservations().get(job);
+        if let Some(old) = self.jobs.get(job) {
+            let mut next = JobSums::clone(old);
+            next.set_promise(row.map(|row| &**row), |row| promised_amounts(&self.resources, row));
+            if next != **old {
+                moved.push(Arc::clone(&next.queue));
+                self.replace(job, Some(next));
+            }
+        }
+        moved.extend(row.and_then(|row| self.count_detached(row)));
+        let above: Vec<Arc<str>> = moved.iter().flat_map(|queue| self.ancestors(queue).to_vec()).collect();
+        moved.extend(above);
+        moved
+    }
+
+    /// Amounts of a reservation that its job does not hold yet.
+    pub(crate) fn promise_left(&self, row: &Reservation) -> IntegerAmounts {
+        let own = self.jobs.get(&row.job).filter(|own| own.promised.is_some());
+        own.map_or_else(|| promised_amounts(&self.resources, row), |own| own.promise_left())
+    }
+
+    /// Follows a cluster state of which queues and nodes are the same; returns the queues whose requests changed, and true
+    /// if any account changed.
+    pub(crate) fn advance(&mut self, changes: &StateDiff<'_>) -> AccountChanges {
+        self.resources = Arc::clone(changes.new.resources());
+        self.rules = job_rules(self.rules.compatibility, &self.resources);
+        let mut moved: BTreeMap<&Arc<str>, Vec<(&TaskRecord, bool)>> = BTreeMap::new();
+        let tasks = changes.tasks();
+        for task in &tasks {
+            for (record, add) in [(task.before, false), (task.after, true)] {
+                if let Some(record) = record.filter(|record| !record.job.is_empty()) {
+                    moved.entry(&record.job).or_default().push((record, add));
+                }
+            }
+        }
+        let jobs = changes.jobs();
+        for job in &jobs {
+            moved.entry(job.name).or_default();
+        }
+        let (old_rows, new_rows) = (changes.old.reservations(), changes.new.reservations());
+        let rows = old_rows.differences(new_rows, |a, b| Arc::ptr_eq(a, b) || a == b);
+        for (job, _, _) in &rows {
+            moved.entry(job).or_default();
+        }
+        let mut touched = AccountChanges::default();
+        for (name, tasks) in moved {
+            self.advance_job(changes, name, &tasks, &mut touched);
+        }
+        touched
+    }
+
+    fn advance_job(
+        &mut self,
+        changes: &StateDiff<'_>,
+        name: &Arc<str>,
+        tasks: &[(&TaskRecord, bool)],
+        touched: &mut AccountChanges,
+    ) {
+        touched.queues.extend(self.discount_detached(name));
+        let rules = self.rules;
+        let old = self.jobs.get(name).cloned();
+        let mut next = old.as_deref().cloned().unwrap_or_default();
+        for (task, add) in tasks {
+            next.count_task(rules, task, *add);
+        }
+        let is_known = match changes.new.jobs().get(name) {
+            Some(stored) => {
+                next.set_record(&stored.record);
+                true
+            }
+            None => next.clear_record(),
+        };
+        let row = changes.new.reservations().get(name).map(|row| &**row);
+        next.set_promise(row, |row| promised_amounts(&self.resources, row));
+        let next = is_known.then_some(next);
+        let request = |sums: &JobSums| (Arc::clone(&sums.queue), sums.contribution(rules).request);
+        let old_request = old.as_deref().map(request);
+        touched.requests |= old_request != next.as_ref().map(request);
+        for own in old.as_deref().into_iter().chain(&next) {
+            touched.queues.insert(Arc::clone(&own.queue));
+        }
+        if old.as_deref() != next.as_ref() {
+            self.replace(name, next);
+        }
+        if let Some(row) = changes.new.reservations().get(name) {
+            touched.queues.extend(self.count_detached(row));
+        }
+    }
+
+    /// Follows the event of a task, `times` times. Under `upstream` only the holdings of its queue change, as in the reference; under
+    /// `corrected` the sums of its job follow. Returns its queue.
+    ///
+    /// # Errors
+    /// Under `upstream` the queue would give back more than it holds; the reference panics there.
+    pub(crate) fn apply_task(
+        &mut self,
+        moved: &TaskTransition<'_>,
+        holds: bool,
+        times: u64,
+    ) -> Result<Option<Arc<str>>, Problem> {
+        let task = moved.after;
+        let Some(own) = self.jobs.get(&task.job).filter(|own| own.has_record) else {
+            return Ok(None);
+        };
+        let queue = Arc::clone(&own.queue);
+        if self.rules.compatibility == Compatibility::Corrected {
+            let mut next = JobSums::clone(own);
+            let waits = |task: &TaskRecord| task.status == TaskStatus::Pending;
+            next.move_task(task, holds, (waits(moved.before), waits(moved.after)), times);
+            self.replace(&Arc::clone(&task.job), Some(next));
+            return Ok(Some(queue));
+        }
+        let mut requests = IntegerAmounts::default();
+        requests.add_record(&task.requests, i128::from(times));
+        if !holds {
+            let short = self
+                .by_queue
+                .get(&queue)
+                .and_then(|account| requests.first_beyond(&account.allocated));
+            if let Some(id) = short {
+                let message = format!(
+                    "task `{}` would give back more {} than is counted for queue `{queue}`",
+                    task.name,
+                    self.resources.name(id)
+                );
+                return Err(reference_panics(&message));
+            }
+        }
+        self.update(&queue, |account| {
+            if holds {
+                account.allocated.add(&requests);
+            } else {
+                account.allocated.subtract(&requests);
+            }
+        });
+        Ok(Some(queue))
+    }
+
+    /// A job is enqueued: its queue keeps what it needs. Under `upstream` as often as it is told, and for good; under
+    /// `corrected` once, until [`Self::end_tentative`] or [`Self::confirm`].
+    pub(crate) fn enqueue(&mut self, job: &JobRecord) {
+        let name = &job.name;
+        let known = self.jobs.get(name).map(|known| JobSums::clone(known));
+        if self.rules.compatibility == Compatibility::Upstream {
+            let mut sums = known.unwrap_or_default();
+            sums.set_record(job);
+            if let Some(min) = sums.min().cloned() {
+                let reserve = sums.ungated(min);
+                self.update(&job.queue, |account| account.inqueue.add(&reserve));
+            }
+            return;
+        }
+        let Some(mut next) = known.filter(|known| known.has_record && !known.enqueued && known.queue == job.queue)
+        else {
+            return;
+        };
+        next.enqueued = true;
+        self.replace(name, Some(next));
+        Arc::make_mut(&mut self.tentative).insert(Arc::clone(name));
+    }
+
+    /// The enqueuing of a job is confirmed by its cycle, or withdrawn.
+    pub(crate) fn confirm(&mut self, job: &str, enqueued: bool) {
+        if self.rules.compatibility == Compatibility::Upstream {
+            return;
+        }
+        if self.tentative.contains(job) {
+            Arc::make_mut(&mut self.tentative).remove(job);
+        }
+        let known = self.jobs.get_key(job).cloned().zip(self.jobs.get(job));
+        if let Some((name, own)) = known.filter(|(_, own)| own.enqueued != enqueued) {
+            let mut next = JobSums::clone(own);
+            next.enqueued = enqueued;
+            self.replace(&name, Some(next));
+        }
+    }
+
+    /// Withdraws what was enqueued and not confirmed.
+    pub(crate) fn end_tentative(&mut self) {
+        for job in std::mem::take(&mut self.tentative).iter() {
+            self.confirm(job, false);
+        }
+    }
+
+    /// Bytes that these accounts hold and older ones do not share.
+    pub(crate) fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let (jobs, accounts) = (SortedTable::default(), SortedTable::default());
+        let (old_jobs, old_accounts) = older.map_or((&jobs, &accounts), |older| (&older.jobs, &older.by_queue));
+        let mut sum = self.jobs.unshared_bytes(old_jobs) + self.by_queue.unshared_bytes(old_accounts);
+        self.jobs.unshared_entries(old_jobs, |own, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
+                sum += own.held_bytes();
+            }
+        });
+        self.by_queue.unshared_entries(old_accounts, |own, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
+                sum += own.held_bytes();
+            }
+        });
+        sum
+    }
+}
+
+/// Changes of the accounts between two cluster states.
+#[derive(Debug, Default)]
+pub(crate) struct AccountChanges {
+    /// Queues whose accounts may have changed, without those above them.
+    pub(crate) queues: BTreeSet<Arc<str>>,
+    /// True if the requests of any job changed, or its queue.
+    pub(crate) requests: bool,
+}
+
+fn count(number: u32, add: bool) -> u32 {
+    if add {
+        number.saturating_add(1)
+    } else {
+        number.saturating_sub(1)
+    }
+}
+
+fn job_rules(compatibility: Compatibility, resources: &ResourceTable) -> JobRules {
+    JobRules {
+        compatibility,
+        left_out: resources.get("ephemeral-storage"),
+    }
+}
+
+fn promised_amounts(resources: &ResourceTable, row: &Reservation) -> IntegerAmounts {
+    IntegerAmounts::of_names(resources, &row.amounts)
+}
+
+/// Problem of a question at which the reference crashes.
+pub(crate) fn reference_panics(message: &str) -> Problem {
+    let message = format!("{message}; the reference panics here");
+    Problem::new(ProblemKind::FailedPrecondition, "REFERENCE_PANICS", "", message)
+}

@@ -1,0 +1,169 @@
+//! Exact amounts: sums of integers by resource, so that adding and subtracting in any order gives the same.
+
+use std::sync::Arc;
+
+use crate::model::{NamedAmounts, ResourceAmounts, ResourceId, ResourceTable, ResourceVector};
+
+/// Amounts in the engine's unit of each resource, sorted by id, without zeros.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IntegerAmounts(Vec<(ResourceId, i128)>);
+
+impl From<&ResourceAmounts> for IntegerAmounts {
+    fn from(amounts: &ResourceAmounts) -> Self {
+        let mut exact = Self::default();
+        exact.add_record(amounts, 1);
+        exact
+    }
+}
+
+impl From<&IntegerAmounts> for ResourceVector {
+    fn from(amounts: &IntegerAmounts) -> Self {
+        amounts.iter().map(|(id, amount)| (id, amount as f64)).collect()
+    }
+}
+
+impl IntegerAmounts {
+    /// Amounts of a reservation; names that nobody has are left out.
+    pub(crate) fn of_names(resources: &ResourceTable, named: &NamedAmounts) -> Self {
+        let mut exact = Self::default();
+        for (name, amount) in named {
+            if let Some(id) = resources.get(name) {
+                exact.change(id, *amount);
+            }
+        }
+        exact
+    }
+
+    /// Same amounts by name: cpu and memory first, whether or not there is any.
+    pub(crate) fn named(&self, names: &ResourceTable) -> NamedAmounts {
+        let plain = [ResourceId::CPU, ResourceId::MEMORY];
+        let plain = plain.into_iter().map(|id| (id, self.get(id)));
+        let scalars = self.iter().filter(|(id, _)| *id > ResourceId::MEMORY);
+        plain
+            .chain(scalars)
+            .filter_map(|(id, amount)| Some((Arc::clone(names.shared_name(id)?), amount)))
+            .collect()
+    }
+
+    /// Amount of a resource.
+    pub(crate) fn get(&self, id: ResourceId) -> i128 {
+        let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok();
+        found.and_then(|at| self.0.get(at)).map_or(0, |&(_, amount)| amount)
+    }
+
+    /// All amounts but zeros, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Adds to the amount of a resource.
+    pub(crate) fn change(&mut self, id: ResourceId, by: i128) {
+        if by == 0 {
+            return;
+        }
+        match self.0.binary_search_by_key(&id, |&(id, _)| id) {
+            Err(place) => self.0.insert(place, (id, by)),
+            Ok(at) => {
+                let left = self.0.get_mut(at).map_or(0, |(_, amount)| {
+                    *amount += by;
+                    *amount
+                });
+                if left == 0 {
+                    self.0.remove(at);
+                }
+            }
+        }
+    }
+
+    /// Adds the amounts of a record, `times` times; a negative number subtracts.
+    pub(crate) fn add_record(&mut self, amounts: &ResourceAmounts, times: i128) {
+        for (id, amount) in amounts.iter() {
+            let exact = amounts.exact(id).unwrap_or_else(|| i128::from(amount));
+            self.change(id, exact * times);
+        }
+    }
+
+    /// Adds amounts.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (id, amount) in other.iter() {
+            self.change(id, amount);
+        }
+    }
+
+    /// Subtracts amounts.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for (id, amount) in other.iter() {
+            self.change(id, -amount);
+        }
+    }
+
+    /// Amounts above those of another one.
+    pub(crate) fn excess_over(&self, other: &Self) -> Self {
+        let above = self.iter().map(|(id, amount)| (id, amount - other.get(id)));
+        Self(above.filter(|(_, amount)| *amount > 0).collect())
+    }
+
+    /// Same amounts without one resource.
+    pub(crate) fn without(mut self, id: ResourceId) -> Self {
+        self.0.retain(|(own, _)| *own != id);
+        self
+    }
+
+    /// Raises amounts to those of another one.
+    pub(crate) fn raise_to(&mut self, other: &Self) {
+        let above = other.excess_over(self);
+        self.add(&above);
+    }
+
+    /// First resource of which another one has less.
+    pub(crate) fn first_beyond(&self, other: &Self) -> Option<ResourceId> {
+        let mut above = self.iter().filter(|(id, amount)| *amount > other.get(*id));
+        above.next().map(|(id, _)| id)
+    }
+
+    /// Bytes of the list.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(ResourceId, i128)>()
+    }
+}
+
+/// Totals of records that know which resources any record has: present and zero differ from absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PresentTotals(Vec<(ResourceId, i128, u32)>);
+
+impl PresentTotals {
+    /// Adds an amount of a record.
+    pub(crate) fn add(&mut self, id: ResourceId, amount: i128) {
+        match self.0.binary_search_by_key(&id, |&(id, _, _)| id) {
+            Err(place) => self.0.insert(place, (id, amount, 1)),
+            Ok(at) => {
+                if let Some((_, total, records)) = self.0.get_mut(at) {
+                    (*total, *records) = (*total + amount, *records + 1);
+                }
+            }
+        }
+    }
+
+    /// Subtracts an amount of a record that was added before.
+    pub(crate) fn subtract(&mut self, id: ResourceId, amount: i128) {
+        let Ok(at) = self.0.binary_search_by_key(&id, |&(id, _, _)| id) else {
+            return;
+        };
+        if let Some((_, total, records)) = self.0.get_mut(at) {
+            (*total, *records) = (*total - amount, records.saturating_sub(1));
+            if *records == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    /// Totals as a vector.
+    pub(crate) fn vector(&self) -> ResourceVector {
+        self.0.iter().map(|&(id, total, _)| (id, total as f64)).collect()
+    }
+
+    /// Bytes of the list.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(ResourceId, i128, u32)>()
+    }
+}

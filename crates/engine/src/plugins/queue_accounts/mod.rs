@@ -1,0 +1,15 @@
+//! Accounts of queues as Volcano's quota plugins for queues (proportion, capacity) keep them: sums over jobs that both
+//! plugins read, and that each limits in its own way.
+
+mod account;
+mod admission;
+mod all_accounts;
+mod gauges;
+mod integer_amounts;
+mod job_sums;
+
+pub(super) use account::{QueueBounds, QueueTotals, optional_vector, shown_amounts};
+pub(super) use admission::{QuotaLimit, QuotaReason, not_open, opinion, sum_with, unknown_queue};
+pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
+pub(super) use gauges::account_gauges;
+pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
