@@ -17,6 +17,8 @@ mod policy_wire;
 mod policy_yaml;
 mod quantities;
 pub(crate) mod query;
+mod queue_hooks;
+mod queue_plugins;
 mod statements;
 mod tiers;
 mod tiers_order;
@@ -118,6 +120,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("pods", pods::check),
     ("policy-yaml", policy_wire::check),
     ("proportional", fit_family::check),
+    ("proportion", queue_plugins::check),
     ("quantities", quantities::check),
     ("rsf", fit_family::check),
     ("scarceresourceavoidance", koordinator::check),
