@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{CommandError, output};
-use pumice_engine::decide::NotEvaluated;
 use pumice_protocol::v1 as pb;
 
 /// Constraint as `-o json` prints it.
@@ -69,15 +68,12 @@ impl UnevaluatedSet {
         }
     }
 
-    /// Adds constraints that the engine found without a server.
-    pub(super) fn add_found(&mut self, found: &[NotEvaluated]) {
-        let message = |one: &NotEvaluated| pb::NotEvaluated {
-            subject: one.subject.to_string(),
-            name: one.name.to_string(),
-            count: one.count,
-            effect: one.effect.to_owned(),
-        };
-        self.add(&found.iter().map(message).collect::<Vec<_>>(), 1);
+    /// Adds a constraint of one of several runs over the same records: the largest number counts.
+    pub(super) fn add_widest(&mut self, row: &UnevaluatedRow) {
+        let rank = SUBJECTS.iter().position(|known| *known == row.subject);
+        let key = (rank.unwrap_or(SUBJECTS.len()), row.subject.clone(), row.name.clone());
+        let own = self.0.entry(key).or_insert_with(|| row.clone());
+        own.count = own.count.max(row.count);
     }
 
     /// Adds the plugins that a reply's metadata lists.

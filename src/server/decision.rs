@@ -20,7 +20,7 @@ use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_b
 use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::listing::page_size;
 use super::convert::nodes::NodeEncoding;
-use super::convert::not_evaluated;
+use super::convert::not_evaluated::{self, EvaluatedState};
 use super::convert::policy::duration;
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
@@ -206,7 +206,8 @@ impl DecisionRpc {
             let query = call.into_query(cluster_state, &edge.read_options);
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
             let bytes = items.len() * size_of::<pb::AdmitItem>();
-            Ok(weighed(admit::admit_result(&query, &items), bytes))
+            let state = EvaluatedState::new(cluster_state, &policy.policy);
+            Ok(weighed(admit::admit_result(&query, &items, state), bytes))
         };
         let (context, result) = self.0.query_session(step, ask).await?;
         Ok(pb::AdmitResponse {
@@ -404,7 +405,7 @@ fn filter(
     drop(cores);
     let items = items.ok_or_else(cancelled)?;
     record_decision(edge, context, "Filter", query, start);
-    let result = result::filter_result(query, &items, context.cluster_state(), call.encoding);
+    let result = result::filter_result(query, &items, context.evaluated_state(), call.encoding);
     Ok(pb::FilterResponse {
         metadata: Some(context.decision_metadata(edge, call.encoding, DecisionKind::Filter, &query.plugins)),
         result: Some(result),
@@ -421,7 +422,7 @@ fn check_admit(
     let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
     Ok(pb::AdmitResponse {
         metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Admit, &query.plugins)),
-        result: Some(admit::admit_result(&query, &items)),
+        result: Some(admit::admit_result(&query, &items, context.evaluated_state())),
         durability: pb::Durability::Unspecified.into(),
     })
 }
@@ -452,7 +453,7 @@ fn select_victims(
         result: Some(convert::victims::victims_result(
             &query,
             &items,
-            context.cluster_state(),
+            context.evaluated_state(),
         )),
     })
 }
@@ -495,6 +496,6 @@ fn score(
     let query = &query.node_query;
     Ok(pb::ScoreResponse {
         metadata: Some(context.decision_metadata(edge, call.encoding, kind, &query.plugins)),
-        result: Some(result::score_result(query, &items, context.cluster_state(), shape)),
+        result: Some(result::score_result(query, &items, context.evaluated_state(), shape)),
     })
 }

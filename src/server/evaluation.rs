@@ -22,6 +22,7 @@ use super::ServerContext;
 use super::convert::batch::problems;
 use super::convert::evaluation_ref::{EvaluationRef, InlineRef, LatestRef, SessionRef};
 use super::convert::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
+use super::convert::not_evaluated::EvaluatedState;
 use super::convert::{self, inline};
 use super::pb;
 use super::status::CallError;
@@ -57,6 +58,11 @@ pub(super) struct EvaluationContext {
 }
 
 impl EvaluationContext {
+    /// Cluster state with what its policy evaluates.
+    pub(super) fn evaluated_state(&self) -> EvaluatedState<'_> {
+        EvaluatedState::new(self.cluster_state(), &self.policy.policy)
+    }
+
     pub(super) fn cluster_state(&self) -> &ClusterState {
         match &self.state {
             HeldState::Snapshot(snapshot) => &snapshot.state,

@@ -12,6 +12,7 @@ use super::ServerContext;
 use super::codec::weighed;
 use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
 use super::convert::nodes::NodeSetReader;
+use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::{PlaceCall, place_result};
 use super::decision::{DecisionRpc, cancelled};
 use super::evaluation::EvaluationContext;
@@ -72,7 +73,12 @@ impl DecisionRpc {
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
                 outcome.merge(did);
-                let result = place_result(&query, &placing, cycle.cluster_state(), encoding);
+                let result = place_result(
+                    &query,
+                    &placing,
+                    EvaluatedState::new(cycle.cluster_state(), &policy.policy),
+                    encoding,
+                );
                 let groups = result.groups.len() * size_of::<pb::PlacedGroup>();
                 Ok::<_, CallError>(weighed(result, groups))
             };
@@ -112,6 +118,6 @@ fn preview_place(
     let placing = placed.ok_or_else(cancelled)?;
     Ok(pb::PlaceResponse {
         metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
-        result: Some(place_result(&query, &placing, context.cluster_state(), encoding)),
+        result: Some(place_result(&query, &placing, context.evaluated_state(), encoding)),
     })
 }

@@ -601,7 +601,11 @@ type Node struct {
 	// these fields were not evaluated. Empty: none.
 	UnevaluatedFields []string `protobuf:"bytes,10,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
 	// metadata.creationTimestamp, in whole seconds. Absent: not known.
-	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
+	CreationTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
+	// spec.taints.
+	Taints []*Taint `protobuf:"bytes,12,rep,name=taints,proto3" json:"taints,omitempty"`
+	// status.images.
+	Images        []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,6 +717,139 @@ func (x *Node) GetCreationTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Node) GetTaints() []*Taint {
+	if x != nil {
+		return x.Taints
+	}
+	return nil
+}
+
+func (x *Node) GetImages() []*NodeImage {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+// A taint of a node, as Kubernetes has it.
+type Taint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Value. Empty: none.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// "NoSchedule", "PreferNoSchedule" or "NoExecute". Others have no effect.
+	Effect        string `protobuf:"bytes,3,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Taint) Reset() {
+	*x = Taint{}
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Taint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Taint) ProtoMessage() {}
+
+func (x *Taint) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Taint.ProtoReflect.Descriptor instead.
+func (*Taint) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Taint) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Taint) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Taint) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+// An image that a node has.
+type NodeImage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All names of the image.
+	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// Size in bytes.
+	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeImage) Reset() {
+	*x = NodeImage{}
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeImage) ProtoMessage() {}
+
+func (x *NodeImage) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeImage.ProtoReflect.Descriptor instead.
+func (*NodeImage) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *NodeImage) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *NodeImage) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
 // A queue.
 type Queue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -747,7 +884,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +896,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +909,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Queue) GetName() string {
@@ -887,7 +1024,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1036,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1049,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Job) GetName() string {
@@ -1023,13 +1160,17 @@ type Task struct {
 	// record carries, such as "nodeSelector". Results for the task say that these
 	// fields were not evaluated. Empty: none.
 	UnevaluatedFields []string `protobuf:"bytes,15,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// metadata.labels.
+	Labels map[string]string `protobuf:"bytes,16,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Constraints of the pod on nodes and on other pods. Absent: none.
+	Constraints   *PodConstraints `protobuf:"bytes,17,opt,name=constraints,proto3" json:"constraints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1182,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1195,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Task) GetName() string {
@@ -1162,6 +1303,947 @@ func (x *Task) GetUnevaluatedFields() []string {
 	return nil
 }
 
+func (x *Task) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Task) GetConstraints() *PodConstraints {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+// Constraints of a pod on nodes and on other pods.
+type PodConstraints struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// spec.nodeSelector.
+	NodeSelector map[string]string `protobuf:"bytes,1,rep,name=node_selector,json=nodeSelector,proto3" json:"node_selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// spec.affinity. Absent: none.
+	Affinity *Affinity `protobuf:"bytes,2,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// spec.tolerations.
+	Tolerations []*Toleration `protobuf:"bytes,3,rep,name=tolerations,proto3" json:"tolerations,omitempty"`
+	// Ports with a hostPort above 0, of containers and restartable init containers.
+	HostPorts []*HostPort `protobuf:"bytes,4,rep,name=host_ports,json=hostPorts,proto3" json:"host_ports,omitempty"`
+	// spec.topologySpreadConstraints.
+	TopologySpreadConstraints []*TopologySpreadConstraint `protobuf:"bytes,5,rep,name=topology_spread_constraints,json=topologySpreadConstraints,proto3" json:"topology_spread_constraints,omitempty"`
+	// Image of each container and init container, in any order; a name may repeat.
+	Images []string `protobuf:"bytes,6,rep,name=images,proto3" json:"images,omitempty"`
+	// Reference of each image volume.
+	ImageVolumes  []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodConstraints) Reset() {
+	*x = PodConstraints{}
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodConstraints) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodConstraints) ProtoMessage() {}
+
+func (x *PodConstraints) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
+func (*PodConstraints) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PodConstraints) GetNodeSelector() map[string]string {
+	if x != nil {
+		return x.NodeSelector
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetAffinity() *Affinity {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetTolerations() []*Toleration {
+	if x != nil {
+		return x.Tolerations
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetHostPorts() []*HostPort {
+	if x != nil {
+		return x.HostPorts
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetTopologySpreadConstraints() []*TopologySpreadConstraint {
+	if x != nil {
+		return x.TopologySpreadConstraints
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetImages() []string {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetImageVolumes() []string {
+	if x != nil {
+		return x.ImageVolumes
+	}
+	return nil
+}
+
+// Rules of a pod about nodes and other pods. The operators of requirements are
+// those of Kubernetes. As there, an invalid term matches nothing.
+type Affinity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rules about nodes. Absent: none.
+	NodeAffinity *NodeAffinity `protobuf:"bytes,1,opt,name=node_affinity,json=nodeAffinity,proto3" json:"node_affinity,omitempty"`
+	// Rules that attract the pod to other pods. Absent: none.
+	PodAffinity *PodAffinity `protobuf:"bytes,2,opt,name=pod_affinity,json=podAffinity,proto3" json:"pod_affinity,omitempty"`
+	// Rules that keep the pod away from other pods. Absent: none.
+	PodAntiAffinity *PodAffinity `protobuf:"bytes,3,opt,name=pod_anti_affinity,json=podAntiAffinity,proto3" json:"pod_anti_affinity,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Affinity) Reset() {
+	*x = Affinity{}
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Affinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Affinity) ProtoMessage() {}
+
+func (x *Affinity) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
+func (*Affinity) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Affinity) GetNodeAffinity() *NodeAffinity {
+	if x != nil {
+		return x.NodeAffinity
+	}
+	return nil
+}
+
+func (x *Affinity) GetPodAffinity() *PodAffinity {
+	if x != nil {
+		return x.PodAffinity
+	}
+	return nil
+}
+
+func (x *Affinity) GetPodAntiAffinity() *PodAffinity {
+	if x != nil {
+		return x.PodAntiAffinity
+	}
+	return nil
+}
+
+// Rules of a pod about nodes.
+type NodeAffinity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// requiredDuringSchedulingIgnoredDuringExecution. Absent: every node matches.
+	Required *NodeSelector `protobuf:"bytes,1,opt,name=required,proto3" json:"required,omitempty"`
+	// preferredDuringSchedulingIgnoredDuringExecution.
+	Preferred     []*PreferredNodeTerm `protobuf:"bytes,2,rep,name=preferred,proto3" json:"preferred,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeAffinity) Reset() {
+	*x = NodeAffinity{}
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeAffinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeAffinity) ProtoMessage() {}
+
+func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
+func (*NodeAffinity) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *NodeAffinity) GetRequired() *NodeSelector {
+	if x != nil {
+		return x.Required
+	}
+	return nil
+}
+
+func (x *NodeAffinity) GetPreferred() []*PreferredNodeTerm {
+	if x != nil {
+		return x.Preferred
+	}
+	return nil
+}
+
+// Terms of which a node has to match one.
+type NodeSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Terms. Empty: no node matches.
+	Terms         []*NodeSelectorTerm `protobuf:"bytes,1,rep,name=terms,proto3" json:"terms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSelector) Reset() {
+	*x = NodeSelector{}
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSelector) ProtoMessage() {}
+
+func (x *NodeSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
+func (*NodeSelector) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+// Requirements on a node, all of which it has to meet. Without requirements no
+// node matches.
+type NodeSelectorTerm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Requirements on labels.
+	MatchExpressions []*SelectorRequirement `protobuf:"bytes,1,rep,name=match_expressions,json=matchExpressions,proto3" json:"match_expressions,omitempty"`
+	// Requirements on fields; the only field is "metadata.name".
+	MatchFields   []*SelectorRequirement `protobuf:"bytes,2,rep,name=match_fields,json=matchFields,proto3" json:"match_fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSelectorTerm) Reset() {
+	*x = NodeSelectorTerm{}
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSelectorTerm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSelectorTerm) ProtoMessage() {}
+
+func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
+func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
+	if x != nil {
+		return x.MatchExpressions
+	}
+	return nil
+}
+
+func (x *NodeSelectorTerm) GetMatchFields() []*SelectorRequirement {
+	if x != nil {
+		return x.MatchFields
+	}
+	return nil
+}
+
+// Requirement on one label or field.
+type SelectorRequirement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the label or field.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// "In", "NotIn", "Exists", "DoesNotExist"; for nodes also "Gt" and "Lt".
+	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	// Values.
+	Values        []string `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectorRequirement) Reset() {
+	*x = SelectorRequirement{}
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectorRequirement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectorRequirement) ProtoMessage() {}
+
+func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
+func (*SelectorRequirement) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SelectorRequirement) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SelectorRequirement) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *SelectorRequirement) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// Preference for nodes.
+type PreferredNodeTerm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Points of a matching node, 1 … 100.
+	Weight int32 `protobuf:"varint,1,opt,name=weight,proto3" json:"weight,omitempty"`
+	// Requirements of the preference.
+	Preference    *NodeSelectorTerm `protobuf:"bytes,2,opt,name=preference,proto3" json:"preference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreferredNodeTerm) Reset() {
+	*x = PreferredNodeTerm{}
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreferredNodeTerm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreferredNodeTerm) ProtoMessage() {}
+
+func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
+func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PreferredNodeTerm) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *PreferredNodeTerm) GetPreference() *NodeSelectorTerm {
+	if x != nil {
+		return x.Preference
+	}
+	return nil
+}
+
+// Rules of a pod about other pods.
+type PodAffinity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// requiredDuringSchedulingIgnoredDuringExecution; all have to hold.
+	Required []*PodAffinityTerm `protobuf:"bytes,1,rep,name=required,proto3" json:"required,omitempty"`
+	// preferredDuringSchedulingIgnoredDuringExecution.
+	Preferred     []*WeightedPodAffinityTerm `protobuf:"bytes,2,rep,name=preferred,proto3" json:"preferred,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodAffinity) Reset() {
+	*x = PodAffinity{}
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodAffinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodAffinity) ProtoMessage() {}
+
+func (x *PodAffinity) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
+func (*PodAffinity) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
+	if x != nil {
+		return x.Required
+	}
+	return nil
+}
+
+func (x *PodAffinity) GetPreferred() []*WeightedPodAffinityTerm {
+	if x != nil {
+		return x.Preferred
+	}
+	return nil
+}
+
+// Set of other pods, and the domain of nodes in which they count.
+type PodAffinityTerm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Selector of pods by label. Absent: no pod; empty: every pod.
+	LabelSelector *LabelSelector `protobuf:"bytes,1,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	// Namespaces of those pods. Empty, without a namespace selector: the pod's own.
+	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Selector of namespaces by label. Absent: none.
+	NamespaceSelector *LabelSelector `protobuf:"bytes,3,opt,name=namespace_selector,json=namespaceSelector,proto3" json:"namespace_selector,omitempty"`
+	// Label of nodes whose value names the domain.
+	TopologyKey   string `protobuf:"bytes,4,opt,name=topology_key,json=topologyKey,proto3" json:"topology_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodAffinityTerm) Reset() {
+	*x = PodAffinityTerm{}
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodAffinityTerm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodAffinityTerm) ProtoMessage() {}
+
+func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
+func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return nil
+}
+
+func (x *PodAffinityTerm) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *PodAffinityTerm) GetNamespaceSelector() *LabelSelector {
+	if x != nil {
+		return x.NamespaceSelector
+	}
+	return nil
+}
+
+func (x *PodAffinityTerm) GetTopologyKey() string {
+	if x != nil {
+		return x.TopologyKey
+	}
+	return ""
+}
+
+// Preference for pods.
+type WeightedPodAffinityTerm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Points of each matching pod, 1 … 100.
+	Weight int32 `protobuf:"varint,1,opt,name=weight,proto3" json:"weight,omitempty"`
+	// Pods and domain.
+	Term          *PodAffinityTerm `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WeightedPodAffinityTerm) Reset() {
+	*x = WeightedPodAffinityTerm{}
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WeightedPodAffinityTerm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WeightedPodAffinityTerm) ProtoMessage() {}
+
+func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
+func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *WeightedPodAffinityTerm) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *WeightedPodAffinityTerm) GetTerm() *PodAffinityTerm {
+	if x != nil {
+		return x.Term
+	}
+	return nil
+}
+
+// Selector of objects by label; all requirements have to hold.
+type LabelSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Labels with exactly these values.
+	MatchLabels map[string]string `protobuf:"bytes,1,rep,name=match_labels,json=matchLabels,proto3" json:"match_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Requirements.
+	MatchExpressions []*SelectorRequirement `protobuf:"bytes,2,rep,name=match_expressions,json=matchExpressions,proto3" json:"match_expressions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *LabelSelector) Reset() {
+	*x = LabelSelector{}
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LabelSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LabelSelector) ProtoMessage() {}
+
+func (x *LabelSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
+func (*LabelSelector) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *LabelSelector) GetMatchLabels() map[string]string {
+	if x != nil {
+		return x.MatchLabels
+	}
+	return nil
+}
+
+func (x *LabelSelector) GetMatchExpressions() []*SelectorRequirement {
+	if x != nil {
+		return x.MatchExpressions
+	}
+	return nil
+}
+
+// Toleration of taints.
+type Toleration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of the taint. Empty: any.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// "Equal", "Exists", or empty for "Equal".
+	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	// Value of the taint, for "Equal".
+	Value string `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// Effect of the taint. Empty: any.
+	Effect        string `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Toleration) Reset() {
+	*x = Toleration{}
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Toleration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Toleration) ProtoMessage() {}
+
+func (x *Toleration) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
+func (*Toleration) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Toleration) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Toleration) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *Toleration) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Toleration) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+// Port that a pod takes on its node.
+type HostPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "TCP", "UDP" or "SCTP". Empty: "TCP".
+	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Address. Empty: all, "0.0.0.0".
+	HostIp string `protobuf:"bytes,2,opt,name=host_ip,json=hostIp,proto3" json:"host_ip,omitempty"`
+	// Number of the port.
+	Port          int32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostPort) Reset() {
+	*x = HostPort{}
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostPort) ProtoMessage() {}
+
+func (x *HostPort) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
+func (*HostPort) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *HostPort) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *HostPort) GetHostIp() string {
+	if x != nil {
+		return x.HostIp
+	}
+	return ""
+}
+
+func (x *HostPort) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+// Limit on how unevenly pods are spread over domains of nodes.
+type TopologySpreadConstraint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Largest difference from the domain with the fewest matching pods.
+	MaxSkew int32 `protobuf:"varint,1,opt,name=max_skew,json=maxSkew,proto3" json:"max_skew,omitempty"`
+	// Label of nodes whose value names the domain.
+	TopologyKey string `protobuf:"bytes,2,opt,name=topology_key,json=topologyKey,proto3" json:"topology_key,omitempty"`
+	// "DoNotSchedule" or "ScheduleAnyway".
+	WhenUnsatisfiable string `protobuf:"bytes,3,opt,name=when_unsatisfiable,json=whenUnsatisfiable,proto3" json:"when_unsatisfiable,omitempty"`
+	// Selector of pods by label. Absent or empty: no pod.
+	LabelSelector *LabelSelector `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	// With fewer domains, the smallest number of pods is 0. Absent: 1.
+	MinDomains *int32 `protobuf:"varint,5,opt,name=min_domains,json=minDomains,proto3,oneof" json:"min_domains,omitempty"`
+	// "Honor" or "Ignore": whether nodes count that the pod's node selector and
+	// required node affinity exclude. Empty: "Honor", they do not count.
+	NodeAffinityPolicy string `protobuf:"bytes,6,opt,name=node_affinity_policy,json=nodeAffinityPolicy,proto3" json:"node_affinity_policy,omitempty"`
+	// "Honor" or "Ignore": likewise for taints that the pod does not tolerate.
+	// Empty: "Ignore".
+	NodeTaintsPolicy string `protobuf:"bytes,7,opt,name=node_taints_policy,json=nodeTaintsPolicy,proto3" json:"node_taints_policy,omitempty"`
+	// Labels of the pod whose values are added to the selector.
+	MatchLabelKeys []string `protobuf:"bytes,8,rep,name=match_label_keys,json=matchLabelKeys,proto3" json:"match_label_keys,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TopologySpreadConstraint) Reset() {
+	*x = TopologySpreadConstraint{}
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologySpreadConstraint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologySpreadConstraint) ProtoMessage() {}
+
+func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
+func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
+	if x != nil {
+		return x.MaxSkew
+	}
+	return 0
+}
+
+func (x *TopologySpreadConstraint) GetTopologyKey() string {
+	if x != nil {
+		return x.TopologyKey
+	}
+	return ""
+}
+
+func (x *TopologySpreadConstraint) GetWhenUnsatisfiable() string {
+	if x != nil {
+		return x.WhenUnsatisfiable
+	}
+	return ""
+}
+
+func (x *TopologySpreadConstraint) GetLabelSelector() *LabelSelector {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return nil
+}
+
+func (x *TopologySpreadConstraint) GetMinDomains() int32 {
+	if x != nil && x.MinDomains != nil {
+		return *x.MinDomains
+	}
+	return 0
+}
+
+func (x *TopologySpreadConstraint) GetNodeAffinityPolicy() string {
+	if x != nil {
+		return x.NodeAffinityPolicy
+	}
+	return ""
+}
+
+func (x *TopologySpreadConstraint) GetNodeTaintsPolicy() string {
+	if x != nil {
+		return x.NodeTaintsPolicy
+	}
+	return ""
+}
+
+func (x *TopologySpreadConstraint) GetMatchLabelKeys() []string {
+	if x != nil {
+		return x.MatchLabelKeys
+	}
+	return nil
+}
+
 // Records of all kinds. Their order does not matter, except that the order of
 // nodes in an InlineSnapshot sets their slots.
 type Cluster struct {
@@ -1180,7 +2262,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +2274,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +2287,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -1249,7 +2331,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +2343,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +2356,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -1307,7 +2389,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +2401,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +2414,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -1372,7 +2454,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +2466,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +2479,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -1438,7 +2520,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +2532,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +2545,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -1508,7 +2590,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +2602,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +2615,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -1622,7 +2704,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +2716,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +2729,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -1703,7 +2785,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +2797,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +2810,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -1778,7 +2860,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2872,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2885,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SessionRef) GetId() string {
@@ -1851,7 +2933,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2945,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2958,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -2067,7 +3149,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +3161,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +3174,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -2148,7 +3230,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +3242,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +3255,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -2257,7 +3339,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +3351,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +3364,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -2330,7 +3412,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +3424,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +3437,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -2395,7 +3477,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +3489,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +3502,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -2458,7 +3540,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +3552,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +3565,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Amount) GetResource() string {
@@ -2521,7 +3603,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +3615,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +3628,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -2606,7 +3688,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +3700,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +3713,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Measurement) GetName() string {
@@ -2672,7 +3754,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +3766,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +3779,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -2738,7 +3820,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -2751,11 +3833,21 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x19unattributed_nonzero_used\x18\t \x01(\v2\x17.pumice.v1.ResourceListR\x17unattributedNonzeroUsed\x12-\n" +
 	"\x12unevaluated_fields\x18\n" +
 	" \x03(\tR\x11unevaluatedFields\x12?\n" +
-	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x1a9\n" +
+	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12(\n" +
+	"\x06taints\x18\f \x03(\v2\x10.pumice.v1.TaintR\x06taints\x12,\n" +
+	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_ready\"\xd8\x04\n" +
+	"\x06_ready\"G\n" +
+	"\x05Taint\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
+	"\x06effect\x18\x03 \x01(\tR\x06effect\"@\n" +
+	"\tNodeImage\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\xd8\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12?\n" +
@@ -2790,7 +3882,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vannotations\x18\t \x03(\v2\x1f.pumice.v1.Job.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x06\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -2807,10 +3899,88 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x10nonzero_requests\x18\f \x01(\v2\x17.pumice.v1.ResourceListR\x0fnonzeroRequests\x12B\n" +
 	"\x10counted_requests\x18\r \x01(\v2\x17.pumice.v1.ResourceListR\x0fcountedRequests\x12?\n" +
 	"\rcreation_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12-\n" +
-	"\x12unevaluated_fields\x18\x0f \x03(\tR\x11unevaluatedFields\x1a>\n" +
+	"\x12unevaluated_fields\x18\x0f \x03(\tR\x11unevaluatedFields\x123\n" +
+	"\x06labels\x18\x10 \x03(\v2\x1b.pumice.v1.Task.LabelsEntryR\x06labels\x12;\n" +
+	"\vconstraints\x18\x11 \x01(\v2\x19.pumice.v1.PodConstraintsR\vconstraints\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x0ePodConstraints\x12P\n" +
+	"\rnode_selector\x18\x01 \x03(\v2+.pumice.v1.PodConstraints.NodeSelectorEntryR\fnodeSelector\x12/\n" +
+	"\baffinity\x18\x02 \x01(\v2\x13.pumice.v1.AffinityR\baffinity\x127\n" +
+	"\vtolerations\x18\x03 \x03(\v2\x15.pumice.v1.TolerationR\vtolerations\x122\n" +
+	"\n" +
+	"host_ports\x18\x04 \x03(\v2\x13.pumice.v1.HostPortR\thostPorts\x12c\n" +
+	"\x1btopology_spread_constraints\x18\x05 \x03(\v2#.pumice.v1.TopologySpreadConstraintR\x19topologySpreadConstraints\x12\x16\n" +
+	"\x06images\x18\x06 \x03(\tR\x06images\x12#\n" +
+	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x1a?\n" +
+	"\x11NodeSelectorEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x01\n" +
+	"\bAffinity\x12<\n" +
+	"\rnode_affinity\x18\x01 \x01(\v2\x17.pumice.v1.NodeAffinityR\fnodeAffinity\x129\n" +
+	"\fpod_affinity\x18\x02 \x01(\v2\x16.pumice.v1.PodAffinityR\vpodAffinity\x12B\n" +
+	"\x11pod_anti_affinity\x18\x03 \x01(\v2\x16.pumice.v1.PodAffinityR\x0fpodAntiAffinity\"\x7f\n" +
+	"\fNodeAffinity\x123\n" +
+	"\brequired\x18\x01 \x01(\v2\x17.pumice.v1.NodeSelectorR\brequired\x12:\n" +
+	"\tpreferred\x18\x02 \x03(\v2\x1c.pumice.v1.PreferredNodeTermR\tpreferred\"A\n" +
+	"\fNodeSelector\x121\n" +
+	"\x05terms\x18\x01 \x03(\v2\x1b.pumice.v1.NodeSelectorTermR\x05terms\"\xa2\x01\n" +
+	"\x10NodeSelectorTerm\x12K\n" +
+	"\x11match_expressions\x18\x01 \x03(\v2\x1e.pumice.v1.SelectorRequirementR\x10matchExpressions\x12A\n" +
+	"\fmatch_fields\x18\x02 \x03(\v2\x1e.pumice.v1.SelectorRequirementR\vmatchFields\"[\n" +
+	"\x13SelectorRequirement\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values\"h\n" +
+	"\x11PreferredNodeTerm\x12\x16\n" +
+	"\x06weight\x18\x01 \x01(\x05R\x06weight\x12;\n" +
+	"\n" +
+	"preference\x18\x02 \x01(\v2\x1b.pumice.v1.NodeSelectorTermR\n" +
+	"preference\"\x87\x01\n" +
+	"\vPodAffinity\x126\n" +
+	"\brequired\x18\x01 \x03(\v2\x1a.pumice.v1.PodAffinityTermR\brequired\x12@\n" +
+	"\tpreferred\x18\x02 \x03(\v2\".pumice.v1.WeightedPodAffinityTermR\tpreferred\"\xde\x01\n" +
+	"\x0fPodAffinityTerm\x12?\n" +
+	"\x0elabel_selector\x18\x01 \x01(\v2\x18.pumice.v1.LabelSelectorR\rlabelSelector\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x02 \x03(\tR\n" +
+	"namespaces\x12G\n" +
+	"\x12namespace_selector\x18\x03 \x01(\v2\x18.pumice.v1.LabelSelectorR\x11namespaceSelector\x12!\n" +
+	"\ftopology_key\x18\x04 \x01(\tR\vtopologyKey\"a\n" +
+	"\x17WeightedPodAffinityTerm\x12\x16\n" +
+	"\x06weight\x18\x01 \x01(\x05R\x06weight\x12.\n" +
+	"\x04term\x18\x02 \x01(\v2\x1a.pumice.v1.PodAffinityTermR\x04term\"\xea\x01\n" +
+	"\rLabelSelector\x12L\n" +
+	"\fmatch_labels\x18\x01 \x03(\v2).pumice.v1.LabelSelector.MatchLabelsEntryR\vmatchLabels\x12K\n" +
+	"\x11match_expressions\x18\x02 \x03(\v2\x1e.pumice.v1.SelectorRequirementR\x10matchExpressions\x1a>\n" +
+	"\x10MatchLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
+	"\n" +
+	"Toleration\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value\x12\x16\n" +
+	"\x06effect\x18\x04 \x01(\tR\x06effect\"S\n" +
+	"\bHostPort\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x17\n" +
+	"\ahost_ip\x18\x02 \x01(\tR\x06hostIp\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x05R\x04port\"\x88\x03\n" +
+	"\x18TopologySpreadConstraint\x12\x19\n" +
+	"\bmax_skew\x18\x01 \x01(\x05R\amaxSkew\x12!\n" +
+	"\ftopology_key\x18\x02 \x01(\tR\vtopologyKey\x12-\n" +
+	"\x12when_unsatisfiable\x18\x03 \x01(\tR\x11whenUnsatisfiable\x12?\n" +
+	"\x0elabel_selector\x18\x04 \x01(\v2\x18.pumice.v1.LabelSelectorR\rlabelSelector\x12$\n" +
+	"\vmin_domains\x18\x05 \x01(\x05H\x00R\n" +
+	"minDomains\x88\x01\x01\x120\n" +
+	"\x14node_affinity_policy\x18\x06 \x01(\tR\x12nodeAffinityPolicy\x12,\n" +
+	"\x12node_taints_policy\x18\a \x01(\tR\x10nodeTaintsPolicy\x12(\n" +
+	"\x10match_label_keys\x18\b \x03(\tR\x0ematchLabelKeysB\x0e\n" +
+	"\f_min_domains\"\xa5\x01\n" +
 	"\aCluster\x12%\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x0f.pumice.v1.NodeR\x05nodes\x12(\n" +
 	"\x06queues\x18\x02 \x03(\v2\x10.pumice.v1.QueueR\x06queues\x12\"\n" +
@@ -2996,104 +4166,149 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_pumice_v1_types_proto_goTypes = []any{
-	(QueueState)(0),               // 0: pumice.v1.QueueState
-	(JobPhase)(0),                 // 1: pumice.v1.JobPhase
-	(TaskStatus)(0),               // 2: pumice.v1.TaskStatus
-	(NodeEncoding)(0),             // 3: pumice.v1.NodeEncoding
-	(InvalidationScope)(0),        // 4: pumice.v1.InvalidationScope
-	(FilterDetail)(0),             // 5: pumice.v1.FilterDetail
-	(Resolution)(0),               // 6: pumice.v1.Resolution
-	(Durability)(0),               // 7: pumice.v1.Durability
-	(*ResourceList)(nil),          // 8: pumice.v1.ResourceList
-	(*Node)(nil),                  // 9: pumice.v1.Node
-	(*Queue)(nil),                 // 10: pumice.v1.Queue
-	(*Job)(nil),                   // 11: pumice.v1.Job
-	(*Task)(nil),                  // 12: pumice.v1.Task
-	(*Cluster)(nil),               // 13: pumice.v1.Cluster
-	(*Revision)(nil),              // 14: pumice.v1.Revision
-	(*SourcePosition)(nil),        // 15: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),      // 16: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),               // 17: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),         // 18: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),             // 19: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),        // 20: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),            // 21: pumice.v1.SessionRef
-	(*SessionChange)(nil),         // 22: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),         // 23: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),      // 24: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),          // 25: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),        // 26: pumice.v1.SessionEffects
-	(*Invalidation)(nil),          // 27: pumice.v1.Invalidation
-	(*Amount)(nil),                // 28: pumice.v1.Amount
-	(*Reason)(nil),                // 29: pumice.v1.Reason
-	(*Measurement)(nil),           // 30: pumice.v1.Measurement
-	(*Problem)(nil),               // 31: pumice.v1.Problem
-	nil,                           // 32: pumice.v1.ResourceList.ItemsEntry
-	nil,                           // 33: pumice.v1.Node.LabelsEntry
-	nil,                           // 34: pumice.v1.Queue.AnnotationsEntry
-	nil,                           // 35: pumice.v1.Job.AnnotationsEntry
-	nil,                           // 36: pumice.v1.Task.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(QueueState)(0),                  // 0: pumice.v1.QueueState
+	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
+	(TaskStatus)(0),                  // 2: pumice.v1.TaskStatus
+	(NodeEncoding)(0),                // 3: pumice.v1.NodeEncoding
+	(InvalidationScope)(0),           // 4: pumice.v1.InvalidationScope
+	(FilterDetail)(0),                // 5: pumice.v1.FilterDetail
+	(Resolution)(0),                  // 6: pumice.v1.Resolution
+	(Durability)(0),                  // 7: pumice.v1.Durability
+	(*ResourceList)(nil),             // 8: pumice.v1.ResourceList
+	(*Node)(nil),                     // 9: pumice.v1.Node
+	(*Taint)(nil),                    // 10: pumice.v1.Taint
+	(*NodeImage)(nil),                // 11: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 12: pumice.v1.Queue
+	(*Job)(nil),                      // 13: pumice.v1.Job
+	(*Task)(nil),                     // 14: pumice.v1.Task
+	(*PodConstraints)(nil),           // 15: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 16: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 17: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 18: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 19: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 20: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 21: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 22: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 23: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 24: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 25: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 26: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 27: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 28: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 29: pumice.v1.Cluster
+	(*Revision)(nil),                 // 30: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 31: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 32: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 33: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 34: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 35: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 36: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 37: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 38: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 39: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 40: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 41: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 42: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 43: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 44: pumice.v1.Amount
+	(*Reason)(nil),                   // 45: pumice.v1.Reason
+	(*Measurement)(nil),              // 46: pumice.v1.Measurement
+	(*Problem)(nil),                  // 47: pumice.v1.Problem
+	nil,                              // 48: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 49: pumice.v1.Node.LabelsEntry
+	nil,                              // 50: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 51: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 52: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 53: pumice.v1.Task.LabelsEntry
+	nil,                              // 54: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 55: pumice.v1.LabelSelector.MatchLabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	32, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	33, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	48, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	49, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	37, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	37, // 7: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	34, // 8: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,  // 9: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	8,  // 10: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	8,  // 11: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	8,  // 12: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	37, // 13: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 14: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 15: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	35, // 16: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	2,  // 17: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	36, // 18: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 19: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 20: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 21: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 22: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	37, // 23: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	9,  // 24: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	10, // 25: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	11, // 26: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	12, // 27: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	19, // 28: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	21, // 29: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	20, // 30: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	16, // 31: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	14, // 32: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	15, // 33: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	38, // 34: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	13, // 35: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	22, // 36: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	23, // 37: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	23, // 38: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	14, // 39: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	16, // 40: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	26, // 41: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	31, // 42: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	25, // 43: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	27, // 44: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	31, // 45: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 46: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	17, // 47: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 48: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	30, // 49: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	56, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	56, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	50, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	8,  // 14: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	56, // 15: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	1,  // 16: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	8,  // 17: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	51, // 18: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	2,  // 19: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	52, // 20: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 21: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 22: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 23: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 24: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	56, // 25: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	53, // 26: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	15, // 27: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	54, // 28: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	16, // 29: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	26, // 30: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	27, // 31: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	28, // 32: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	17, // 33: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	22, // 34: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	22, // 35: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	18, // 36: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	21, // 37: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	19, // 38: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	20, // 39: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	20, // 40: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	19, // 41: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	23, // 42: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	24, // 43: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	25, // 44: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	25, // 45: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	23, // 46: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	55, // 47: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	20, // 48: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	25, // 49: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 50: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	12, // 51: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	13, // 52: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	14, // 53: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	35, // 54: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	37, // 55: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	36, // 56: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	32, // 57: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	30, // 58: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	31, // 59: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	57, // 60: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	29, // 61: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	38, // 62: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	39, // 63: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	39, // 64: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	30, // 65: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	32, // 66: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	42, // 67: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	47, // 68: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	41, // 69: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	43, // 70: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	47, // 71: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 72: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	33, // 73: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 74: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	46, // 75: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	76, // [76:76] is the sub-list for method output_type
+	76, // [76:76] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -3102,13 +4317,14 @@ func file_pumice_v1_types_proto_init() {
 		return
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[2].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[20].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[26].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[14].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[30].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -3126,7 +4342,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   29,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

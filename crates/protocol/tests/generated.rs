@@ -22,6 +22,8 @@ fn the_generated_code_is_that_of_the_protocol_files() {
         .bytes(".pumice.v1.NodeSet.bitmap")
         // Sorted maps: problems of a record come in the order of its keys, whatever the order of arrival.
         .btree_map(".")
+        // Few tasks have constraints; all would grow by them.
+        .boxed(".pumice.v1.Task.constraints")
         // The larger variant is the usual one, so a box would only cost an allocation.
         .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
         .out_dir(out.path())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use pumice_engine::model::{
     ClusterState, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape, UnevaluatedFields,
+    constraints::NodeProperties,
 };
 
 /// Number of values up to which an interner does not look for unused ones.
@@ -70,6 +71,7 @@ pub struct RecordInterner {
     shapes: ValueInterner<TaskShape>,
     labels: ValueInterner<[(Arc<str>, Arc<str>)]>,
     node_fields: ValueInterner<Vec<Arc<str>>>,
+    properties: ValueInterner<NodeProperties>,
     texts: TextInterner,
 }
 
@@ -123,6 +125,9 @@ impl TextInterner {
             *names = Arc::new(self.intern_names(names));
         }
         self.intern(&mut own.nominated_node);
+        if let Some(constraints) = &mut own.constraints {
+            Arc::make_mut(constraints).each_text(&mut |text| self.intern(text));
+        }
         own
     }
 }
@@ -160,12 +165,14 @@ impl RecordInterner {
         self.intern_task_shape(task);
         self.texts.intern(&mut task.job);
         self.texts.intern(&mut task.node);
+        self.intern_labels(&mut task.labels);
     }
 
     /// Makes a node of a batch share its labels with other nodes.
     pub fn intern_batch_node(&mut self, node: &mut NodeRecord) {
         self.intern_labels(&mut node.labels);
         self.intern_node_fields(&mut node.unevaluated_fields);
+        self.intern_properties(&mut node.properties);
     }
 
     /// Makes a task that stays in the state share its shape with other tasks. `is_new`: the state has no task of its
@@ -178,6 +185,7 @@ impl RecordInterner {
             copy_name(&mut task.node);
             task.uid = task.uid.copied();
         }
+        self.intern_labels(&mut task.labels);
     }
 
     /// Makes a job that stays in the state share its texts with other jobs.
@@ -218,7 +226,19 @@ impl RecordInterner {
         }
         self.intern_labels(&mut record.labels);
         self.intern_node_fields(&mut record.unevaluated_fields);
+        self.intern_properties(&mut record.properties);
         Arc::new(record)
+    }
+
+    fn intern_properties(&mut self, properties: &mut Option<Arc<NodeProperties>>) {
+        let texts = &mut self.texts;
+        if let Some(own) = properties {
+            self.properties.intern(own, |own| {
+                let mut copy = own.clone();
+                copy.each_text(&mut |text| texts.intern(text));
+                Some(Arc::new(copy))
+            });
+        }
     }
 
     fn intern_node_fields(&mut self, fields: &mut UnevaluatedFields) {
@@ -230,6 +250,9 @@ impl RecordInterner {
     }
 
     fn intern_labels(&mut self, labels: &mut Arc<[(Arc<str>, Arc<str>)]>) {
+        if labels.is_empty() {
+            return;
+        }
         let texts = &mut self.texts;
         self.labels.intern(labels, |labels| Some(texts.intern_pairs(labels)));
     }

@@ -145,6 +145,10 @@ fn node_bytes(record: &NodeRecord) -> usize {
         + text_bytes(&record.labels)
         + record.amounts().map(amount_bytes).sum::<usize>()
         + field_bytes(&record.unevaluated_fields)
+        + record
+            .properties
+            .as_ref()
+            .map_or(0, |properties| size_of_val(&**properties) + properties.held_bytes())
 }
 
 fn queue_bytes(record: &QueueRecord) -> usize {
@@ -174,6 +178,11 @@ fn task_bytes(record: &TaskRecord) -> usize {
         + text_bytes(&record.annotations)
         + record.amounts().map(amount_bytes).sum::<usize>()
         + field_bytes(&record.unevaluated_fields)
+        + text_bytes(&record.labels)
+        + record
+            .constraints
+            .as_ref()
+            .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
 }
 
 fn text_bytes(texts: &TextMap) -> usize {

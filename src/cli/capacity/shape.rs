@@ -63,6 +63,8 @@ impl GangShape {
             nonzero_requests: task.nonzero_requests,
             counted_requests: task.counted_requests,
             unevaluated_fields: task.unevaluated_fields,
+            labels: task.labels,
+            constraints: task.constraints,
             ..pb::Task::default()
         });
         let first = pods.next().unwrap_or_default();

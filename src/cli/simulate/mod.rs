@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
 use super::{CommandError, OutputFormat, output, state_load};
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_kubernetes::import::AmountRules;
@@ -107,15 +108,24 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         cores: usage::from_milli(whole.cpu),
         departures: args.departures,
         policies: Vec::new(),
-        not_evaluated: workload.unevaluated_rows(),
+        not_evaluated: Vec::new(),
     };
+    let mut fields = UnevaluatedSet::default();
     let steps = workload.arrivals.len().saturating_mul(candidates.len());
     let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");
     for candidate in &candidates {
-        report
-            .policies
-            .push(run::run(&workload, candidate, rules, &progress).await?);
+        let mut outcome = run::run(&workload, candidate, rules, &progress).await?;
+        let is_plugin = |row: &UnevaluatedRow| row.subject == "policy";
+        let (plugins, of_records) = std::mem::take(&mut outcome.not_evaluated)
+            .into_iter()
+            .partition(is_plugin);
+        outcome.not_evaluated = plugins;
+        for row in &of_records {
+            fields.add_widest(row);
+        }
+        report.policies.push(outcome);
     }
+    report.not_evaluated = fields.rows();
     progress.finish_and_clear();
     match args.output {
         OutputFormat::Table => report.show(),

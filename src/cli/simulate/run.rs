@@ -68,6 +68,8 @@ struct SimulationRun<'w> {
     last_retry: f64,
     place_durations: Vec<Duration>,
     unevaluated: UnevaluatedSet,
+    /// Arrivals that were asked about: the next time their tasks are not counted again.
+    asked: BTreeSet<usize>,
     tasks: TaskCounts,
     cpu_only: CpuTaskCounts,
     rejected: BTreeMap<String, u64>,
@@ -111,6 +113,7 @@ pub(super) async fn run(
         last_retry: 0.0,
         place_durations: Vec::new(),
         unevaluated: UnevaluatedSet::default(),
+        asked: BTreeSet::new(),
         tasks: TaskCounts::default(),
         cpu_only: CpuTaskCounts::default(),
         rejected: BTreeMap::new(),
@@ -227,6 +230,11 @@ impl SimulationRun<'_> {
         self.place_durations.push(asked_at.elapsed());
         self.unevaluated.add_metadata(reply.metadata.as_ref());
         let result = reply.result.unwrap_or_default();
+        if self.asked.insert(number) {
+            for group in &result.groups {
+                self.unevaluated.add(&group.not_evaluated, 1);
+            }
+        }
         if let Some(why) = self.report_problems(&groups, &result) {
             return Ok(Some(UnplacedTasks { tasks, reason: why }));
         }

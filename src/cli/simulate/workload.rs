@@ -2,13 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use crate::cli::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
 use crate::cli::{CommandError, import_files, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
-use pumice_engine::decide::{not_evaluated_of_node_fields, not_evaluated_of_tasks};
-use pumice_engine::model::UnevaluatedFields;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 
@@ -37,26 +33,6 @@ pub(super) struct ArrivingJob {
     pub(super) arrival_seconds: f64,
     /// Run time in seconds. Absent: unknown, the job stays.
     pub(super) run_seconds: Option<f64>,
-}
-
-impl Workload {
-    /// Fields of the arriving tasks and of the nodes that no record carries.
-    pub(super) fn unevaluated_rows(&self) -> Vec<UnevaluatedRow> {
-        let fields = |names: &[String]| {
-            names
-                .iter()
-                .map(|name| Arc::from(name.as_str()))
-                .collect::<UnevaluatedFields>()
-        };
-        let tasks = self.arrivals.iter().flat_map(|arrival| &arrival.tasks);
-        let tasks: Vec<UnevaluatedFields> = tasks.map(|task| fields(&task.unevaluated_fields)).collect();
-        let nodes = self.initial_cluster.nodes.iter();
-        let nodes: Vec<UnevaluatedFields> = nodes.map(|node| fields(&node.unevaluated_fields)).collect();
-        let mut all = UnevaluatedSet::default();
-        all.add_found(&not_evaluated_of_tasks(tasks.iter().map(|fields| (fields, 1))));
-        all.add_found(&not_evaluated_of_node_fields(&nodes));
-        all.rows()
-    }
 }
 
 /// Reads the files; under `strict` warnings about them are errors.

@@ -14,7 +14,7 @@ use pumice_state::{ConfirmItem, JobConfirmOutcome};
 use super::amounts::QueryResourceNames;
 use super::batch::problem;
 use super::evaluation_ref::read_duration;
-use super::not_evaluated;
+use super::not_evaluated::EvaluatedState;
 use super::query::{read_plugins, read_task};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
@@ -202,8 +202,12 @@ pub(super) fn read_job(
 }
 
 /// Result of Admit.
-pub fn admit_result(query: &AdmitQuery, items: &[Result<AdmitVerdict, Problem>]) -> pb::AdmitResult {
-    let mut unevaluated = not_evaluated::of_subjects(query).into_iter();
+pub fn admit_result(
+    query: &AdmitQuery,
+    items: &[Result<AdmitVerdict, Problem>],
+    state: EvaluatedState<'_>,
+) -> pb::AdmitResult {
+    let mut unevaluated = state.of_subjects(query).into_iter();
     let mut item = |(number, item): (usize, &Result<AdmitVerdict, Problem>)| match (item, unevaluated.next()) {
         (Ok(admission), own) => pb::AdmitItem {
             not_evaluated: own.unwrap_or_default(),

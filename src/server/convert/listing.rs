@@ -14,6 +14,7 @@ use pumice_engine::plugin_state::PluginStates;
 use super::accounts::{self, NamedAccounts};
 use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
+use super::constraints;
 
 /// Number of records on a page if the request gives none.
 pub const DEFAULT_PAGE_SIZE: u32 = 500;
@@ -213,9 +214,11 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unattributed_used,
         unattributed_nonzero_used,
         unevaluated_fields,
+        properties,
     } = record;
     let optional =
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
+    let properties = properties.as_deref();
     pb::Node {
         name: name.to_string(),
         uid: uid.to_string(),
@@ -228,6 +231,8 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unattributed_used: optional(unattributed_used),
         unattributed_nonzero_used: optional(unattributed_nonzero_used),
         unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
+        taints: properties.map_or_else(Vec::new, constraints::taint_messages),
+        images: properties.map_or_else(Vec::new, constraints::image_messages),
     }
 }
 
@@ -311,6 +316,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         job,
         status,
         node,
+        labels,
         creation_time,
         shape,
     } = record;
@@ -325,10 +331,15 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         counted_requests,
         card: _,
         unevaluated_fields,
+        constraints: stored,
     } = &**shape;
     let optional =
         |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     pb::Task {
+        labels: text_map(labels),
+        constraints: stored
+            .as_deref()
+            .map(|own| Box::new(constraints::constraint_messages(own))),
         name: name.to_string(),
         uid: uid.to_string(),
         job: job.to_string(),

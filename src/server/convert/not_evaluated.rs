@@ -2,9 +2,11 @@
 
 use crate::server::pb;
 use pumice_engine::decide::{
-    self, AdmitQuery, AdmitSubject, ConstraintSubject, NodeQuery, NotEvaluated, PlaceGroup, PlacedGroup, VictimGroup,
+    self, AdmitQuery, AdmitSubject, ConstraintSubject, NodeQuery, NotEvaluated, PlaceGroup, PlacedGroup,
+    UnevaluatedTask, VictimGroup,
 };
-use pumice_engine::model::{ClusterState, NodeSlot, TaskRecord};
+use pumice_engine::model::constraints::ConstraintSet;
+use pumice_engine::model::{ClusterState, NodeSlot, TaskRecord, UnevaluatedFields};
 use pumice_engine::policy::{DecisionKind, Policy};
 
 fn messages(constraints: &[NotEvaluated]) -> Vec<pb::NotEvaluated> {
@@ -30,54 +32,93 @@ pub fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     messages(&decide::not_evaluated_of_policy(policy, kind))
 }
 
-/// Fields of these nodes, each node given once.
-pub(super) fn of_nodes(cluster_state: &ClusterState, nodes: &[NodeSlot]) -> Vec<pb::NotEvaluated> {
-    messages(&decide::not_evaluated_of_nodes(cluster_state, nodes.iter().copied()))
+/// Cluster state and policy of a decision, by which its results name what they leave out.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluatedState<'a> {
+    /// Cluster state.
+    pub cluster_state: &'a ClusterState,
+    /// Constraints that the policy evaluates.
+    pub evaluated: ConstraintSet,
 }
 
-fn of_task(task: &TaskRecord) -> Vec<pb::NotEvaluated> {
-    messages(&decide::not_evaluated_of_tasks([(&task.unevaluated_fields, 1)]))
-}
-
-/// Puts the fields of a question's task before those of nodes, in the place of another task's.
-pub(super) fn put_task(item: &mut Vec<pb::NotEvaluated>, query: &NodeQuery, number: usize) {
-    let Some(Ok(asked)) = query.tasks.get(number) else {
-        return;
-    };
-    if item.is_empty() && asked.task.unevaluated_fields.is_empty() {
-        return;
+impl<'a> EvaluatedState<'a> {
+    /// State under a policy.
+    pub fn new(cluster_state: &'a ClusterState, policy: &Policy) -> Self {
+        Self {
+            cluster_state,
+            evaluated: policy.evaluated_constraints(),
+        }
     }
-    let of_task_fields = ConstraintSubject::Task.to_string();
-    item.retain(|constraint| constraint.subject != of_task_fields);
-    item.splice(0..0, of_task(&asked.task));
-}
 
-/// Fields of the tasks of a group and of the nodes chosen for them.
-pub(super) fn of_group(asked: &PlaceGroup, placed: &PlacedGroup, state: &ClusterState) -> Vec<pb::NotEvaluated> {
-    let fields = asked.unevaluated.iter().map(|(fields, count)| (fields, *count));
-    let mut all = messages(&decide::not_evaluated_of_tasks(fields));
-    if state.has_unevaluated_nodes() {
-        let mut nodes: Vec<NodeSlot> = placed.allocated.iter().chain(&placed.pipelined).copied().collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        all.extend(of_nodes(state, &nodes));
+    /// Fields of these nodes, each node given once.
+    pub(super) fn of_nodes(self, nodes: &[NodeSlot]) -> Vec<pb::NotEvaluated> {
+        let nodes = nodes.iter().copied();
+        messages(&decide::not_evaluated_of_nodes(
+            self.cluster_state,
+            nodes,
+            self.evaluated,
+        ))
     }
-    all
-}
 
-/// Fields of the tasks among the subjects of a question, item by item.
-pub fn of_subjects(query: &AdmitQuery) -> Vec<Vec<pb::NotEvaluated>> {
-    let of_subject = |item: &Result<AdmitSubject, _>| match item {
-        Ok(AdmitSubject::Task(task)) => of_task(task),
-        Ok(AdmitSubject::Job(_)) | Err(_) => Vec::new(),
-    };
-    query.items.iter().map(of_subject).collect()
-}
+    /// Fields of a task.
+    pub(super) fn of_task(self, task: &TaskRecord) -> Vec<pb::NotEvaluated> {
+        let task = UnevaluatedTask::of(&task.shape);
+        messages(&decide::not_evaluated_of_tasks([(task, 1)], self.evaluated))
+    }
 
-/// Fields of the preemptor and of the node of a group.
-pub(super) fn of_victim_group(group: &VictimGroup, cluster_state: &ClusterState) -> Vec<pb::NotEvaluated> {
-    let mut all = of_task(&group.preemptor);
-    let slot = cluster_state.slot_of(&group.node);
-    all.extend(of_nodes(cluster_state, slot.as_slice()));
-    all
+    /// Puts the fields of a question's task before those of nodes, in the place of another task's.
+    pub(super) fn put_task(self, item: &mut Vec<pb::NotEvaluated>, query: &NodeQuery, number: usize) {
+        let Some(Ok(asked)) = query.tasks.get(number) else {
+            return;
+        };
+        let own = self.of_task(&asked.task);
+        if item.is_empty() && own.is_empty() {
+            return;
+        }
+        let of_task_fields = ConstraintSubject::Task.to_string();
+        item.retain(|constraint| constraint.subject != of_task_fields);
+        item.splice(0..0, own);
+    }
+
+    /// Fields of the tasks of a group and of the nodes chosen for them; `None`: the group has a problem.
+    pub(super) fn of_group(self, asked: &PlaceGroup, placed: Option<&PlacedGroup>) -> Vec<pb::NotEvaluated> {
+        let named = asked.unevaluated.iter().map(|(fields, count)| {
+            let task = UnevaluatedTask {
+                fields,
+                constraints: None,
+            };
+            (task, *count)
+        });
+        let none = UnevaluatedFields::default();
+        let equal = UnevaluatedTask {
+            fields: &none,
+            constraints: asked.task.constraints.as_deref(),
+        };
+        let tasks = named.chain([(equal, asked.count)]);
+        let mut all = messages(&decide::not_evaluated_of_tasks(tasks, self.evaluated));
+        if let Some(placed) = placed.filter(|_| self.cluster_state.has_unevaluated_nodes()) {
+            let mut nodes: Vec<NodeSlot> = placed.allocated.iter().chain(&placed.pipelined).copied().collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            all.extend(self.of_nodes(&nodes));
+        }
+        all
+    }
+
+    /// Fields of the tasks among the subjects of a question, item by item.
+    pub fn of_subjects(self, query: &AdmitQuery) -> Vec<Vec<pb::NotEvaluated>> {
+        let of_subject = |item: &Result<AdmitSubject, _>| match item {
+            Ok(AdmitSubject::Task(task)) => self.of_task(task),
+            Ok(AdmitSubject::Job(_)) | Err(_) => Vec::new(),
+        };
+        query.items.iter().map(of_subject).collect()
+    }
+
+    /// Fields of the preemptor and of the node of a group.
+    pub(super) fn of_victim_group(self, group: &VictimGroup) -> Vec<pb::NotEvaluated> {
+        let mut all = self.of_task(&group.preemptor);
+        let slot = self.cluster_state.slot_of(&group.node);
+        all.extend(self.of_nodes(slot.as_slice()));
+        all
+    }
 }

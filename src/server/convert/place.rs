@@ -16,7 +16,7 @@ use super::admit;
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
-use super::not_evaluated;
+use super::not_evaluated::EvaluatedState;
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
@@ -388,7 +388,7 @@ fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
 pub fn place_result(
     query: &PlaceQuery,
     placing: &PlaceResult,
-    cluster_state: &ClusterState,
+    state: EvaluatedState<'_>,
     encoding: NodeEncoding,
 ) -> pb::PlaceResult {
     let PlaceResult {
@@ -399,7 +399,7 @@ pub fn place_result(
         blockers,
     } = placing;
     let writer = NodeSetWriter {
-        state: cluster_state,
+        state: state.cluster_state,
         encoding,
     };
     let groups = groups.iter().enumerate();
@@ -408,8 +408,8 @@ pub fn place_result(
         groups: groups
             .map(|(number, group)| {
                 let mut written = placed_group(number, group, writer);
-                if let (Some(Ok(asked)), Ok(group)) = (query.groups.get(number), group) {
-                    written.not_evaluated = not_evaluated::of_group(asked, group, cluster_state);
+                if let Some(Ok(asked)) = query.groups.get(number) {
+                    written.not_evaluated = state.of_group(asked, group.as_ref().ok());
                 }
                 written
             })

@@ -263,6 +263,7 @@ impl NamelessTask {
             job,
             status,
             node,
+            labels,
             creation_time,
             shape,
         } = &*self.0;
@@ -277,11 +278,15 @@ impl NamelessTask {
             counted_requests,
             card: _,
             unevaluated_fields,
+            constraints,
         } = &**shape;
+        // Terms about other pods belong to a namespace.
+        let namespace = self.0.namespace();
         (
             (requests, limits, nonzero_requests, counted_requests),
             (annotations, job, node, nominated_node),
             (priority, status, gated, creation_time, unevaluated_fields),
+            (constraints, labels, namespace),
         )
     }
 }

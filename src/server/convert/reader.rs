@@ -18,6 +18,7 @@ pub struct ReadOptions {
     pub(super) job_annotations: KeyPatterns,
     pub(super) queue_annotations: KeyPatterns,
     pub(super) node_labels: KeyPatterns,
+    pub(super) task_labels: KeyPatterns,
     /// Limits on what is read.
     pub limits: EdgeLimits,
 }
@@ -33,6 +34,7 @@ impl ReadOptions {
             job_annotations: gather(|row| row.job_annotations),
             queue_annotations: gather(|row| row.queue_annotations),
             node_labels: gather(|row| row.node_labels),
+            task_labels: gather(|row| row.task_labels),
             limits,
         }
     }

@@ -26,6 +26,8 @@ impl WireReader<'_> {
             unattributed_used,
             unattributed_nonzero_used,
             unevaluated_fields,
+            taints,
+            images,
         } = node;
         NodeRecord {
             name: self.record_name(name),
@@ -39,6 +41,7 @@ impl WireReader<'_> {
             unattributed_used: self.optional_amounts("unattributed_used", unattributed_used),
             unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
+            properties: self.node_properties(taints, images),
         }
     }
 
@@ -131,6 +134,8 @@ impl WireReader<'_> {
             counted_requests,
             creation_time,
             unevaluated_fields,
+            labels,
+            constraints,
         } = task;
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
@@ -151,6 +156,8 @@ impl WireReader<'_> {
             card: std::sync::Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
             creation_time: self.seconds("creation_time", creation_time),
+            constraints: self.pod_constraints(constraints),
+            labels: self.text_map("labels", labels, |declared| &declared.task_labels),
         })
     }
 

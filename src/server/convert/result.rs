@@ -6,12 +6,12 @@ use crate::server::pb;
 use pumice_engine::decide::{
     FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
 };
-use pumice_engine::model::{ClusterState, NodeSlot, Problem};
+use pumice_engine::model::{NodeSlot, Problem};
 use pumice_engine::plugin::{Measurement, Reason, Resolution};
 
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetWriter, name_of};
-use super::not_evaluated;
+use super::not_evaluated::EvaluatedState;
 
 /// Options that the result of Score depends on besides the scores.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +30,18 @@ pub struct ScoreResultOptions {
 pub fn filter_result(
     query: &NodeQuery,
     items: &TaskResults<FilterVerdict>,
-    cluster_state: &ClusterState,
+    state: EvaluatedState<'_>,
     encoding: NodeEncoding,
 ) -> pb::FilterResult {
     let writer = NodeSetWriter {
-        state: cluster_state,
+        state: state.cluster_state,
         encoding,
     };
     let items = encode_items(
         items,
         |verdict| {
             let mut item = filter_item(verdict, writer, query.detail, true);
-            item.not_evaluated = not_evaluated::of_nodes(cluster_state, &verdict.fit);
+            item.not_evaluated = state.of_nodes(&verdict.fit);
             item
         },
         |problem| pb::FilterItem {
@@ -50,7 +50,7 @@ pub fn filter_result(
         },
         |item, number, warnings| {
             item.warnings = warnings;
-            not_evaluated::put_task(&mut item.not_evaluated, query, number);
+            state.put_task(&mut item.not_evaluated, query, number);
         },
     );
     pb::FilterResult { items }
@@ -60,18 +60,18 @@ pub fn filter_result(
 pub fn score_result(
     query: &NodeQuery,
     items: &TaskResults<ScoreSheet>,
-    cluster_state: &ClusterState,
+    state: EvaluatedState<'_>,
     shape: ScoreResultOptions,
 ) -> pb::ScoreResult {
     let writer = NodeSetWriter {
-        state: cluster_state,
+        state: state.cluster_state,
         encoding: shape.encoding,
     };
     let items = encode_items(
         items,
         |sheet| {
             let mut item = score_item(sheet, writer, shape);
-            item.not_evaluated = not_evaluated::of_nodes(cluster_state, &sheet.nodes);
+            item.not_evaluated = state.of_nodes(&sheet.nodes);
             item
         },
         |problem| pb::ScoreItem {
@@ -80,7 +80,7 @@ pub fn score_result(
         },
         |item, number, warnings| {
             item.warnings = warnings;
-            not_evaluated::put_task(&mut item.not_evaluated, query, number);
+            state.put_task(&mut item.not_evaluated, query, number);
         },
     );
     pb::ScoreResult { items }

@@ -13,7 +13,7 @@ use pumice_engine::plugin::VictimKind;
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::evaluation_ref::read_changes;
-use super::not_evaluated;
+use super::not_evaluated::EvaluatedState;
 use super::query::{read_plugins, read_sent_task, read_stored_task};
 use super::reader::{ReadOptions, WireReader};
 
@@ -156,13 +156,13 @@ fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) ->
 pub fn victims_result(
     query: &VictimsQuery,
     items: &[Result<VictimVerdict, Problem>],
-    cluster_state: &ClusterState,
+    state: EvaluatedState<'_>,
 ) -> pb::SelectVictimsResult {
     let numbered = items.iter().zip(&query.groups).enumerate();
     let written = numbered.map(|(at, (verdict, group))| {
         let mut item = victim_item(at, verdict);
         if let (Ok(_), Ok(group)) = (verdict, group) {
-            item.not_evaluated = not_evaluated::of_victim_group(group, cluster_state);
+            item.not_evaluated = state.of_victim_group(group);
         }
         item
     });

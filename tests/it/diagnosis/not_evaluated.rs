@@ -274,6 +274,9 @@ const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: new\n  namespac
 
 const GROUP: &str = "---\napiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: new, namespace: a}\nspec: {minMember: 1, queue: q}\nstatus: {phase: Inqueue}\n";
 
+const QUEUE: &str =
+    "---\napiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\nspec: {weight: 1}\n";
+
 /// Commands that ask about the pod of a file; the second file has its PodGroup, too.
 fn commands<'a>(pod: &'a str, job: &'a str) -> [Vec<&'a str>; 5] {
     [
@@ -390,7 +393,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     };
     let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n-1}\nspec: {taints: [{key: gpu, effect: NoSchedule}]}\nstatus: {allocatable: {cpu: \"8\", memory: 8Gi, pods: \"10\"}}\n";
     let files = (
-        write("cluster.yaml", &format!("{POD}{node}")),
+        write("cluster.yaml", &format!("{POD}{GROUP}{QUEUE}{node}")),
         write("mixed.yaml", MIXED),
     );
     let arguments = ["simulate", &files.0, "--policy", &files.1];

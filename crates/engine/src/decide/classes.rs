@@ -7,38 +7,100 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::candidates::ChunkSlice;
 use super::class_scorers::ScoreScratch;
 use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
-use crate::model::{ClusterState, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap};
+use crate::model::constraints::{ConstraintSet, PodConstraints};
+use crate::model::{
+    ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap,
+};
 use crate::policy::Policy;
 
-/// Key of a task class: the parts of a task that plugins read. Tasks with equal keys have equal results. The last
-/// element (queue, job, card, limits) is set only for plugins that declare that they read it.
-type ClassKey<'q> = (
-    &'q ResourceAmounts,
-    &'q TextMap,
-    [Option<&'q ResourceAmounts>; 2],
-    Option<(&'q str, Option<(&'q str, &'q str)>, Option<&'q ResourceAmounts>)>,
-);
-
-/// Lookup of the account that a task is charged to, for plugins that read it.
-#[derive(Clone, Copy)]
-pub(super) struct AccountLookup<'a> {
-    state: &'a ClusterState,
-    policy: &'a Policy,
+/// Key of a task class: the parts of a task that plugins read. Tasks with equal keys have equal results.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ClassKey<'q> {
+    requests: &'q ResourceAmounts,
+    annotations: &'q TextMap,
+    counted: [Option<&'q ResourceAmounts>; 2],
+    /// Set only for plugins that declare that they read the charged account.
+    charge: Option<ChargeKey<'q>>,
+    /// Set only for plugins that evaluate constraints.
+    constraints: Option<&'q PodConstraints>,
+    /// Namespace and labels, set only for plugins that select pods.
+    pod: Option<(&'q str, &'q TextMap)>,
 }
 
-impl<'a> AccountLookup<'a> {
-    /// Lookup in this state, if any of these plugins reads charged accounts; empty: the plugins of the policy.
-    pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Option<Self> {
-        policy.reads_plugin_state(plugins).then_some(Self {
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ChargeKey<'q> {
+    queue: &'q str,
+    /// Job and card, if what the job holds matters.
+    job: Option<(&'q str, &'q str)>,
+    limits: Option<&'q ResourceAmounts>,
+}
+
+/// Queue of a task's job, and the job.
+type QueueAndJob<'a, 't> = (Option<&'a Arc<str>>, Option<&'t Arc<str>>);
+
+/// Parts of tasks by which the plugins of a query tell classes apart.
+#[derive(Clone, Copy)]
+pub(super) struct ClassLookup<'a> {
+    state: &'a ClusterState,
+    policy: &'a Policy,
+    reads_accounts: bool,
+    evaluated: ConstraintSet,
+}
+
+impl<'a> ClassLookup<'a> {
+    /// Lookup in this state for these plugins; empty: the plugins of the policy.
+    pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Self {
+        Self {
             state: cluster_state,
             policy,
-        })
+            reads_accounts: policy.reads_plugin_state(plugins),
+            evaluated: policy.registered_constraints(plugins),
+        }
     }
 
-    /// Queue and job of a task; the job only if its holdings matter.
-    fn queue_and_job<'t>(&self, task: &'t TaskRecord) -> (Option<&'a Arc<str>>, Option<&'t Arc<str>>) {
+    /// Queue and job of a task; the job only if its holdings matter. `None`: no plugin reads charged accounts.
+    fn queue_and_job<'t>(&self, task: &'t TaskRecord) -> Option<QueueAndJob<'a, 't>> {
+        if !self.reads_accounts {
+            return None;
+        }
         let queue = self.state.jobs().get(&task.job).map(|job| &job.record.queue);
-        (queue, self.policy.reads_job(task).then_some(&task.job))
+        Some((queue, self.policy.reads_job(task).then_some(&task.job)))
+    }
+
+    fn key<'q>(&self, task: &'q TaskRecord) -> ClassKey<'q>
+    where
+        'a: 'q,
+    {
+        let charge = self.queue_and_job(task).map(|(queue, job)| ChargeKey {
+            queue: queue.map_or("", |queue| queue),
+            job: job.map(|job| (&**job, &*task.card)),
+            limits: task.limits.as_deref(),
+        });
+        let constraints = task.constraints.as_deref();
+        ClassKey {
+            requests: &task.requests,
+            annotations: &task.annotations,
+            counted: [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()],
+            charge,
+            constraints: constraints.filter(|_| !self.evaluated.is_empty()),
+            pod: self.evaluated.selects_pods().then(|| (task.namespace(), &task.labels)),
+        }
+    }
+
+    /// Class of a task whose resources are named by `resources`.
+    pub(super) fn class_of(&self, task: &TaskRecord, resources: &ResourceTable) -> TaskClass {
+        let mut class = TaskClass::of(task, resources);
+        if self.evaluated.selects_pods() {
+            class.pod = Some(PodIdentity::of(task));
+        }
+        match self.queue_and_job(task) {
+            None => class,
+            Some((queue, job)) => class.charged(
+                task,
+                queue.cloned().unwrap_or_default(),
+                job.cloned().unwrap_or_default(),
+            ),
+        }
     }
 }
 
@@ -79,10 +141,10 @@ pub(super) fn visit_chunks<W: ChunkVisitor>(
 }
 
 /// Evaluates every task of a query and calls `judge` for each class once, for several classes at a time. Results are in
-/// the order of the tasks. `None`: cancelled. `accounts` is set if queues and limits matter.
+/// the order of the tasks. `None`: cancelled.
 pub(super) fn evaluate_classes<'q, T: Send + Sync>(
     query: &'q NodeQuery,
-    accounts: Option<AccountLookup<'q>>,
+    lookup: ClassLookup<'q>,
     parallelism: Parallelism<'_>,
     judge: impl Fn(&[TaskClass]) -> Option<Vec<ClassResult<T>>> + Sync,
 ) -> Option<TaskResults<T>> {
@@ -92,7 +154,7 @@ pub(super) fn evaluate_classes<'q, T: Send + Sync>(
     let mut classes = Vec::with_capacity(query.tasks.len());
     for item in &query.tasks {
         classes.push(item.as_ref().ok().map(|item| {
-            *known.entry(class_key(&item.task, accounts)).or_insert_with(|| {
+            *known.entry(lookup.key(&item.task)).or_insert_with(|| {
                 firsts.push(&item.task);
                 firsts.len() - 1
             })
@@ -101,7 +163,7 @@ pub(super) fn evaluate_classes<'q, T: Send + Sync>(
     let fair = firsts.len().div_ceil(parallelism.threads.max(1));
     let groups: Vec<&[&TaskRecord]> = firsts.chunks(fair.clamp(1, CLASSES_PER_PASS)).collect();
     let judge_some = |tasks: &&[&TaskRecord]| {
-        let classes = tasks.iter().map(|task| class_of(task, &query.resources, accounts));
+        let classes = tasks.iter().map(|task| lookup.class_of(task, &query.resources));
         judge(&classes.collect::<Vec<_>>())
     };
     let judged = run_parallel(&groups, parallelism.threads, judge_some)?
@@ -162,29 +224,4 @@ fn run_parallel<I: Sync, O: Send>(
     };
     done.sort_unstable_by_key(|(number, _)| *number);
     (done.len() == items.len()).then(|| done.into_iter().map(|(_, one)| one).collect())
-}
-
-fn class_key<'q>(task: &'q TaskRecord, accounts: Option<AccountLookup<'q>>) -> ClassKey<'q> {
-    let counted = [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()];
-    let charge = accounts.map(|accounts| {
-        let (queue, job) = accounts.queue_and_job(task);
-        (
-            queue.map_or("", |queue| queue),
-            job.map(|job| (&**job, &*task.card)),
-            task.limits.as_deref(),
-        )
-    });
-    (&task.requests, &task.annotations, counted, charge)
-}
-
-/// Class of a task. `accounts` is set if queues and limits matter.
-pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<AccountLookup<'_>>) -> TaskClass {
-    let class = TaskClass::of(task, resources);
-    let Some(accounts) = accounts else { return class };
-    let (queue, job) = accounts.queue_and_job(task);
-    class.charged(
-        task,
-        queue.cloned().unwrap_or_default(),
-        job.cloned().unwrap_or_default(),
-    )
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::candidates::{ChunkSlice, NodeCandidates};
 use super::class_scorers::ScoreScratch;
-use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::classes::{self, ChunkVisitor, ClassLookup, ClassResult};
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
 use super::reduce;
@@ -63,8 +63,8 @@ pub fn filter_with(
     };
     let asked = PluginSelection::of(policy, query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
-    let accounts = AccountLookup::of(context.cluster_state, policy, &query.plugins);
-    Ok(classes::evaluate_classes(query, accounts, parallelism, |classes| {
+    let lookup = ClassLookup::of(context.cluster_state, policy, &query.plugins);
+    Ok(classes::evaluate_classes(query, lookup, parallelism, |classes| {
         let filter_passes = classes.iter().map(|class| {
             let filter_pass = FilterPass::new(context, &asked, query, &candidates, class);
             filter_pass.map(|filter_pass| filter_pass.with_fit_slots(candidates.len()))

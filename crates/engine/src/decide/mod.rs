@@ -25,8 +25,8 @@ pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admi
 pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
 pub use not_evaluated::{
-    ConstraintSubject, NotEvaluated, not_evaluated_of_node_fields, not_evaluated_of_nodes, not_evaluated_of_policy,
-    not_evaluated_of_tasks,
+    ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_of_node_fields, not_evaluated_of_nodes,
+    not_evaluated_of_policy, not_evaluated_of_tasks,
 };
 pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order};
 pub use place::{

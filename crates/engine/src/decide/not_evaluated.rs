@@ -1,10 +1,11 @@
 //! Constraints that a decision does not take into account: unserved plugins, and fields that no record carries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{ClusterState, NodeSlot, UnevaluatedFields};
+use crate::model::constraints::{ConstraintKind, ConstraintSet, PodConstraints};
+use crate::model::{ClusterState, NodeSlot, TaskShape, UnevaluatedFields};
 use crate::policy::{DecisionKind, Policy};
 
 /// Carrier of a constraint. The order is that of lists.
@@ -55,18 +56,46 @@ pub fn not_evaluated_of_policy(policy: &Policy, kind: DecisionKind) -> Vec<NotEv
         .collect()
 }
 
-/// Fields of tasks, given each with the number of tasks that have it.
+/// Fields of tasks that a policy does not evaluate.
 pub fn not_evaluated_of_tasks<'a>(
-    tasks: impl IntoIterator<Item = (&'a UnevaluatedFields, usize)>,
+    tasks: impl IntoIterator<Item = (UnevaluatedTask<'a>, usize)>,
+    evaluated: ConstraintSet,
 ) -> Vec<NotEvaluated> {
-    let tasks = tasks.into_iter().filter(|(fields, _)| !fields.is_empty());
-    list(ConstraintSubject::Task, task_field_effect, tasks)
+    let mut counts = FieldCounts::default();
+    for (UnevaluatedTask { fields, constraints }, number) in tasks {
+        let kinds = constraints.into_iter().flat_map(PodConstraints::kinds);
+        let left_out = kinds.filter(|kind| !evaluated.contains(*kind));
+        let left_out = left_out.map(|kind| -> &'a str { kind.name() });
+        let named = fields.iter().map(|name| -> &'a str { name });
+        counts.add(named.chain(left_out).collect(), number);
+    }
+    counts.list(ConstraintSubject::Task, task_field_effect)
 }
 
-/// Fields of nodes in these slots. Without a node that has such a field, no slot is read.
+/// Fields of a task that its sender named, and its constraints.
+#[derive(Clone, Copy, Debug)]
+pub struct UnevaluatedTask<'a> {
+    /// Named fields.
+    pub fields: &'a UnevaluatedFields,
+    /// Constraints, which a policy may evaluate.
+    pub constraints: Option<&'a PodConstraints>,
+}
+
+impl<'a> UnevaluatedTask<'a> {
+    /// Fields of a task.
+    pub fn of(shape: &'a TaskShape) -> Self {
+        Self {
+            fields: &shape.unevaluated_fields,
+            constraints: shape.constraints.as_deref(),
+        }
+    }
+}
+
+/// Fields of nodes in these slots that a policy does not evaluate. Without a node that has such a field, no slot is read.
 pub fn not_evaluated_of_nodes(
     cluster_state: &ClusterState,
     slots: impl IntoIterator<Item = NodeSlot>,
+    evaluated: ConstraintSet,
 ) -> Vec<NotEvaluated> {
     if !cluster_state.has_unevaluated_nodes() {
         return Vec::new();
@@ -74,36 +103,47 @@ pub fn not_evaluated_of_nodes(
     let entries = slots
         .into_iter()
         .filter_map(|slot| cluster_state.unevaluated_node(slot));
-    not_evaluated_of_node_fields(entries.map(|entry| &entry.record.unevaluated_fields))
+    let nodes = entries.map(|entry| (&entry.record.unevaluated_fields, entry.record.has_rejecting_taint()));
+    not_evaluated_of_node_fields(nodes, evaluated)
 }
 
-/// Fields of nodes, given node by node.
-pub fn not_evaluated_of_node_fields<'a>(nodes: impl IntoIterator<Item = &'a UnevaluatedFields>) -> Vec<NotEvaluated> {
-    let nodes = nodes.into_iter().map(|fields| (fields, 1));
-    list(ConstraintSubject::Nodes, node_field_effect, nodes)
-}
-
-fn list<'a>(
-    subject: ConstraintSubject,
-    effect: fn(&str) -> &'static str,
-    carriers: impl Iterator<Item = (&'a UnevaluatedFields, usize)>,
+/// Fields of nodes, given node by node: the named ones, and whether it has a taint that keeps pods away.
+pub fn not_evaluated_of_node_fields<'a>(
+    nodes: impl IntoIterator<Item = (&'a UnevaluatedFields, bool)>,
+    evaluated: ConstraintSet,
 ) -> Vec<NotEvaluated> {
-    let mut counts: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
-    for (fields, number) in carriers {
-        for name in fields.iter() {
-            let count = counts.entry(name).or_default();
+    let mut counts = FieldCounts::default();
+    for (fields, tainted) in nodes {
+        let tainted = tainted && !evaluated.contains(ConstraintKind::Taints);
+        let taints = tainted.then(|| ConstraintKind::Taints.name());
+        let named = fields.iter().map(|name| -> &'a str { name });
+        counts.add(named.chain(taints).collect(), 1);
+    }
+    counts.list(ConstraintSubject::Nodes, node_field_effect)
+}
+
+/// Numbers of carriers by the name of the field.
+#[derive(Default)]
+struct FieldCounts<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> FieldCounts<'a> {
+    /// Counts carriers of these fields.
+    fn add(&mut self, names: BTreeSet<&'a str>, number: usize) {
+        for name in names {
+            let count = self.0.entry(name).or_default();
             *count = count.saturating_add(number);
         }
     }
-    counts
-        .into_iter()
-        .map(|(name, count)| NotEvaluated {
+
+    fn list(self, subject: ConstraintSubject, effect: fn(&str) -> &'static str) -> Vec<NotEvaluated> {
+        let listed = self.0.into_iter().map(|(name, count)| NotEvaluated {
             subject,
-            name: Arc::clone(name),
+            name: name.into(),
             count: u32::try_from(count).unwrap_or(u32::MAX),
             effect: effect(name),
-        })
-        .collect()
+        });
+        listed.collect()
+    }
 }
 
 fn task_field_effect(name: &str) -> &'static str {
@@ -130,7 +170,8 @@ fn node_field_effect(name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::SortedTable;
+    use crate::model::constraints::{NodeProperties, PreferredTerm, Taint, TaintEffect};
+    use crate::model::{NodeRecord, SortedTable};
 
     fn fields(names: &[&str]) -> UnevaluatedFields {
         names.iter().map(|name| Arc::from(*name)).collect()
@@ -140,10 +181,81 @@ mod tests {
     fn fields_are_counted_by_name() {
         let (both, one) = (fields(&["volumes", "nodeSelector"]), fields(&["volumes"]));
         let none = UnevaluatedFields::default();
-        let found = not_evaluated_of_tasks([(&both, 2), (&none, 7), (&one, 3)]);
+        let task = |fields| UnevaluatedTask {
+            fields,
+            constraints: None,
+        };
+        let tasks = [(task(&both), 2), (task(&none), 7), (task(&one), 3)];
+        let found = not_evaluated_of_tasks(tasks, ConstraintSet::NONE);
         let found: Vec<_> = found.iter().map(|own| (&*own.name, own.count)).collect();
         assert_eq!(found, [("nodeSelector", 2), ("volumes", 5)]);
-        assert_eq!(not_evaluated_of_tasks([(&none, 1)]), []);
+        assert_eq!(not_evaluated_of_tasks([(task(&none), 1)], ConstraintSet::NONE), []);
+    }
+
+    #[test]
+    fn constraints_are_named_unless_the_policy_evaluates_them() {
+        let constraints = PodConstraints {
+            required_node_terms: Some(Vec::new()),
+            preferred_node_terms: vec![PreferredTerm::default()],
+            node_selector: [("a".into(), "b".into())].into(),
+            ..PodConstraints::default()
+        };
+        let named = fields(&["nodeSelector"]);
+        let task = UnevaluatedTask {
+            fields: &named,
+            constraints: Some(&constraints),
+        };
+        let found = |evaluated| -> Vec<(Arc<str>, u32)> {
+            let found = not_evaluated_of_tasks([(task, 2)], evaluated).into_iter();
+            found.map(|own| (own.name, own.count)).collect()
+        };
+        let both = [("nodeAffinity".into(), 2), ("nodeSelector".into(), 2)];
+        assert_eq!(found(ConstraintSet::NONE), both);
+        let some = ConstraintSet::NONE
+            .with(ConstraintKind::NodeAffinity)
+            .with(ConstraintKind::NodeSelector);
+        // The sender did not send its selector, whatever the policy evaluates.
+        assert_eq!(found(some), both);
+        assert_eq!(
+            found(some.with(ConstraintKind::PreferredNodeAffinity)),
+            [("nodeSelector".into(), 2)]
+        );
+    }
+
+    #[test]
+    fn taints_are_named_unless_the_policy_evaluates_them_or_another_field_carries_them() {
+        let node = |key: &str, effect, unschedulable, ready| NodeRecord {
+            unschedulable,
+            ready: Some(ready),
+            properties: Some(Arc::new(NodeProperties {
+                taints: vec![Taint {
+                    key: key.into(),
+                    value: Arc::default(),
+                    effect,
+                }],
+                images: Vec::new(),
+            })),
+            ..NodeRecord::default()
+        };
+        let cordon = "node.kubernetes.io/unschedulable";
+        let not_ready = "node.kubernetes.io/not-ready";
+        for (node, named) in [
+            (node("gpu", TaintEffect::NoSchedule, false, true), true),
+            (node("gpu", TaintEffect::NoExecute, true, false), true),
+            (node("gpu", TaintEffect::PreferNoSchedule, false, true), false),
+            (node(cordon, TaintEffect::NoSchedule, true, true), false),
+            (node(cordon, TaintEffect::NoSchedule, false, true), true),
+            (node(not_ready, TaintEffect::NoExecute, false, false), false),
+            (node(not_ready, TaintEffect::NoExecute, false, true), true),
+        ] {
+            assert_eq!(node.has_rejecting_taint(), named, "{node:?}");
+            let found = |evaluated| {
+                let fields = [(&node.unevaluated_fields, node.has_rejecting_taint())];
+                not_evaluated_of_node_fields(fields, evaluated).len()
+            };
+            assert_eq!(found(ConstraintSet::NONE), usize::from(named));
+            assert_eq!(found(ConstraintSet::NONE.with(ConstraintKind::Taints)), 0);
+        }
     }
 
     #[test]
@@ -154,7 +266,7 @@ mod tests {
         }
         let mut state = ClusterState::new(Arc::new(index), 1);
         for slot in 0..600_u32 {
-            let record = crate::model::NodeRecord {
+            let record = NodeRecord {
                 name: format!("n{slot}").into(),
                 unevaluated_fields: fields(if slot % 3 == 0 { &["taints"] } else { &[] }),
                 ..Default::default()
@@ -162,7 +274,7 @@ mod tests {
             state.put_node(Arc::new(record), &Arc::default());
         }
         let counted = |slots: std::ops::Range<u32>| {
-            let found = not_evaluated_of_nodes(&state, slots);
+            let found = not_evaluated_of_nodes(&state, slots, ConstraintSet::NONE);
             found.iter().map(|own| own.count).sum::<u32>()
         };
         assert_eq!((counted(0..600), counted(299..302), counted(1..3)), (200, 1, 0));

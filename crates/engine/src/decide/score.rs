@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::candidates::{ChunkSlice, NodeCandidates};
 use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
-use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::classes::{self, ChunkVisitor, ClassLookup, ClassResult};
 use super::filter::{FilterPass, plugin_states_for};
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet, TaskResults};
@@ -51,10 +51,10 @@ pub fn score_with(
     };
     let asked = PluginSelection::of(policy, &query.node_query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.node_query.candidates.as_deref());
-    let accounts = AccountLookup::of(context.cluster_state, policy, &query.node_query.plugins);
+    let lookup = ClassLookup::of(context.cluster_state, policy, &query.node_query.plugins);
     Ok(classes::evaluate_classes(
         &query.node_query,
-        accounts,
+        lookup,
         parallelism,
         |classes| {
             let walks = classes

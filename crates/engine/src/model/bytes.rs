@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::amounts::{ResourceAmounts, ResourceTotals};
 use super::chunk::NodeChunk;
 use super::cluster_state::ClusterState;
+use super::constraints::{NodeProperties, PodConstraints};
 use super::node::NodeEntry;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
 use super::stored::RecordOwner;
@@ -82,6 +83,11 @@ pub(super) fn held_share<T: ?Sized>(content: &Arc<T>, bytes: usize) -> usize {
     (bytes + COUNT_BYTES).next_multiple_of(BLOCK_BYTES) / Arc::strong_count(content).max(1)
 }
 
+/// One holder's share of content that there may be.
+fn shared_bytes<T>(content: Option<&Arc<T>>, held: impl Fn(&T) -> usize) -> usize {
+    content.map_or(0, |content| held_share(content, size_of::<T>() + held(content)))
+}
+
 fn text_bytes(text: &Arc<str>) -> usize {
     match text.len() {
         0 => 0,
@@ -114,7 +120,8 @@ fn node_bytes(entry: &NodeEntry) -> usize {
         + text_bytes(&node.uid)
         + map_bytes(&node.labels)
         + amounts_bytes(node.amounts())
-        + node.unevaluated_fields.iter().map(text_bytes).sum::<usize>();
+        + node.unevaluated_fields.iter().map(text_bytes).sum::<usize>()
+        + shared_bytes(node.properties.as_ref(), NodeProperties::held_bytes);
     held_share(&entry.record, record)
 }
 
@@ -138,9 +145,11 @@ fn task_bytes(task: &TaskRecord) -> usize {
         + map_bytes(&shape.annotations)
         + amounts_bytes(shape.amounts())
         + boxes * BLOCK_BYTES
-        + shape.unevaluated_fields.iter().map(text_bytes).sum::<usize>();
+        + shape.unevaluated_fields.iter().map(text_bytes).sum::<usize>()
+        + shared_bytes(shape.constraints.as_ref(), PodConstraints::held_bytes);
     let texts = [&task.name, &task.job, &task.node].map(text_bytes);
-    texts.iter().sum::<usize>() + task.uid.held_bytes() + held_share(&task.shape, own)
+    let own = held_share(&task.shape, own);
+    texts.iter().sum::<usize>() + map_bytes(&task.labels) + task.uid.held_bytes() + own
 }
 
 impl ClusterState {

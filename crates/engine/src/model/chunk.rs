@@ -1,10 +1,11 @@
 //! Chunks: 256 consecutive nodes in columns, one per resource and vector. Clones share a column until one of them
 //! changes it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId};
+use super::chunk_attributes::ChunkAttributes;
 use super::chunks::NodeEntries;
 use super::cluster_state::NodeSlot;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
@@ -24,10 +25,16 @@ pub struct NodeChunk {
     entries: NodeEntries,
     pub(super) live: NodeMask,
     pub(super) placeable: NodeMask,
-    /// Nodes with fields that no record carries.
+    /// Nodes with fields that no record carries, or that a policy may not evaluate.
     unevaluated: NodeMask,
     /// Nodes that have an idle vector of their own.
     upstream: NodeMask,
+    /// Ready nodes with valid records, cordoned or not.
+    pub(super) usable: NodeMask,
+    /// Nodes with tasks that take ports.
+    with_ports: NodeMask,
+    /// Labels and taints in columns, from the first question about them. Copies of a chunk share them.
+    attributes: Arc<OnceLock<ChunkAttributes>>,
     /// Slots of the nodes in a detached chunk, which belongs to no cluster state.
     pub(super) slots: Option<Box<[NodeSlot; CHUNK_SIZE]>>,
 }
@@ -35,7 +42,7 @@ pub struct NodeChunk {
 /// Equality ignores the position of the chunk.
 impl PartialEq for NodeChunk {
     fn eq(&self, other: &Self) -> bool {
-        let all = |chunk: &Self| (chunk.live, chunk.placeable, chunk.upstream);
+        let all = |chunk: &Self| (chunk.live, chunk.placeable, chunk.usable, chunk.upstream);
         all(self) == all(other) && self.columns == other.columns && self.entries == other.entries
     }
 }
@@ -48,6 +55,9 @@ impl Default for NodeChunk {
             entries: NodeEntries::default(),
             live: NodeMask::NONE,
             placeable: NodeMask::NONE,
+            usable: NodeMask::NONE,
+            with_ports: NodeMask::NONE,
+            attributes: Arc::default(),
             unevaluated: NodeMask::NONE,
             upstream: NodeMask::NONE,
             slots: None,
@@ -113,6 +123,33 @@ impl NodeChunk {
             + own * size_of::<ChunkColumn>()
             + reciprocals * size_of::<ReciprocalColumn>()
             + self.entries.unshared_bytes(&older.entries)
+            + self.unshared_attributes(older)
+    }
+
+    fn unshared_attributes(&self, older: &Self) -> usize {
+        let is_shared = Arc::ptr_eq(&self.attributes, &older.attributes);
+        let own = self.attributes.get().filter(|_| !is_shared);
+        own.map_or(0, ChunkAttributes::bytes)
+    }
+
+    /// Labels and taints in columns. A detached chunk without entries has none.
+    pub fn attributes(&self) -> &ChunkAttributes {
+        self.attributes.get_or_init(|| ChunkAttributes::of(self))
+    }
+
+    /// True if the chunk belongs to no cluster state: it holds nodes as they would be after more tasks.
+    pub fn is_detached(&self) -> bool {
+        self.number == Self::DETACHED
+    }
+
+    /// Live slots whose node is ready and has a valid record, cordoned or not.
+    pub fn usable(&self) -> &NodeMask {
+        &self.usable
+    }
+
+    /// Nodes with tasks that take ports.
+    pub fn with_ports(&self) -> &NodeMask {
+        &self.with_ports
     }
 
     /// Slots that hold a node.
@@ -125,7 +162,7 @@ impl NodeChunk {
         &self.placeable
     }
 
-    /// Nodes whose records name unevaluated fields.
+    /// Nodes whose records name unevaluated fields, or have taints that a policy may not evaluate.
     pub fn unevaluated(&self) -> &NodeMask {
         &self.unevaluated
     }
@@ -260,10 +297,16 @@ impl NodeChunk {
         self.live.set(offset, entry.is_some());
         self.placeable
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
+        self.usable
+            .set(offset, entry.as_ref().is_some_and(|entry| entry.is_usable()));
+        self.with_ports
+            .set(offset, entry.as_ref().is_some_and(|entry| entry.has_ports()));
+        self.keep_attributes(offset, entry.as_deref());
         self.upstream
             .set(offset, entry.as_ref().is_some_and(|entry| entry.upstream.is_some()));
-        let unevaluated = |entry: &Arc<NodeEntry>| !entry.record.unevaluated_fields.is_empty();
-        self.unevaluated.set(offset, entry.as_ref().is_some_and(unevaluated));
+        let named =
+            |entry: &Arc<NodeEntry>| !entry.record.unevaluated_fields.is_empty() || entry.record.has_rejecting_taint();
+        self.unevaluated.set(offset, entry.as_ref().is_some_and(named));
         let mut ids: Vec<ResourceId> = self.columns.iter().map(|columns| columns.id).collect();
         if let Some(entry) = &entry {
             ids.extend(entry.resources());
@@ -279,8 +322,18 @@ impl NodeChunk {
         }
     }
 
+    /// Drops the columns of labels and taints if they do not show this node.
+    fn keep_attributes(&mut self, offset: usize, entry: Option<&NodeEntry>) {
+        // Without a node the columns may show anything.
+        let shown = |own: &ChunkAttributes| entry.is_none_or(|entry| own.shows(offset, entry));
+        if !self.attributes.get().is_none_or(shown) {
+            self.attributes = Arc::default();
+        }
+    }
+
     /// Puts back the entry of a node whose usage changed by tasks with these requests, and by nothing else.
     pub(crate) fn change_usage(&mut self, offset: usize, entry: Arc<NodeEntry>, requests: &ResourceAmounts) {
+        self.with_ports.set(offset, entry.has_ports());
         let delta = entry.kubernetes_delta();
         // Kubernetes counts some cpu and memory for pods that request none.
         let plain = [ResourceId::CPU, ResourceId::MEMORY].into_iter();

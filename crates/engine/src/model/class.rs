@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::amounts::{ResourceAmounts, ResourceId};
+use super::constraints::PodConstraints;
 use super::records::{TaskRecord, TextMap, find_text};
 use super::resource_name::ResourceKind;
 use super::resource_table::ResourceTable;
@@ -30,6 +31,10 @@ pub struct TaskClass {
     pub requested: Vec<RequestedAmount>,
     /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,
+    /// Constraints on nodes and on other pods; `None`: the task has none.
+    pub constraints: Option<Arc<PodConstraints>>,
+    /// Namespace and labels; set only if a plugin of the query evaluates terms about pods.
+    pub pod: Option<PodIdentity>,
     /// Account that the task is charged to; set only if a plugin of the query declares that it reads it.
     pub charge: Option<ChargedAccount>,
 }
@@ -47,6 +52,25 @@ pub struct ChargedAccount {
     pub requests: ResourceAmounts,
     /// Limits of the task.
     pub limits: Option<Box<ResourceAmounts>>,
+}
+
+/// Namespace and labels of a pod, which terms about pods read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodIdentity {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Labels.
+    pub labels: TextMap,
+}
+
+impl PodIdentity {
+    /// Identity of a task.
+    pub fn of(task: &TaskRecord) -> Self {
+        Self {
+            namespace: task.namespace().into(),
+            labels: Arc::clone(&task.labels),
+        }
+    }
 }
 
 impl TaskClass {
@@ -70,6 +94,8 @@ impl TaskClass {
         Self {
             requested,
             annotations: Arc::clone(&task.annotations),
+            constraints: task.constraints.clone(),
+            pod: None,
             charge: None,
         }
     }

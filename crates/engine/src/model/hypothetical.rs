@@ -139,10 +139,13 @@ impl<'v> HypotheticalNodes<'v> {
         }
         self.chunk.live = among;
         self.chunk.placeable = NodeMask::NONE;
+        self.chunk.usable = NodeMask::NONE;
         for (at, place) in self.nodes.iter().enumerate() {
             let from = self.chunks.get(place.chunk as usize);
             let placeable = from.is_some_and(|from| from.placeable.get(usize::from(place.offset)));
             self.chunk.placeable.set(at, placeable);
+            let usable = from.is_some_and(|from| from.usable.get(usize::from(place.offset)));
+            self.chunk.usable.set(at, usable);
         }
         (&self.chunk, among)
     }

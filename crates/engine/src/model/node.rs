@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals, THOUSAND};
 use super::column::NodeVector;
+use super::port_counts::PortCounts;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::RecordProblems;
 
@@ -20,11 +21,14 @@ pub struct NodeUsage {
     pub pipelined: ResourceTotals,
     /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
+    /// Ports that tasks take, each with the number of tasks.
+    pub ports: PortCounts,
 }
 
 impl NodeUsage {
     /// Adds a task in its status.
     pub fn add(&mut self, task: &TaskRecord) {
+        self.ports.add(task);
         self.each(task.status, |totals| totals.add(&task.requests));
         if task.status.is_used() {
             self.kubernetes_delta.add_task(task);
@@ -33,6 +37,7 @@ impl NodeUsage {
 
     /// Subtracts a task that was added in this status.
     pub fn subtract(&mut self, task: &TaskRecord) {
+        self.ports.subtract(task);
         self.each(task.status, |totals| totals.subtract(&task.requests));
         if task.status.is_used() {
             self.kubernetes_delta.subtract_task(task);
@@ -42,7 +47,7 @@ impl NodeUsage {
     /// Bytes of the lists.
     pub(super) fn held_bytes(&self) -> usize {
         let totals = [&self.used, &self.releasing, &self.pipelined].map(ResourceTotals::held_bytes);
-        totals.iter().sum::<usize>() + self.kubernetes_delta.held_bytes()
+        totals.iter().sum::<usize>() + self.kubernetes_delta.held_bytes() + self.ports.held_bytes()
     }
 
     /// True if no task is counted.
@@ -51,6 +56,7 @@ impl NodeUsage {
             && self.releasing.is_empty()
             && self.pipelined.is_empty()
             && self.kubernetes_delta.is_empty()
+            && self.ports.is_empty()
     }
 
     fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut ResourceTotals)) {
@@ -115,7 +121,17 @@ pub struct NodeEntry {
 impl NodeEntry {
     /// True if the node may take a new task.
     pub fn is_placeable(&self) -> bool {
-        self.record.ready != Some(false) && !self.record.unschedulable && self.invalid.is_none()
+        self.is_usable() && !self.record.unschedulable
+    }
+
+    /// True if the node is ready and its newest record is in force, cordoned or not.
+    pub fn is_usable(&self) -> bool {
+        self.record.ready != Some(false) && self.invalid.is_none()
+    }
+
+    /// True if tasks on the node take ports.
+    pub fn has_ports(&self) -> bool {
+        !self.usage.ports.is_empty()
     }
 
     /// True if the reference's idle + releasing − pipelined has no entry for a resource: the resource is a scalar, and

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::amounts::ResourceAmounts;
+use super::constraints::{NodeProperties, PodConstraints, Taint};
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
 
@@ -41,9 +42,27 @@ pub struct NodeRecord {
     pub unattributed_nonzero_used: Option<ResourceAmounts>,
     /// Fields of the node object that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
+    /// Taints and images; `None`: the node has none.
+    pub properties: Option<Arc<NodeProperties>>,
 }
 
 impl NodeRecord {
+    /// Taints of the node.
+    pub fn taints(&self) -> &[Taint] {
+        self.properties.as_ref().map_or(&[], |properties| &properties.taints)
+    }
+
+    /// True if the node has a taint that keeps pods away, beside those of a cordoned or unready node, which
+    /// `unschedulable` and `ready` carry.
+    pub fn has_rejecting_taint(&self) -> bool {
+        let is_carried = |taint: &Taint| match &*taint.key {
+            "node.kubernetes.io/unschedulable" => self.unschedulable,
+            "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable" => self.ready == Some(false),
+            _ => false,
+        };
+        self.taints().iter().any(|taint| taint.rejects() && !is_carried(taint))
+    }
+
     /// All lists of amounts that the record has.
     pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
         let optional = [
@@ -244,6 +263,8 @@ pub struct TaskShape {
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
+    /// Constraints on nodes and on other pods; `None`: the pod has none.
+    pub constraints: Option<Arc<PodConstraints>>,
 }
 
 impl TaskShape {
@@ -267,12 +288,21 @@ pub struct TaskRecord {
     pub job: Arc<str>,
     /// Name of the node that the task is on or waits for; empty: none.
     pub node: Arc<str>,
+    /// Labels of the pod, which selectors of pods read.
+    pub labels: TextMap,
     /// When it was created.
     pub creation_time: CreationTime,
     /// Shape, which tasks of one template share.
     pub shape: Arc<TaskShape>,
     /// Status of the task.
     pub status: TaskStatus,
+}
+
+impl TaskRecord {
+    /// Namespace of the task: its name up to the first `/`; empty: the name has none.
+    pub fn namespace(&self) -> &str {
+        self.name.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
 }
 
 impl Deref for TaskRecord {
@@ -322,6 +352,10 @@ pub struct TaskFields {
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
+    /// Constraints on nodes and on other pods; `None`: the pod has none.
+    pub constraints: Option<Arc<PodConstraints>>,
+    /// Labels of the pod, which selectors of pods read.
+    pub labels: TextMap,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
 }
@@ -344,6 +378,8 @@ impl From<TaskFields> for TaskRecord {
             counted_requests,
             card,
             unevaluated_fields,
+            constraints,
+            labels,
             creation_time,
         } = fields;
         let shape = TaskShape {
@@ -357,12 +393,14 @@ impl From<TaskFields> for TaskRecord {
             counted_requests,
             card,
             unevaluated_fields,
+            constraints,
         };
         Self {
             name,
             uid,
             job,
             node,
+            labels,
             creation_time: creation_time.into(),
             shape: Arc::new(shape),
             status,

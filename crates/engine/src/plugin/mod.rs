@@ -16,6 +16,7 @@ pub use quota::{QuotaPlugin, Shortfall};
 pub use reason::{Measurement, Reason, Resolution};
 pub use record_rules::{RecordRules, RecordWarning, RecordWarningKind};
 
+use super::model::constraints::ConstraintSet;
 use super::model::{ClusterState, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord};
 use super::plugin_state::{PluginState, PluginStates};
 use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
@@ -30,6 +31,11 @@ pub trait Plugin: Debug + Send + Sync {
 
     /// Arguments after defaults and repairs, in the spelling of the policy document.
     fn effective_arguments(&self) -> YamlValue;
+
+    /// Constraints between pods and nodes that the plugin evaluates; a result names the others as not evaluated.
+    fn evaluates(&self) -> ConstraintSet {
+        ConstraintSet::NONE
+    }
 
     /// Prepares the scores of a task class; `None`: 0 on every node.
     ///
@@ -223,6 +229,8 @@ pub struct PluginDef {
     pub queue_annotations: &'static [&'static str],
     /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
     pub node_labels: &'static [&'static str],
+    /// Labels of tasks that the plugin reads; likewise.
+    pub task_labels: &'static [&'static str],
     /// True if profiles of a `KubeSchedulerConfiguration` have the plugin. It only scores.
     pub in_profiles: bool,
     /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
@@ -248,6 +256,7 @@ impl PluginDef {
             job_annotations: &[],
             queue_annotations: &[],
             node_labels: &[],
+            task_labels: &[],
             in_profiles: false,
             keeps_quotas: false,
             excludes: None,

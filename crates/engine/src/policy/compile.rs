@@ -12,6 +12,7 @@ use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
 use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
+use crate::model::constraints::ConstraintSet;
 use crate::model::{ClusterState, StateDiff, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, VictimKind};
 use crate::plugin_state::PluginStates;
@@ -371,6 +372,26 @@ impl Policy {
     fn find_unserved(&self) -> Vec<UnservedEffect> {
         let unserved = self.registered.values().filter(|own| !own.is_served);
         unserved::effects(unserved.map(|own| &*own.name))
+    }
+
+    /// Constraints between pods and nodes that the plugins which are switched on evaluate.
+    pub fn evaluated_constraints(&self) -> ConstraintSet {
+        let hooks = self.filters.iter().chain(&self.scorers);
+        hooks.fold(ConstraintSet::NONE, |set, hook| set.union(hook.plugin.evaluates()))
+    }
+
+    /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
+    pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
+        let of = |own: &RegisteredPlugin| {
+            let hooks = own.filter.iter().chain(&own.score);
+            hooks.fold(ConstraintSet::NONE, |set, plugin| set.union(plugin.evaluates()))
+        };
+        let all = |set: ConstraintSet, own| set.union(of(own));
+        if plugins.is_empty() {
+            return self.registered.values().fold(ConstraintSet::NONE, all);
+        }
+        let named = plugins.iter().filter_map(|name| self.registered(name));
+        named.fold(ConstraintSet::NONE, all)
     }
 
     /// Plugins of the document that are not served and would decide something, sorted by name.

@@ -21,7 +21,7 @@ pub use error::PodError;
 pub use fit_plus::fit_plus_amounts;
 pub use kubernetes::{KubernetesRelease, kubernetes_amounts};
 pub use pod::Pod;
-pub use unevaluated::{unevaluated_node_fields, unevaluated_pod_fields};
+pub use unevaluated::unevaluated_pod_fields;
 pub use volcano::{PodTaskStatus, volcano_task};
 
 use kubernetes::KubernetesAmounts;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::RecordIdentity;
+use super::constraints;
 use super::fields::{FieldError, amounts, boolean, integer, list, required_text, text, texts, time};
-use crate::derive;
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -39,7 +39,7 @@ pub(super) fn job_identity(object: &Value) -> Option<RecordIdentity> {
     Some(RecordIdentity::new(pb::RecordKind::Job, name))
 }
 
-/// Reads a v1 Node: its labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
+/// Reads a v1 Node: its labels, taints and images, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
 /// annotations by which Volcano adds oversubscribed CPU and memory.
 pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
     Ok(pb::Node {
@@ -51,7 +51,8 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
         oversubscription: oversubscription(object)?,
         ready: ready(object)?,
         unschedulable: boolean(object, "spec.unschedulable")?.unwrap_or_default(),
-        unevaluated_fields: field_names(&derive::unevaluated_node_fields(object)),
+        taints: constraints::taints(object)?,
+        images: constraints::images(object)?,
         ..pb::Node::default()
     })
 }
@@ -162,14 +163,5 @@ fn job_phase(object: &Value) -> ImportObjectResult<pb::JobPhase> {
                 format!("`{other}` is not a phase of a pod group"),
             ));
         }
-    })
-}
-
-/// Does a node have taints that keep pods away?
-pub(super) fn has_taints(object: &Value) -> bool {
-    list(object, "spec.taints").is_ok_and(|taints| {
-        taints
-            .iter()
-            .any(|taint| taint.get("effect").and_then(Value::as_str) != Some("PreferNoSchedule"))
     })
 }

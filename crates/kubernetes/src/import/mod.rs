@@ -4,6 +4,7 @@
 //! (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. [`ClusterImport::notes`] reports
 //! everything that it ignores.
 
+mod constraints;
 mod fields;
 mod kubernetes;
 mod misspelt;
@@ -357,11 +358,7 @@ impl ClusterImport {
     }
 
     fn node(&mut self, object: &Value) -> Result<(), FieldError> {
-        let node = kubernetes::node(object)?;
-        if kubernetes::has_taints(object) {
-            self.note("nodes with taints: taints and tolerations are not read");
-        }
-        self.put_node(node);
+        self.put_node(kubernetes::node(object)?);
         Ok(())
     }
 

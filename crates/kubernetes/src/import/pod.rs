@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::RecordIdentity;
+use super::constraints;
 use super::fields::{FieldError, get, list, text, texts, time};
 use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
@@ -13,9 +14,6 @@ use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod; the first that is present and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
-
-/// Fields that bind a pod to nodes or to other pods.
-const PLACEMENT_FIELDS: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
 
 /// Rules by which amounts of pods are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +75,8 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         counted_requests: amounts(effective.counted_requests),
         creation_time: time(object, "metadata.creationTimestamp")?,
         unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
+        labels: texts(object, "metadata.labels")?,
+        constraints: constraints::of_pod(object)?,
     })
 }
 
@@ -158,23 +158,11 @@ fn pod_field_error(error: PodError) -> FieldError {
     }
 }
 
-/// True if this is more than an empty list or object.
-fn is_not_empty(value: &Value) -> bool {
-    let empty_list = value.as_array().is_some_and(Vec::is_empty);
-    !empty_list && !value.as_object().is_some_and(Map::is_empty)
-}
-
 /// Notes about properties of the pod that no amount shows.
 pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
     if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {
         notes.push("pods with resource claims: devices claimed by DRA are not counted");
-    }
-    if PLACEMENT_FIELDS
-        .iter()
-        .any(|field| get(object, field).is_some_and(is_not_empty))
-    {
-        notes.push("pods with a nodeSelector, affinity or topologySpreadConstraints: these are not read");
     }
     let containers = list(object, "spec.containers").unwrap_or_default();
     let limits = containers

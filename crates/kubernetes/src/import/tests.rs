@@ -127,31 +127,27 @@ fn unused_fields_are_noted() {
     let import = read(&[JSON]);
     assert!(import.rejected().is_empty());
     let notes: Vec<&str> = import.notes().keys().map(String::as_str).collect();
-    assert_eq!(
-        notes,
-        [
-            "Service (v1): this kind is not read",
-            "nodes with taints: taints and tolerations are not read",
-        ]
-    );
+    assert_eq!(notes, ["Service (v1): this kind is not read"]);
 }
 
 #[test]
-fn unread_placement_rules_are_noted() {
-    let noted = |rules: &str| {
+fn placement_rules_and_taints_are_read() {
+    let import = read(&[JSON]);
+    let taint = &import.nodes["gpu-1"].taints[0];
+    assert_eq!((&*taint.key, &*taint.effect), ("nvidia.com/gpu", "NoSchedule"));
+    let constraints = |rules: &str| {
         let text = format!("{{kind: Pod, apiVersion: v1, metadata: {{name: p}}, spec: {{containers: [], {rules}}}}}");
-        read(&[&text]).notes().keys().any(|note| note.contains("nodeSelector"))
+        read(&[&text]).tasks["default/p"].constraints.clone()
     };
-    for rules in [
-        "nodeSelector: {zone: a}",
-        "affinity: {nodeAffinity: {}}",
-        "topologySpreadConstraints: [{maxSkew: 1}]",
-    ] {
-        assert!(noted(rules), "{rules}");
-    }
-    assert!(!noted(
-        "nodeSelector: {}, affinity: null, topologySpreadConstraints: []"
-    ));
+    assert_eq!(
+        constraints("nodeSelector: {zone: a}").unwrap().node_selector["zone"],
+        "a"
+    );
+    assert!(constraints("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}").is_some());
+    assert_eq!(
+        constraints("nodeSelector: {}, affinity: null, topologySpreadConstraints: []"),
+        None
+    );
 }
 
 #[test]

@@ -63,6 +63,12 @@ pub struct Node {
     /// metadata.creationTimestamp, in whole seconds. Absent: not known.
     #[prost(message, optional, tag = "11")]
     pub creation_time: ::core::option::Option<::prost_types::Timestamp>,
+    /// spec.taints.
+    #[prost(message, repeated, tag = "12")]
+    pub taints: ::prost::alloc::vec::Vec<Taint>,
+    /// status.images.
+    #[prost(message, repeated, tag = "13")]
+    pub images: ::prost::alloc::vec::Vec<NodeImage>,
 }
 impl ::prost::Name for Node {
     const NAME: &'static str = "Node";
@@ -72,6 +78,49 @@ impl ::prost::Name for Node {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Node".into()
+    }
+}
+/// A taint of a node, as Kubernetes has it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Taint {
+    /// Key.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Value. Empty: none.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    /// "NoSchedule", "PreferNoSchedule" or "NoExecute". Others have no effect.
+    #[prost(string, tag = "3")]
+    pub effect: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Taint {
+    const NAME: &'static str = "Taint";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.Taint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.Taint".into()
+    }
+}
+/// An image that a node has.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeImage {
+    /// All names of the image.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Size in bytes.
+    #[prost(int64, tag = "2")]
+    pub size_bytes: i64,
+}
+impl ::prost::Name for NodeImage {
+    const NAME: &'static str = "NodeImage";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeImage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeImage".into()
     }
 }
 /// A queue.
@@ -236,6 +285,15 @@ pub struct Task {
     /// fields were not evaluated. Empty: none.
     #[prost(string, repeated, tag = "15")]
     pub unevaluated_fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// metadata.labels.
+    #[prost(btree_map = "string, string", tag = "16")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Constraints of the pod on nodes and on other pods. Absent: none.
+    #[prost(message, optional, boxed, tag = "17")]
+    pub constraints: ::core::option::Option<::prost::alloc::boxed::Box<PodConstraints>>,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -245,6 +303,347 @@ impl ::prost::Name for Task {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Task".into()
+    }
+}
+/// Constraints of a pod on nodes and on other pods.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodConstraints {
+    /// spec.nodeSelector.
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub node_selector: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// spec.affinity. Absent: none.
+    #[prost(message, optional, tag = "2")]
+    pub affinity: ::core::option::Option<Affinity>,
+    /// spec.tolerations.
+    #[prost(message, repeated, tag = "3")]
+    pub tolerations: ::prost::alloc::vec::Vec<Toleration>,
+    /// Ports with a hostPort above 0, of containers and restartable init containers.
+    #[prost(message, repeated, tag = "4")]
+    pub host_ports: ::prost::alloc::vec::Vec<HostPort>,
+    /// spec.topologySpreadConstraints.
+    #[prost(message, repeated, tag = "5")]
+    pub topology_spread_constraints: ::prost::alloc::vec::Vec<TopologySpreadConstraint>,
+    /// Image of each container and init container, in any order; a name may repeat.
+    #[prost(string, repeated, tag = "6")]
+    pub images: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Reference of each image volume.
+    #[prost(string, repeated, tag = "7")]
+    pub image_volumes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for PodConstraints {
+    const NAME: &'static str = "PodConstraints";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.PodConstraints".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.PodConstraints".into()
+    }
+}
+/// Rules of a pod about nodes and other pods. The operators of requirements are
+/// those of Kubernetes. As there, an invalid term matches nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Affinity {
+    /// Rules about nodes. Absent: none.
+    #[prost(message, optional, tag = "1")]
+    pub node_affinity: ::core::option::Option<NodeAffinity>,
+    /// Rules that attract the pod to other pods. Absent: none.
+    #[prost(message, optional, tag = "2")]
+    pub pod_affinity: ::core::option::Option<PodAffinity>,
+    /// Rules that keep the pod away from other pods. Absent: none.
+    #[prost(message, optional, tag = "3")]
+    pub pod_anti_affinity: ::core::option::Option<PodAffinity>,
+}
+impl ::prost::Name for Affinity {
+    const NAME: &'static str = "Affinity";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.Affinity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.Affinity".into()
+    }
+}
+/// Rules of a pod about nodes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeAffinity {
+    /// requiredDuringSchedulingIgnoredDuringExecution. Absent: every node matches.
+    #[prost(message, optional, tag = "1")]
+    pub required: ::core::option::Option<NodeSelector>,
+    /// preferredDuringSchedulingIgnoredDuringExecution.
+    #[prost(message, repeated, tag = "2")]
+    pub preferred: ::prost::alloc::vec::Vec<PreferredNodeTerm>,
+}
+impl ::prost::Name for NodeAffinity {
+    const NAME: &'static str = "NodeAffinity";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeAffinity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeAffinity".into()
+    }
+}
+/// Terms of which a node has to match one.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeSelector {
+    /// Terms. Empty: no node matches.
+    #[prost(message, repeated, tag = "1")]
+    pub terms: ::prost::alloc::vec::Vec<NodeSelectorTerm>,
+}
+impl ::prost::Name for NodeSelector {
+    const NAME: &'static str = "NodeSelector";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeSelector".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeSelector".into()
+    }
+}
+/// Requirements on a node, all of which it has to meet. Without requirements no
+/// node matches.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeSelectorTerm {
+    /// Requirements on labels.
+    #[prost(message, repeated, tag = "1")]
+    pub match_expressions: ::prost::alloc::vec::Vec<SelectorRequirement>,
+    /// Requirements on fields; the only field is "metadata.name".
+    #[prost(message, repeated, tag = "2")]
+    pub match_fields: ::prost::alloc::vec::Vec<SelectorRequirement>,
+}
+impl ::prost::Name for NodeSelectorTerm {
+    const NAME: &'static str = "NodeSelectorTerm";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeSelectorTerm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeSelectorTerm".into()
+    }
+}
+/// Requirement on one label or field.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SelectorRequirement {
+    /// Name of the label or field.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// "In", "NotIn", "Exists", "DoesNotExist"; for nodes also "Gt" and "Lt".
+    #[prost(string, tag = "2")]
+    pub operator: ::prost::alloc::string::String,
+    /// Values.
+    #[prost(string, repeated, tag = "3")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for SelectorRequirement {
+    const NAME: &'static str = "SelectorRequirement";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.SelectorRequirement".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.SelectorRequirement".into()
+    }
+}
+/// Preference for nodes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreferredNodeTerm {
+    /// Points of a matching node, 1 … 100.
+    #[prost(int32, tag = "1")]
+    pub weight: i32,
+    /// Requirements of the preference.
+    #[prost(message, optional, tag = "2")]
+    pub preference: ::core::option::Option<NodeSelectorTerm>,
+}
+impl ::prost::Name for PreferredNodeTerm {
+    const NAME: &'static str = "PreferredNodeTerm";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.PreferredNodeTerm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.PreferredNodeTerm".into()
+    }
+}
+/// Rules of a pod about other pods.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodAffinity {
+    /// requiredDuringSchedulingIgnoredDuringExecution; all have to hold.
+    #[prost(message, repeated, tag = "1")]
+    pub required: ::prost::alloc::vec::Vec<PodAffinityTerm>,
+    /// preferredDuringSchedulingIgnoredDuringExecution.
+    #[prost(message, repeated, tag = "2")]
+    pub preferred: ::prost::alloc::vec::Vec<WeightedPodAffinityTerm>,
+}
+impl ::prost::Name for PodAffinity {
+    const NAME: &'static str = "PodAffinity";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.PodAffinity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.PodAffinity".into()
+    }
+}
+/// Set of other pods, and the domain of nodes in which they count.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodAffinityTerm {
+    /// Selector of pods by label. Absent: no pod; empty: every pod.
+    #[prost(message, optional, tag = "1")]
+    pub label_selector: ::core::option::Option<LabelSelector>,
+    /// Namespaces of those pods. Empty, without a namespace selector: the pod's own.
+    #[prost(string, repeated, tag = "2")]
+    pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Selector of namespaces by label. Absent: none.
+    #[prost(message, optional, tag = "3")]
+    pub namespace_selector: ::core::option::Option<LabelSelector>,
+    /// Label of nodes whose value names the domain.
+    #[prost(string, tag = "4")]
+    pub topology_key: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PodAffinityTerm {
+    const NAME: &'static str = "PodAffinityTerm";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.PodAffinityTerm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.PodAffinityTerm".into()
+    }
+}
+/// Preference for pods.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WeightedPodAffinityTerm {
+    /// Points of each matching pod, 1 … 100.
+    #[prost(int32, tag = "1")]
+    pub weight: i32,
+    /// Pods and domain.
+    #[prost(message, optional, tag = "2")]
+    pub term: ::core::option::Option<PodAffinityTerm>,
+}
+impl ::prost::Name for WeightedPodAffinityTerm {
+    const NAME: &'static str = "WeightedPodAffinityTerm";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.WeightedPodAffinityTerm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.WeightedPodAffinityTerm".into()
+    }
+}
+/// Selector of objects by label; all requirements have to hold.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LabelSelector {
+    /// Labels with exactly these values.
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub match_labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Requirements.
+    #[prost(message, repeated, tag = "2")]
+    pub match_expressions: ::prost::alloc::vec::Vec<SelectorRequirement>,
+}
+impl ::prost::Name for LabelSelector {
+    const NAME: &'static str = "LabelSelector";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.LabelSelector".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.LabelSelector".into()
+    }
+}
+/// Toleration of taints.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Toleration {
+    /// Key of the taint. Empty: any.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// "Equal", "Exists", or empty for "Equal".
+    #[prost(string, tag = "2")]
+    pub operator: ::prost::alloc::string::String,
+    /// Value of the taint, for "Equal".
+    #[prost(string, tag = "3")]
+    pub value: ::prost::alloc::string::String,
+    /// Effect of the taint. Empty: any.
+    #[prost(string, tag = "4")]
+    pub effect: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Toleration {
+    const NAME: &'static str = "Toleration";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.Toleration".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.Toleration".into()
+    }
+}
+/// Port that a pod takes on its node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostPort {
+    /// "TCP", "UDP" or "SCTP". Empty: "TCP".
+    #[prost(string, tag = "1")]
+    pub protocol: ::prost::alloc::string::String,
+    /// Address. Empty: all, "0.0.0.0".
+    #[prost(string, tag = "2")]
+    pub host_ip: ::prost::alloc::string::String,
+    /// Number of the port.
+    #[prost(int32, tag = "3")]
+    pub port: i32,
+}
+impl ::prost::Name for HostPort {
+    const NAME: &'static str = "HostPort";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.HostPort".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.HostPort".into()
+    }
+}
+/// Limit on how unevenly pods are spread over domains of nodes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TopologySpreadConstraint {
+    /// Largest difference from the domain with the fewest matching pods.
+    #[prost(int32, tag = "1")]
+    pub max_skew: i32,
+    /// Label of nodes whose value names the domain.
+    #[prost(string, tag = "2")]
+    pub topology_key: ::prost::alloc::string::String,
+    /// "DoNotSchedule" or "ScheduleAnyway".
+    #[prost(string, tag = "3")]
+    pub when_unsatisfiable: ::prost::alloc::string::String,
+    /// Selector of pods by label. Absent or empty: no pod.
+    #[prost(message, optional, tag = "4")]
+    pub label_selector: ::core::option::Option<LabelSelector>,
+    /// With fewer domains, the smallest number of pods is 0. Absent: 1.
+    #[prost(int32, optional, tag = "5")]
+    pub min_domains: ::core::option::Option<i32>,
+    /// "Honor" or "Ignore": whether nodes count that the pod's node selector and
+    /// required node affinity exclude. Empty: "Honor", they do not count.
+    #[prost(string, tag = "6")]
+    pub node_affinity_policy: ::prost::alloc::string::String,
+    /// "Honor" or "Ignore": likewise for taints that the pod does not tolerate.
+    /// Empty: "Ignore".
+    #[prost(string, tag = "7")]
+    pub node_taints_policy: ::prost::alloc::string::String,
+    /// Labels of the pod whose values are added to the selector.
+    #[prost(string, repeated, tag = "8")]
+    pub match_label_keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for TopologySpreadConstraint {
+    const NAME: &'static str = "TopologySpreadConstraint";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.TopologySpreadConstraint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.TopologySpreadConstraint".into()
     }
 }
 /// Records of all kinds. Their order does not matter, except that the order of

@@ -379,6 +379,8 @@ class Node(_message.Message):
     UNATTRIBUTED_NONZERO_USED_FIELD_NUMBER: _builtins.int
     UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
     CREATION_TIME_FIELD_NUMBER: _builtins.int
+    TAINTS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the node."""
     uid: _builtins.str
@@ -422,6 +424,14 @@ class Node(_message.Message):
     def creation_time(self) -> _timestamp_pb2.Timestamp:
         """metadata.creationTimestamp, in whole seconds. Absent: not known."""
 
+    @_builtins.property
+    def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]:
+        """spec.taints."""
+
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeImage]:
+        """status.images."""
+
     def __init__(
         self,
         *,
@@ -436,16 +446,76 @@ class Node(_message.Message):
         unattributed_nonzero_used: Global___ResourceList | None = ...,
         unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
         creation_time: _timestamp_pb2.Timestamp | None = ...,
+        taints: _abc.Iterable[Global___Taint] | None = ...,
+        images: _abc.Iterable[Global___NodeImage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "images", b"images", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class Taint(_message.Message):
+    """A taint of a node, as Kubernetes has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Key."""
+    value: _builtins.str
+    """Value. Empty: none."""
+    effect: _builtins.str
+    """"NoSchedule", "PreferNoSchedule" or "NoExecute". Others have no effect."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.str = ...,
+        effect: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "key", b"key", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Taint: _TypeAlias = Taint  # noqa: Y015
+
+@_typing.final
+class NodeImage(_message.Message):
+    """An image that a node has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All names of the image."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeImage: _TypeAlias = NodeImage  # noqa: Y015
 
 @_typing.final
 class Queue(_message.Message):
@@ -664,6 +734,26 @@ class Task(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
@@ -679,6 +769,8 @@ class Task(_message.Message):
     COUNTED_REQUESTS_FIELD_NUMBER: _builtins.int
     CREATION_TIME_FIELD_NUMBER: _builtins.int
     UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -738,6 +830,14 @@ class Task(_message.Message):
         fields were not evaluated. Empty: none.
         """
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """metadata.labels."""
+
+    @_builtins.property
+    def constraints(self) -> Global___PodConstraints:
+        """Constraints of the pod on nodes and on other pods. Absent: none."""
+
     def __init__(
         self,
         *,
@@ -756,14 +856,552 @@ class Task(_message.Message):
         counted_requests: Global___ResourceList | None = ...,
         creation_time: _timestamp_pb2.Timestamp | None = ...,
         unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        constraints: Global___PodConstraints | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_requests", b"counted_requests", "creation_time", b"creation_time", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "requests", b"requests", "status", b"status", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "requests", b"requests", "status", b"status", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class PodConstraints(_message.Message):
+    """Constraints of a pod on nodes and on other pods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NodeSelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_SELECTOR_FIELD_NUMBER: _builtins.int
+    AFFINITY_FIELD_NUMBER: _builtins.int
+    TOLERATIONS_FIELD_NUMBER: _builtins.int
+    HOST_PORTS_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_SPREAD_CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    IMAGE_VOLUMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """spec.nodeSelector."""
+
+    @_builtins.property
+    def affinity(self) -> Global___Affinity:
+        """spec.affinity. Absent: none."""
+
+    @_builtins.property
+    def tolerations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Toleration]:
+        """spec.tolerations."""
+
+    @_builtins.property
+    def host_ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostPort]:
+        """Ports with a hostPort above 0, of containers and restartable init containers."""
+
+    @_builtins.property
+    def topology_spread_constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopologySpreadConstraint]:
+        """spec.topologySpreadConstraints."""
+
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Image of each container and init container, in any order; a name may repeat."""
+
+    @_builtins.property
+    def image_volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Reference of each image volume."""
+
+    def __init__(
+        self,
+        *,
+        node_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        affinity: Global___Affinity | None = ...,
+        tolerations: _abc.Iterable[Global___Toleration] | None = ...,
+        host_ports: _abc.Iterable[Global___HostPort] | None = ...,
+        topology_spread_constraints: _abc.Iterable[Global___TopologySpreadConstraint] | None = ...,
+        images: _abc.Iterable[_builtins.str] | None = ...,
+        image_volumes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "host_ports", b"host_ports", "image_volumes", b"image_volumes", "images", b"images", "node_selector", b"node_selector", "tolerations", b"tolerations", "topology_spread_constraints", b"topology_spread_constraints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodConstraints: _TypeAlias = PodConstraints  # noqa: Y015
+
+@_typing.final
+class Affinity(_message.Message):
+    """Rules of a pod about nodes and other pods. The operators of requirements are
+    those of Kubernetes. As there, an invalid term matches nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_AFFINITY_FIELD_NUMBER: _builtins.int
+    POD_AFFINITY_FIELD_NUMBER: _builtins.int
+    POD_ANTI_AFFINITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_affinity(self) -> Global___NodeAffinity:
+        """Rules about nodes. Absent: none."""
+
+    @_builtins.property
+    def pod_affinity(self) -> Global___PodAffinity:
+        """Rules that attract the pod to other pods. Absent: none."""
+
+    @_builtins.property
+    def pod_anti_affinity(self) -> Global___PodAffinity:
+        """Rules that keep the pod away from other pods. Absent: none."""
+
+    def __init__(
+        self,
+        *,
+        node_affinity: Global___NodeAffinity | None = ...,
+        pod_affinity: Global___PodAffinity | None = ...,
+        pod_anti_affinity: Global___PodAffinity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node_affinity", b"node_affinity", "pod_affinity", b"pod_affinity", "pod_anti_affinity", b"pod_anti_affinity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_affinity", b"node_affinity", "pod_affinity", b"pod_affinity", "pod_anti_affinity", b"pod_anti_affinity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Affinity: _TypeAlias = Affinity  # noqa: Y015
+
+@_typing.final
+class NodeAffinity(_message.Message):
+    """Rules of a pod about nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def required(self) -> Global___NodeSelector:
+        """requiredDuringSchedulingIgnoredDuringExecution. Absent: every node matches."""
+
+    @_builtins.property
+    def preferred(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreferredNodeTerm]:
+        """preferredDuringSchedulingIgnoredDuringExecution."""
+
+    def __init__(
+        self,
+        *,
+        required: Global___NodeSelector | None = ...,
+        preferred: _abc.Iterable[Global___PreferredNodeTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["required", b"required"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preferred", b"preferred", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeAffinity: _TypeAlias = NodeAffinity  # noqa: Y015
+
+@_typing.final
+class NodeSelector(_message.Message):
+    """Terms of which a node has to match one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorTerm]:
+        """Terms. Empty: no node matches."""
+
+    def __init__(
+        self,
+        *,
+        terms: _abc.Iterable[Global___NodeSelectorTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSelector: _TypeAlias = NodeSelector  # noqa: Y015
+
+@_typing.final
+class NodeSelectorTerm(_message.Message):
+    """Requirements on a node, all of which it has to meet. Without requirements no
+    node matches.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCH_EXPRESSIONS_FIELD_NUMBER: _builtins.int
+    MATCH_FIELDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def match_expressions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SelectorRequirement]:
+        """Requirements on labels."""
+
+    @_builtins.property
+    def match_fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___SelectorRequirement]:
+        """Requirements on fields; the only field is "metadata.name"."""
+
+    def __init__(
+        self,
+        *,
+        match_expressions: _abc.Iterable[Global___SelectorRequirement] | None = ...,
+        match_fields: _abc.Iterable[Global___SelectorRequirement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["match_expressions", b"match_expressions", "match_fields", b"match_fields"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSelectorTerm: _TypeAlias = NodeSelectorTerm  # noqa: Y015
+
+@_typing.final
+class SelectorRequirement(_message.Message):
+    """Requirement on one label or field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Name of the label or field."""
+    operator: _builtins.str
+    """"In", "NotIn", "Exists", "DoesNotExist"; for nodes also "Gt" and "Lt"."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Values."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "operator", b"operator", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectorRequirement: _TypeAlias = SelectorRequirement  # noqa: Y015
+
+@_typing.final
+class PreferredNodeTerm(_message.Message):
+    """Preference for nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    PREFERENCE_FIELD_NUMBER: _builtins.int
+    weight: _builtins.int
+    """Points of a matching node, 1 … 100."""
+    @_builtins.property
+    def preference(self) -> Global___NodeSelectorTerm:
+        """Requirements of the preference."""
+
+    def __init__(
+        self,
+        *,
+        weight: _builtins.int = ...,
+        preference: Global___NodeSelectorTerm | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preference", b"preference"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preference", b"preference", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreferredNodeTerm: _TypeAlias = PreferredNodeTerm  # noqa: Y015
+
+@_typing.final
+class PodAffinity(_message.Message):
+    """Rules of a pod about other pods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def required(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodAffinityTerm]:
+        """requiredDuringSchedulingIgnoredDuringExecution; all have to hold."""
+
+    @_builtins.property
+    def preferred(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeightedPodAffinityTerm]:
+        """preferredDuringSchedulingIgnoredDuringExecution."""
+
+    def __init__(
+        self,
+        *,
+        required: _abc.Iterable[Global___PodAffinityTerm] | None = ...,
+        preferred: _abc.Iterable[Global___WeightedPodAffinityTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preferred", b"preferred", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodAffinity: _TypeAlias = PodAffinity  # noqa: Y015
+
+@_typing.final
+class PodAffinityTerm(_message.Message):
+    """Set of other pods, and the domain of nodes in which they count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    NAMESPACE_SELECTOR_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_KEY_FIELD_NUMBER: _builtins.int
+    topology_key: _builtins.str
+    """Label of nodes whose value names the domain."""
+    @_builtins.property
+    def label_selector(self) -> Global___LabelSelector:
+        """Selector of pods by label. Absent: no pod; empty: every pod."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Namespaces of those pods. Empty, without a namespace selector: the pod's own."""
+
+    @_builtins.property
+    def namespace_selector(self) -> Global___LabelSelector:
+        """Selector of namespaces by label. Absent: none."""
+
+    def __init__(
+        self,
+        *,
+        label_selector: Global___LabelSelector | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        namespace_selector: Global___LabelSelector | None = ...,
+        topology_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label_selector", b"label_selector", "namespace_selector", b"namespace_selector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_selector", b"label_selector", "namespace_selector", b"namespace_selector", "namespaces", b"namespaces", "topology_key", b"topology_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodAffinityTerm: _TypeAlias = PodAffinityTerm  # noqa: Y015
+
+@_typing.final
+class WeightedPodAffinityTerm(_message.Message):
+    """Preference for pods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    weight: _builtins.int
+    """Points of each matching pod, 1 … 100."""
+    @_builtins.property
+    def term(self) -> Global___PodAffinityTerm:
+        """Pods and domain."""
+
+    def __init__(
+        self,
+        *,
+        weight: _builtins.int = ...,
+        term: Global___PodAffinityTerm | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WeightedPodAffinityTerm: _TypeAlias = WeightedPodAffinityTerm  # noqa: Y015
+
+@_typing.final
+class LabelSelector(_message.Message):
+    """Selector of objects by label; all requirements have to hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MatchLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MATCH_LABELS_FIELD_NUMBER: _builtins.int
+    MATCH_EXPRESSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def match_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels with exactly these values."""
+
+    @_builtins.property
+    def match_expressions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SelectorRequirement]:
+        """Requirements."""
+
+    def __init__(
+        self,
+        *,
+        match_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        match_expressions: _abc.Iterable[Global___SelectorRequirement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["match_expressions", b"match_expressions", "match_labels", b"match_labels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelSelector: _TypeAlias = LabelSelector  # noqa: Y015
+
+@_typing.final
+class Toleration(_message.Message):
+    """Toleration of taints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Key of the taint. Empty: any."""
+    operator: _builtins.str
+    """"Equal", "Exists", or empty for "Equal"."""
+    value: _builtins.str
+    """Value of the taint, for "Equal"."""
+    effect: _builtins.str
+    """Effect of the taint. Empty: any."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        value: _builtins.str = ...,
+        effect: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "key", b"key", "operator", b"operator", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Toleration: _TypeAlias = Toleration  # noqa: Y015
+
+@_typing.final
+class HostPort(_message.Message):
+    """Port that a pod takes on its node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    HOST_IP_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.str
+    """"TCP", "UDP" or "SCTP". Empty: "TCP"."""
+    host_ip: _builtins.str
+    """Address. Empty: all, "0.0.0.0"."""
+    port: _builtins.int
+    """Number of the port."""
+    def __init__(
+        self,
+        *,
+        protocol: _builtins.str = ...,
+        host_ip: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_ip", b"host_ip", "port", b"port", "protocol", b"protocol"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostPort: _TypeAlias = HostPort  # noqa: Y015
+
+@_typing.final
+class TopologySpreadConstraint(_message.Message):
+    """Limit on how unevenly pods are spread over domains of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_SKEW_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_KEY_FIELD_NUMBER: _builtins.int
+    WHEN_UNSATISFIABLE_FIELD_NUMBER: _builtins.int
+    LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
+    MIN_DOMAINS_FIELD_NUMBER: _builtins.int
+    NODE_AFFINITY_POLICY_FIELD_NUMBER: _builtins.int
+    NODE_TAINTS_POLICY_FIELD_NUMBER: _builtins.int
+    MATCH_LABEL_KEYS_FIELD_NUMBER: _builtins.int
+    max_skew: _builtins.int
+    """Largest difference from the domain with the fewest matching pods."""
+    topology_key: _builtins.str
+    """Label of nodes whose value names the domain."""
+    when_unsatisfiable: _builtins.str
+    """"DoNotSchedule" or "ScheduleAnyway"."""
+    min_domains: _builtins.int
+    """With fewer domains, the smallest number of pods is 0. Absent: 1."""
+    node_affinity_policy: _builtins.str
+    """"Honor" or "Ignore": whether nodes count that the pod's node selector and
+    required node affinity exclude. Empty: "Honor", they do not count.
+    """
+    node_taints_policy: _builtins.str
+    """"Honor" or "Ignore": likewise for taints that the pod does not tolerate.
+    Empty: "Ignore".
+    """
+    @_builtins.property
+    def label_selector(self) -> Global___LabelSelector:
+        """Selector of pods by label. Absent or empty: no pod."""
+
+    @_builtins.property
+    def match_label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Labels of the pod whose values are added to the selector."""
+
+    def __init__(
+        self,
+        *,
+        max_skew: _builtins.int = ...,
+        topology_key: _builtins.str = ...,
+        when_unsatisfiable: _builtins.str = ...,
+        label_selector: Global___LabelSelector | None = ...,
+        min_domains: _builtins.int | None = ...,
+        node_affinity_policy: _builtins.str = ...,
+        node_taints_policy: _builtins.str = ...,
+        match_label_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_domains", b"_min_domains", "label_selector", b"label_selector", "min_domains", b"min_domains"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_domains", b"_min_domains", "label_selector", b"label_selector", "match_label_keys", b"match_label_keys", "max_skew", b"max_skew", "min_domains", b"min_domains", "node_affinity_policy", b"node_affinity_policy", "node_taints_policy", b"node_taints_policy", "topology_key", b"topology_key", "when_unsatisfiable", b"when_unsatisfiable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_domains: _TypeAlias = _typing.Literal["min_domains"]  # noqa: Y015
+    _WhichOneofArgType__min_domains: _TypeAlias = _typing.Literal["_min_domains", b"_min_domains"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_domains) -> _WhichOneofReturnType__min_domains | None: ...
+
+Global___TopologySpreadConstraint: _TypeAlias = TopologySpreadConstraint  # noqa: Y015
 
 @_typing.final
 class Cluster(_message.Message):

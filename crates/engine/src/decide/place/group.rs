@@ -11,7 +11,7 @@ use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
 use crate::decide::admit::AdmitVerdict;
 use crate::decide::builtin_filters::node_state_reason;
 use crate::decide::candidates::NodeCandidates;
-use crate::decide::classes::{AccountLookup, class_of};
+use crate::decide::classes::ClassLookup;
 use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
@@ -40,8 +40,8 @@ pub(super) struct GroupPlacer<'q> {
 impl<'q> GroupPlacer<'q> {
     /// Places as many tasks of a group as possible; `None`: cancelled.
     pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
-        let accounts = AccountLookup::of(&self.state, self.policy, &[]);
-        let class = class_of(&group.task, &self.query.resources, accounts);
+        let lookup = ClassLookup::of(&self.state, self.policy, &[]);
+        let class = lookup.class_of(&group.task, &self.query.resources);
         let mut gate = GroupAdmitter::new(self.policy, self.query.now, number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),

@@ -6,7 +6,7 @@ use super::{PreemptorShortfall, VictimCandidate, VictimSelection};
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::decide::admit;
 use crate::decide::candidates::NodeCandidates;
-use crate::decide::classes::{self, AccountLookup};
+use crate::decide::classes::ClassLookup;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
 use crate::model::Problem;
@@ -114,8 +114,8 @@ impl VictimSelection<'_> {
             samples: 0,
             detail: FilterDetail::Counts,
         };
-        let accounts = AccountLookup::of(cluster_state, self.policy, &[]);
-        let class = classes::class_of(&self.group.preemptor, cluster_state.resources(), accounts);
+        let lookup = ClassLookup::of(cluster_state, self.policy, &[]);
+        let class = lookup.class_of(&self.group.preemptor, cluster_state.resources());
         let candidates = NodeCandidates::at_slots(cluster_state, cluster_state.slot_of(&self.group.node));
         let mut hardest = None;
         for filter in PluginSelection::Tiers(self.policy).filterers(context, &query, &class)? {

@@ -115,12 +115,12 @@ impl ClusterState {
         self.chunks.get(chunk)?.entry(offset)
     }
 
-    /// True if some node's record names unevaluated fields.
+    /// True if some node has fields that a policy may not evaluate.
     pub fn has_unevaluated_nodes(&self) -> bool {
         self.chunks.iter().any(|chunk| !chunk.unevaluated().is_empty())
     }
 
-    /// The node at a slot, if its record names unevaluated fields.
+    /// The node at a slot, if it has fields that a policy may not evaluate.
     pub fn unevaluated_node(&self, slot: NodeSlot) -> Option<&Arc<NodeEntry>> {
         let (chunk, offset) = slot_position(slot);
         let chunk = self.chunks.get(chunk)?;

@@ -1,0 +1,346 @@
+//! Constraints of pods on nodes and on other pods, and the properties of nodes that they ask about.
+
+mod node_selector;
+mod pod_selector;
+mod taint;
+mod validity;
+
+use std::sync::Arc;
+
+pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorRequirement};
+pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
+pub use taint::{Taint, TaintEffect, Toleration};
+
+use super::records::TextMap;
+
+/// Properties of a node that constraints ask about, beside its labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeProperties {
+    /// spec.taints.
+    pub taints: Vec<Taint>,
+    /// status.images.
+    pub images: Vec<NodeImage>,
+}
+
+impl NodeProperties {
+    /// True if there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.taints.is_empty() && self.images.is_empty()
+    }
+}
+
+/// Image that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeImage {
+    /// All names of the image.
+    pub names: Vec<Arc<str>>,
+    /// Size in bytes.
+    pub size_bytes: i64,
+}
+
+/// Constraints of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodConstraints {
+    /// spec.nodeSelector: labels that a node must have.
+    pub node_selector: TextMap,
+    /// Required terms of the node affinity, of which one must match; `None`: there is no such list.
+    pub required_node_terms: Option<Vec<NodeSelectorTerm>>,
+    /// Preferred terms of the node affinity.
+    pub preferred_node_terms: Vec<PreferredTerm>,
+    /// spec.tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Ports that the pod takes on its node.
+    pub host_ports: Vec<HostPort>,
+    /// Terms that attract the pod to other pods.
+    pub pod_affinity: PodTerms,
+    /// Terms that keep the pod away from other pods.
+    pub pod_anti_affinity: PodTerms,
+    /// spec.topologySpreadConstraints.
+    pub spread_constraints: Vec<SpreadConstraint>,
+    /// Images of containers and init containers; a name may repeat.
+    pub images: Vec<Arc<str>>,
+    /// References of image volumes.
+    pub image_volumes: Vec<Arc<str>>,
+}
+
+/// Kinds of constraints between pods and nodes, in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConstraintKind {
+    /// Ports on the node.
+    HostPorts,
+    /// Required terms of the node affinity.
+    NodeAffinity,
+    /// Preferred terms of the node affinity.
+    PreferredNodeAffinity,
+    /// Node selector.
+    NodeSelector,
+    /// Required terms of the pod affinity.
+    PodAffinity,
+    /// Preferred terms of the pod affinity.
+    PreferredPodAffinity,
+    /// Required terms of the pod anti-affinity.
+    PodAntiAffinity,
+    /// Preferred terms of the pod anti-affinity.
+    PreferredPodAntiAffinity,
+    /// Taints of nodes that keep pods away.
+    Taints,
+    /// Topology spread constraints that reject nodes.
+    TopologySpread,
+    /// Topology spread constraints that change scores.
+    PreferredTopologySpread,
+    /// Mark of a cordoned node, which some pods tolerate.
+    Unschedulable,
+}
+
+impl ConstraintKind {
+    /// Name of the field. Required and preferred terms share it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HostPorts => "hostPorts",
+            Self::NodeAffinity | Self::PreferredNodeAffinity => "nodeAffinity",
+            Self::NodeSelector => "nodeSelector",
+            Self::PodAffinity | Self::PreferredPodAffinity => "podAffinity",
+            Self::PodAntiAffinity | Self::PreferredPodAntiAffinity => "podAntiAffinity",
+            Self::Taints => "taints",
+            Self::TopologySpread | Self::PreferredTopologySpread => "topologySpreadConstraints",
+            Self::Unschedulable => "unschedulable",
+        }
+    }
+}
+
+/// Set of kinds of constraints, such as those that a policy evaluates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConstraintSet(u16);
+
+impl ConstraintSet {
+    /// Set without a kind.
+    pub const NONE: Self = Self(0);
+
+    /// This set with one kind more.
+    #[must_use]
+    pub const fn with(self, kind: ConstraintKind) -> Self {
+        Self(self.0 | 1 << kind as u16)
+    }
+
+    /// All kinds of this set and of another one.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// True if the set has no kind.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True if some kind is about other pods.
+    pub const fn selects_pods(self) -> bool {
+        let about_pods = Self::NONE
+            .with(ConstraintKind::PodAffinity)
+            .with(ConstraintKind::PreferredPodAffinity)
+            .with(ConstraintKind::PodAntiAffinity)
+            .with(ConstraintKind::PreferredPodAntiAffinity)
+            .with(ConstraintKind::TopologySpread)
+            .with(ConstraintKind::PreferredTopologySpread);
+        self.0 & about_pods.0 != 0
+    }
+
+    /// True if the set has this kind.
+    pub const fn contains(self, kind: ConstraintKind) -> bool {
+        self.0 >> kind as u16 & 1 == 1
+    }
+}
+
+impl PodConstraints {
+    /// True if the pod constrains nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Kinds of constraints that the pod has, in their order. Tolerations and images reject no node, so they are none.
+    pub fn kinds(&self) -> impl Iterator<Item = ConstraintKind> {
+        let (attracts, repels) = (&self.pod_affinity, &self.pod_anti_affinity);
+        let has_spread = |hard: bool| {
+            self.spread_constraints
+                .iter()
+                .any(|constraint| constraint.is_hard == hard)
+        };
+        let kinds = [
+            (ConstraintKind::HostPorts, !self.host_ports.is_empty()),
+            (ConstraintKind::NodeAffinity, self.required_node_terms.is_some()),
+            (
+                ConstraintKind::PreferredNodeAffinity,
+                !self.preferred_node_terms.is_empty(),
+            ),
+            (ConstraintKind::NodeSelector, !self.node_selector.is_empty()),
+            (ConstraintKind::PodAffinity, !attracts.required.is_empty()),
+            (ConstraintKind::PreferredPodAffinity, !attracts.preferred.is_empty()),
+            (ConstraintKind::PodAntiAffinity, !repels.required.is_empty()),
+            (ConstraintKind::PreferredPodAntiAffinity, !repels.preferred.is_empty()),
+            (ConstraintKind::TopologySpread, has_spread(true)),
+            (ConstraintKind::PreferredTopologySpread, has_spread(false)),
+        ];
+        kinds.into_iter().filter(|(_, present)| *present).map(|(kind, _)| kind)
+    }
+
+    /// Bytes of the constraints beside their own structure: texts with their places in lists.
+    pub fn held_bytes(&self) -> usize {
+        let mut bytes = 0;
+        // The copy shares the texts and takes the lists, which is cheap where constraints are rare.
+        self.clone().each_text(&mut |text| bytes += text_weight(text));
+        bytes
+    }
+
+    /// Every text of the constraints, for an interner or a weight.
+    pub fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+        let Self {
+            node_selector,
+            required_node_terms,
+            preferred_node_terms,
+            tolerations,
+            host_ports,
+            pod_affinity,
+            pod_anti_affinity,
+            spread_constraints,
+            images,
+            image_volumes,
+        } = self;
+        each_pair(node_selector, visit);
+        let terms = required_node_terms.iter_mut().flatten();
+        let preferred = preferred_node_terms.iter_mut().map(|preferred| &mut preferred.term);
+        terms.chain(preferred).for_each(|term| term.each_text(visit));
+        for toleration in tolerations {
+            toleration.each_text(visit);
+        }
+        for port in host_ports {
+            visit(&mut port.protocol);
+            visit(&mut port.host_ip);
+        }
+        pod_affinity.each_text(visit);
+        pod_anti_affinity.each_text(visit);
+        for constraint in spread_constraints {
+            constraint.each_text(visit);
+        }
+        images.iter_mut().chain(image_volumes).for_each(visit);
+    }
+}
+
+impl NodeProperties {
+    /// Bytes of the properties beside their own structure.
+    pub fn held_bytes(&self) -> usize {
+        let taints = self.taints.iter().flat_map(|taint| [&taint.key, &taint.value]);
+        let names = self.images.iter().flat_map(|image| &image.names);
+        taints.chain(names).map(text_weight).sum()
+    }
+
+    /// Every text of the properties.
+    pub fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+        for Taint { key, value, .. } in &mut self.taints {
+            visit(key);
+            visit(value);
+        }
+        self.images
+            .iter_mut()
+            .flat_map(|image| &mut image.names)
+            .for_each(visit);
+    }
+}
+
+/// Bytes of a text in a list: its place, its counts and its characters.
+fn text_weight(text: &Arc<str>) -> usize {
+    size_of::<Arc<str>>() + TEXT_BLOCK_BYTES + text.len()
+}
+
+/// Bytes around the characters of a text of its own: two counts and what the allocator adds.
+const TEXT_BLOCK_BYTES: usize = 24;
+
+/// Visits the texts of a map, which is copied.
+fn each_pair(texts: &mut TextMap, visit: &mut dyn FnMut(&mut Arc<str>)) {
+    if texts.is_empty() {
+        return;
+    }
+    let mut own = texts.to_vec();
+    for (name, text) in &mut own {
+        visit(name);
+        visit(text);
+    }
+    *texts = own.into();
+}
+
+/// Port that a pod takes on its node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPort {
+    /// Protocol; empty: TCP.
+    pub protocol: Arc<str>,
+    /// Address; empty: 0.0.0.0, all.
+    pub host_ip: Arc<str>,
+    /// Number of the port.
+    pub port: i32,
+}
+
+/// Address that conflicts with every other one.
+const EVERY_ADDRESS: &str = "0.0.0.0";
+
+impl HostPort {
+    /// Protocol, `TCP` if the pod names none.
+    pub fn protocol(&self) -> &str {
+        if self.protocol.is_empty() {
+            "TCP"
+        } else {
+            &self.protocol
+        }
+    }
+
+    /// Address, `0.0.0.0` if the pod names none.
+    pub fn host_ip(&self) -> &str {
+        if self.host_ip.is_empty() {
+            EVERY_ADDRESS
+        } else {
+            &self.host_ip
+        }
+    }
+
+    /// True if two pods with these ports cannot be on one node. As in Kubernetes `::` is an address like any other.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        let (own_ip, other_ip) = (self.host_ip(), other.host_ip());
+        self.port == other.port
+            && self.protocol() == other.protocol()
+            && (own_ip == other_ip || own_ip == EVERY_ADDRESS || other_ip == EVERY_ADDRESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(protocol: &str, host_ip: &str, port: i32) -> HostPort {
+        HostPort {
+            protocol: protocol.into(),
+            host_ip: host_ip.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn ports_conflict_by_number_protocol_and_address() {
+        let all = port("", "", 80);
+        assert!(all.conflicts_with(&port("TCP", "10.0.0.1", 80)));
+        assert!(port("TCP", "10.0.0.1", 80).conflicts_with(&port("", "0.0.0.0", 80)));
+        assert!(!all.conflicts_with(&port("UDP", "", 80)) && !all.conflicts_with(&port("", "", 81)));
+        assert!(!port("", "10.0.0.1", 80).conflicts_with(&port("", "10.0.0.2", 80)));
+        assert!(!port("", "10.0.0.1", 80).conflicts_with(&port("", "::", 80)));
+    }
+
+    #[test]
+    fn kinds_are_in_the_order_of_their_names() {
+        let constraints = PodConstraints {
+            node_selector: [("a".into(), "b".into())].into(),
+            required_node_terms: Some(Vec::new()),
+            host_ports: vec![port("", "", 1)],
+            ..PodConstraints::default()
+        };
+        let names: Vec<&str> = constraints.kinds().map(ConstraintKind::name).collect();
+        assert_eq!(names, ["hostPorts", "nodeAffinity", "nodeSelector"]);
+        assert!(!constraints.is_empty() && PodConstraints::default().is_empty());
+    }
+}

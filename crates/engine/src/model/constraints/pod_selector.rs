@@ -1,0 +1,145 @@
+//! Selectors of pods by label, terms of pod affinity, and constraints on the spread of pods.
+
+use std::sync::Arc;
+
+use super::each_pair;
+use super::node_selector::SelectorRequirement;
+use crate::model::records::{TextMap, find_text};
+
+/// Selector of objects by label: every pair and every requirement has to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelSelector {
+    /// Labels with exactly these values.
+    pub match_labels: TextMap,
+    /// Requirements; operators are `In`, `NotIn`, `Exists` and `DoesNotExist`.
+    pub match_expressions: Vec<SelectorRequirement>,
+}
+
+impl LabelSelector {
+    /// True if the selector has no requirement; it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// True if labels meet all requirements.
+    pub fn matches(&self, labels: &TextMap) -> bool {
+        let mut pairs = self.match_labels.iter();
+        let mut requirements = self.match_expressions.iter();
+        pairs.all(|(key, value)| find_text(labels, key) == Some(value))
+            && requirements.all(|own| own.is_met_by(find_text(labels, &own.key)))
+    }
+
+    fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+        each_pair(&mut self.match_labels, visit);
+        self.match_expressions.iter_mut().for_each(|own| own.each_text(visit));
+    }
+}
+
+/// Set of other pods, and the domain of nodes in which they count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodAffinityTerm {
+    /// Selector of pods; `None`: it matches no pod.
+    pub label_selector: Option<LabelSelector>,
+    /// Namespaces of those pods; empty, without a selector of namespaces: the pod's own.
+    pub namespaces: Vec<Arc<str>>,
+    /// Selector of namespaces.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Label of nodes whose value names the domain.
+    pub topology_key: Arc<str>,
+}
+
+/// Preferred term about other pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WeightedPodTerm {
+    /// Points of each pod that matches.
+    pub weight: i32,
+    /// Term.
+    pub term: PodAffinityTerm,
+}
+
+/// Terms of a pod about other pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodTerms {
+    /// Required terms, all of which have to hold.
+    pub required: Vec<PodAffinityTerm>,
+    /// Preferred terms.
+    pub preferred: Vec<WeightedPodTerm>,
+}
+
+impl PodTerms {
+    /// True if there is no term.
+    pub fn is_empty(&self) -> bool {
+        self.required.is_empty() && self.preferred.is_empty()
+    }
+
+    pub(super) fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+        let preferred = self.preferred.iter_mut().map(|preferred| &mut preferred.term);
+        for term in self.required.iter_mut().chain(preferred) {
+            let selectors = [&mut term.label_selector, &mut term.namespace_selector];
+            for selector in selectors.into_iter().flatten() {
+                selector.each_text(visit);
+            }
+            term.namespaces.iter_mut().for_each(&mut *visit);
+            visit(&mut term.topology_key);
+        }
+    }
+}
+
+/// Treatment of nodes that a pod cannot use, when pods are counted by domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpreadPolicy {
+    /// Such nodes do not count.
+    Honor,
+    /// Such nodes count like others.
+    Ignore,
+}
+
+/// Limit on how unevenly pods are spread over domains.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpreadConstraint {
+    /// Largest difference from the domain with the fewest matching pods.
+    pub max_skew: i32,
+    /// Label of nodes whose value names the domain.
+    pub topology_key: Arc<str>,
+    /// True: nodes that break the limit are rejected (`DoNotSchedule`); false: they score less (`ScheduleAnyway`).
+    pub is_hard: bool,
+    /// Selector of pods; `None` or empty: it counts no pod.
+    pub label_selector: Option<LabelSelector>,
+    /// With fewer domains the smallest number of pods is 0; `None`: 1.
+    pub min_domains: Option<i32>,
+    /// Nodes that the pod's node selector and required node affinity exclude.
+    pub node_affinity_policy: SpreadPolicy,
+    /// Nodes with taints that the pod does not tolerate.
+    pub node_taints_policy: SpreadPolicy,
+    /// Labels of the pod whose values are added to the selector.
+    pub match_label_keys: Vec<Arc<str>>,
+}
+
+impl SpreadConstraint {
+    pub(super) fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+        visit(&mut self.topology_key);
+        if let Some(selector) = &mut self.label_selector {
+            selector.each_text(visit);
+        }
+        self.match_label_keys.iter_mut().for_each(visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_selector_matches_everything() {
+        let labels: TextMap = [("app".into(), "web".into())].into();
+        let selector = |pairs: &[(&str, &str)]| LabelSelector {
+            match_labels: pairs
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()))
+                .collect(),
+            match_expressions: Vec::new(),
+        };
+        assert!(selector(&[]).matches(&labels) && selector(&[("app", "web")]).matches(&labels));
+        assert!(!selector(&[("app", "db")]).matches(&labels) && !selector(&[("tier", "web")]).matches(&labels));
+    }
+}
