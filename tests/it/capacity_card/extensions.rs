@@ -8,7 +8,7 @@ use super::case::cluster_state;
 use super::nodes::{cluster, cluster_of_jobs, policy, task_query};
 use pumice_engine::decide::{self, ScoreQuery};
 use pumice_engine::model::ClusterState;
-use pumice_engine::plugin::{PluginContext, VictimKind, VictimQuery};
+use pumice_engine::plugin::{EvictionOrder, PluginContext, VictimKind, VictimQuery};
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
@@ -241,6 +241,7 @@ fn victims(cluster_state: &ClusterState, kind: VictimKind, preemptor: &str, cand
         kind,
         preemptor: task(&preemptor),
         candidates: &candidates.iter().map(task).collect::<Vec<_>>(),
+        eviction_order: EvictionOrder::default(),
     };
     let votes = plugin.victims(context, &query);
     votes.unwrap().unwrap_or_default()

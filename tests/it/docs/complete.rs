@@ -120,6 +120,7 @@ fn every_code_is_in_troubleshooting() {
         }
     }
     for file in [
+        "capacity/plugin.rs",
         "capacity_card/rejection.rs",
         "proportion/plugin.rs",
         "resource_strategy_fit/proportional.rs",
@@ -248,6 +249,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
             "resource_strategy_fit/legacy.rs",
         ],
     ),
+    ("capacity", &["capacity/config.rs"]),
     ("proportion", &[]),
     ("binpack", &["binpack.rs"]),
     (

@@ -8,6 +8,7 @@ use pumice_engine::decide::{AdmitQuery, AdmitSubject, admit};
 use pumice_engine::model::{ClusterState, Problem, TaskRecord};
 use pumice_engine::plugin::Plugin;
 use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::plugins::capacity::{self, QueueCapacityState};
 use pumice_engine::policy::{self, Compatibility, CompileOptions, Policy};
 use serde_json::Value;
 
@@ -94,12 +95,24 @@ impl EngineQueues {
                 ));
             }
         }
+        if let Some(ready) = expected["ready_to_schedule"].as_bool() {
+            let state = self.cycle.plugin_states().get::<QueueCapacityState>(capacity::PLUGIN);
+            let got = state.map(|state| state.unready_reason().is_none());
+            if got != Some(ready) {
+                differences.push(("ready_to_schedule".to_owned(), ready.to_string(), format!("{got:?}")));
+            }
+        }
+        differences.extend(self.compare_victim_queues(expected));
         differences
     }
 
     /// Value of the comparison of two queues: the difference of their priorities, else -1, 0 or 1.
     fn compare_queues(&self, names: &[Arc<str>; 2]) -> Option<f64> {
-        let keys = self.plugin.queue_keys(self.cycle.plugin_context(None), names)?;
+        let context = self.cycle.plugin_context(None);
+        if let Some(comparison) = self.plugin.queue_comparison(context, names) {
+            return Some(comparison.compare(0, 1) as f64);
+        }
+        let keys = self.plugin.queue_keys(context, names)?;
         let keys: Vec<Vec<f64>> = keys.into_iter().collect::<Result<_, Problem>>().ok()?;
         let [left, right] = keys.as_slice() else { return None };
         let (first, rest) = (left.first()? - right.first()?, left.iter().zip(right).skip(1));
@@ -110,6 +123,51 @@ impl EngineQueues {
             .map(|(left, right)| left.partial_cmp(right))
             .find(|order| order.is_none_or(std::cmp::Ordering::is_ne));
         Some(differing.flatten().map_or(0.0, |order| f64::from(order as i8)))
+    }
+
+    /// True if the left queue gives way before the right one: by the plugin, else by its order of queues.
+    fn gives_way(&self, raw: i64, left: &str, right: &str) -> (bool, bool) {
+        let created = |name: &str| {
+            let stored = self.cycle.cluster_state().queues().get(name);
+            stored.and_then(|stored| stored.record.creation_time)
+        };
+        let less = |left: &str, right: &str| {
+            let value = self.compare_queues(&[Arc::from(left), Arc::from(right)]).unwrap_or(0.0);
+            if value == 0.0 {
+                (created(left), left) < (created(right), right)
+            } else {
+                value < 0.0
+            }
+        };
+        match raw {
+            0 => (!less(left, right), !less(right, left)),
+            raw => (raw < 0, raw > 0),
+        }
+    }
+
+    fn compare_victim_queues(&self, expected: &Value) -> Vec<Difference> {
+        let mut differences = Vec::new();
+        for entry in members(&expected["victim_queue_compare"])
+            .iter()
+            .filter(|entry| entry[3] != "panic")
+        {
+            let names = [&entry[0], &entry[1], &entry[2]].map(text);
+            let [preemptor, left, right] = &names;
+            let raw = self
+                .plugin
+                .victim_queue_order(self.cycle.plugin_context(None), preemptor, left, right);
+            let got = raw.map(|raw| (raw, self.gives_way(raw, left, right)));
+            let flags = (entry[4].as_bool(), entry[5].as_bool());
+            let expected = entry[3].as_i64().zip(flags.0.zip(flags.1));
+            if got != expected {
+                differences.push((
+                    format!("victim_queue_compare {entry}"),
+                    format!("{expected:?}"),
+                    format!("{got:?}"),
+                ));
+            }
+        }
+        differences
     }
 
     /// Makes one recorded step; returns its problem.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin, PluginContext, QueueTreeNode};
+use crate::plugin::{OrderKey, Plugin, PluginContext, QueueComparison, QueueTreeNode};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
 
@@ -24,6 +24,9 @@ pub struct OrderQuery {
     /// True: the result has the tree of queues.
     pub with_tree: bool,
 }
+
+/// Key of one plugin.
+type PluginKey = (Arc<str>, Vec<f64>);
 
 /// Keys by plugin.
 pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
@@ -81,7 +84,7 @@ pub fn order(
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
     let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
         let ranks = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
-        arrange_ranks(ranks, is_each, policy.compatibility())
+        arrange_ranks(ranks, is_each, policy.compatibility(), &[])
     };
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
@@ -89,7 +92,8 @@ pub fn order(
         if !is_each && policy.compatibility() == Compatibility::Upstream {
             refuse_breaking(&mut ranks, &hooks, context);
         }
-        arrange_ranks(ranks, is_each, policy.compatibility())
+        let comparisons = queue_comparisons(&mut ranks, &hooks, context);
+        arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons)
     };
     let queues = query.queues.as_ref().map(|names| {
         let known = |name: &str| cluster_state.queues().get(name).map(|queue| queue.record.creation_time);
@@ -167,6 +171,27 @@ fn subjects<'a>(
 struct OrderEntry {
     rank: OrderRank,
     creation_time: Option<i64>,
+    /// Position in the list that comparisons were made for.
+    position: usize,
+}
+
+/// Comparisons of queues by plugin, where its keys cannot tell.
+type QueueComparisons<'a> = [(&'a Arc<str>, Box<dyn QueueComparison + 'a>)];
+
+/// Comparisons that plugins have besides their keys; numbers the entries for them.
+fn queue_comparisons<'a>(
+    ranks: &mut [OrderEntry],
+    hooks: &'a [PolicyHook],
+    context: PluginContext<'a>,
+) -> Vec<(&'a Arc<str>, Box<dyn QueueComparison + 'a>)> {
+    let names: Vec<Arc<str>> = ranks.iter().map(|entry| Arc::clone(&entry.rank.name)).collect();
+    for (position, entry) in ranks.iter_mut().enumerate() {
+        entry.position = position;
+    }
+    let comparisons = hooks.iter();
+    comparisons
+        .filter_map(|hook| Some((&hook.name, hook.plugin.queue_comparison(context, &names)?)))
+        .collect()
 }
 
 fn order_entries(
@@ -202,6 +227,7 @@ fn order_entries(
         OrderEntry {
             rank: OrderRank { name, keys },
             creation_time,
+            position: 0,
         }
     };
     subjects.into_iter().map(keyed).collect()
@@ -240,18 +266,24 @@ fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], context: Plug
     }
 }
 
-fn arrange_ranks(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibility) -> Vec<OrderRank> {
+fn arrange_ranks(
+    ranks: Vec<OrderEntry>,
+    by_name: bool,
+    compatibility: Compatibility,
+    comparisons: &QueueComparisons<'_>,
+) -> Vec<OrderRank> {
     if by_name {
         return ranks.into_iter().map(|keyed| keyed.rank).collect();
     }
     let (mut placed, without): (Vec<OrderEntry>, Vec<OrderEntry>) =
         ranks.into_iter().partition(|keyed| keyed.rank.keys.is_ok());
-    let placed = if compatibility == Compatibility::Upstream && !is_totally_ordered(&placed) {
+    let is_total = is_totally_ordered(&placed) && comparisons.iter().all(|(_, own)| own.is_total());
+    let placed = if compatibility == Compatibility::Upstream && !is_total {
         selection_sort(placed, |left, right| {
-            compare(left, right, compare_keys) == Ordering::Less
+            compare(left, right, compare_keys, comparisons) == Ordering::Less
         })
     } else {
-        placed.sort_by(|left, right| compare(left, right, compare_keys_totally));
+        placed.sort_by(|left, right| compare(left, right, compare_keys_totally, comparisons));
         placed
     };
     placed.into_iter().chain(without).map(|keyed| keyed.rank).collect()
@@ -276,11 +308,21 @@ fn is_totally_ordered(ranks: &[OrderEntry]) -> bool {
     ranks.iter().all(|keyed| shape(keyed) == first) && values.all(|value| !value.is_nan())
 }
 
-fn compare(left: &OrderEntry, right: &OrderEntry, keys: fn(&[f64], &[f64]) -> Ordering) -> Ordering {
+fn compare(
+    left: &OrderEntry,
+    right: &OrderEntry,
+    keys: fn(&[f64], &[f64]) -> Ordering,
+    comparisons: &QueueComparisons<'_>,
+) -> Ordering {
     let both = left.rank.keys.iter().flatten().zip(right.rank.keys.iter().flatten());
-    let differing = both
-        .map(|((_, left), (_, right))| keys(left, right))
-        .find(|order| order.is_ne());
+    let by_plugin = |(one, other): (&PluginKey, &PluginKey)| {
+        let own = comparisons.iter().find(|(name, _)| **name == one.0);
+        own.map_or_else(
+            || keys(&one.1, &other.1),
+            |(_, own)| own.compare(left.position, right.position).cmp(&0),
+        )
+    };
+    let differing = both.map(by_plugin).find(|order| order.is_ne());
     differing.unwrap_or_else(|| tie_break_key(left).compare_by_age(&tie_break_key(right)))
 }
 

@@ -3,6 +3,7 @@
 
 mod account;
 mod node_hooks;
+mod queue_order;
 mod quota;
 mod reason;
 mod record_rules;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
 pub use node_hooks::{ChunkRejections, ChunkScores, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook};
+pub use queue_order::{EvictionOrder, QueueComparison};
 pub use quota::{QuotaPlugin, Shortfall};
 pub use reason::{Measurement, Reason, Resolution};
 pub use record_rules::{RecordRules, RecordWarning, RecordWarningKind};
@@ -82,6 +84,23 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Comparison of these queues, by their positions, where keys cannot tell; `None`: the keys tell.
+    fn queue_comparison<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        queues: &[Arc<str>],
+    ) -> Option<Box<dyn QueueComparison + 'a>> {
+        let _ = (context, queues);
+        None
+    }
+
+    /// Comparison of two queues whose tasks may be evicted for a preemptor of a queue: negative if the left one gives way
+    /// first, 0 if the order of queues decides; `None`: the plugin has no such order.
+    fn victim_queue_order(&self, context: PluginContext<'_>, preemptor: &str, left: &str, right: &str) -> Option<i64> {
+        let _ = (context, preemptor, left, right);
+        None
+    }
+
     /// True if a queue holds so much that it is served no more tasks; `None`: the plugin abstains.
     ///
     /// # Errors
@@ -137,6 +156,25 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Positions of the candidates that may be evicted, in the plugin's order; `None`: the plugin abstains.
+    ///
+    /// # Errors
+    /// The errors of [`Self::victims`].
+    fn ordered_victims(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+    ) -> Result<Option<Vec<usize>>, Problem> {
+        let goes = self.victims(context, query)?;
+        Ok(goes.map(|goes| {
+            let numbered = goes.into_iter().enumerate();
+            numbered
+                .filter(|(_, goes)| *goes)
+                .map(|(position, _)| position)
+                .collect()
+        }))
+    }
+
     /// The plugin as one that keeps quotas; `None`: it keeps none.
     fn quota(&self) -> Option<&dyn QuotaPlugin> {
         None
@@ -190,6 +228,8 @@ pub struct VictimQuery<'a> {
     pub preemptor: &'a TaskRecord,
     /// Tasks that may be evicted, in order; a task may appear twice.
     pub candidates: &'a [&'a TaskRecord],
+    /// Order in which the candidates would be evicted.
+    pub eviction_order: EvictionOrder<'a>,
 }
 
 /// Hooks that a plugin registers.

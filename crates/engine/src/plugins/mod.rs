@@ -3,6 +3,7 @@
 mod allocation;
 mod argument_names;
 mod binpack;
+pub mod capacity;
 pub mod capacity_card;
 pub mod drf;
 mod effective_values;
@@ -19,6 +20,7 @@ use super::plugin::PluginDef;
 /// entries only decides which of two problems of one queue is told first.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
+    capacity::DEF,
     capacity_card::DEF,
     drf::DEF,
     node_resources_fit_plus::DEF,

@@ -11,8 +11,6 @@ use crate::plugins;
 
 /// Largest number of plugins in a document; each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
-/// Volcano's plugin that keeps quotas of queues and is not served.
-const UNSERVED_QUOTAS: &str = "capacity";
 /// Remedy for an action that Volcano does not have.
 const OWN_ACTION: &str = "actions decide nothing here, so leave out one that only your scheduler has";
 /// Number of characters of a name that a message shows.
@@ -145,8 +143,7 @@ fn two_quotas(spec: &PolicySpec, served: &[&str], report: &mut DiagnosticReport)
     let Some(keeper) = plugins().find(is_keeper) else {
         return;
     };
-    let is_other = |plugin: &&PluginSpec| is_keeper(plugin) || plugin.name == UNSERVED_QUOTAS;
-    for other in plugins().filter(|plugin| plugin.name != keeper.name && is_other(plugin)) {
+    for other in plugins().filter(|plugin| plugin.name != keeper.name && is_keeper(plugin)) {
         let message = format!(
             "`{}` and `{}` both keep quotas of queues, and what one admits the other may refuse; expected one of them",
             keeper.name, other.name

@@ -111,12 +111,6 @@ fn find(name: &str) -> (u8, &'static str) {
 
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[
-    (
-        "capacity",
-        ADMIT | ORDER | VICTIMS,
-        "The capability, deserved and guarantee amounts of queues may hold jobs back, set the order of queues and \
-         decide about reclaim.",
-    ),
     ("cdp", VICTIMS, "Pods in their cooldown time are not evicted."),
     ("conformance", VICTIMS, "Critical pods are not evicted."),
     (
@@ -313,7 +307,7 @@ mod tests {
             .map(|kind| effect.takes_part_in(kind))
         };
         assert_eq!(kinds("predicates"), [true, false, true, false, false, true, true]);
-        assert_eq!(kinds("capacity"), [false, false, true, true, true, true, true]);
+        assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
         assert_eq!(kinds("nodeorder"), [false, true, true, false, false, false, true]);
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }

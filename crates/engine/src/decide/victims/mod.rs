@@ -1,18 +1,20 @@
 //! `SelectVictims`: the tasks that give way to a preemptor.
 
+mod eviction_order;
 mod irreducible;
 mod node_verdict;
 mod shortfall;
 
 use std::sync::Arc;
 
+use eviction_order::eviction_order;
 use shortfall::PreemptorShortfall;
 
 use super::plugin_selection::named_plugins;
 use super::reduce_victims;
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::model::{Problem, ProblemKind, TaskRecord, Uid};
-use crate::plugin::{Plugin, PluginContext, VictimKind, VictimQuery};
+use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
 use crate::policy::{Compatibility, Policy};
 
 /// Query of `SelectVictims`.
@@ -280,15 +282,17 @@ impl VictimSelection<'_> {
         candidates: &[VictimCandidate<'c>],
     ) -> Result<Option<Vec<VictimCandidate<'c>>>, Problem> {
         let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
+        let order = || eviction_order(context, self.policy, preemptor, &tasks);
         let query = VictimQuery {
             kind: self.kind,
             preemptor,
             candidates: &tasks,
+            eviction_order: EvictionOrder::new(&order),
         };
-        let goes = plugin.victims(context, &query)?;
+        let goes = plugin.ordered_victims(context, &query)?;
         Ok(goes.map(|goes| {
-            let chosen = candidates.iter().zip(goes).filter(|(_, goes)| *goes);
-            chosen.map(|(candidate, _)| candidate.clone()).collect()
+            let chosen = goes.into_iter().filter_map(|position| candidates.get(position));
+            chosen.cloned().collect()
         }))
     }
 
@@ -301,6 +305,7 @@ impl VictimSelection<'_> {
                 kind: self.kind,
                 preemptor: &self.group.preemptor,
                 candidates: &tasks,
+                eviction_order: EvictionOrder::default(),
             };
             for hook in self.policy.victims(self.kind).iter().flatten() {
                 if let Some(quota) = hook.plugin.quota() {

@@ -88,7 +88,10 @@ impl Plugin for Proportion {
         for task in tasks {
             requests.add_record(&task.requests, 1);
         }
-        Ok(Some(reasons_against(own_state(context)?, queue, &requests)?.is_empty()))
+        let state = own_state(context)?;
+        let account = state.known_account(queue)?;
+        let limit = deserved_limit(queue, &account.deserved);
+        Ok(Some(reasons_against(state, limit, &requests)?.is_empty()))
     }
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
@@ -124,10 +127,11 @@ impl Plugin for Proportion {
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let state = own_state(context)?;
         let requests = IntegerAmounts::from(&task.requests);
-        let reasons = reasons_against(state, queue, &requests)?;
         let account = state.known_account(queue)?;
-        let headroom = deserved_limit(queue, &account.deserved).headroom(&account.allocated, &requests);
-        Ok(Some(opinion(reasons, headroom)))
+        let deserved = state.deserved_for(context.cluster_state, queue, task);
+        let limit = deserved_limit(queue, &deserved);
+        let headroom = limit.headroom(&account.allocated, &requests);
+        Ok(Some(opinion(reasons_against(state, limit, &requests)?, headroom)))
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
@@ -156,8 +160,9 @@ impl QuotaPlugin for Proportion {
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
         let room = own_state(context).and_then(|state| {
             let account = state.known_account(queue)?;
+            let deserved = state.deserved_for(context.cluster_state, queue, task);
             let requests = IntegerAmounts::from(&task.requests);
-            Ok(deserved_limit(queue, &account.deserved).headroom(&account.allocated, &requests))
+            Ok(deserved_limit(queue, &deserved).headroom(&account.allocated, &requests))
         });
         room.map_or(1, |room| room.unwrap_or(u64::MAX).max(1))
     }
@@ -175,19 +180,15 @@ impl QuotaPlugin for Proportion {
 /// Reasons against more requests in a queue.
 fn reasons_against(
     state: &ProportionState,
-    queue: &str,
+    limit: QuotaLimit<'_>,
     requests: &IntegerAmounts,
 ) -> Result<Vec<QuotaReason>, Problem> {
-    let account = state.known_account(queue)?;
+    let account = state.known_account(limit.queue)?;
     if !account.limits.is_open {
-        return Ok(vec![not_open(PLUGIN, queue)]);
+        return Ok(vec![not_open(PLUGIN, limit.queue)]);
     }
-    let limit = deserved_limit(queue, &account.deserved);
-    Ok(limit.reasons(
-        &state.accounts.resources,
-        &sum_with(account, requests),
-        &ResourceVector::from(requests),
-    ))
+    let sum = sum_with(account, requests);
+    Ok(limit.reasons(&state.accounts.resources, &sum, &ResourceVector::from(requests)))
 }
 
 fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector) -> QuotaLimit<'a> {

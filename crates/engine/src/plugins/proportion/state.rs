@@ -1,18 +1,15 @@
 //! Accounts of all queues, and their deserved amounts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
-    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, optional_vector,
+    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, capability_limit,
     reference_panics, unknown_queue,
 };
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
-use crate::model::{
-    ClusterState, NodeEntry, NodeVector, Problem, ResourceAmounts, ResourceId, ResourceVector, StateDiff,
-    UNLIMITED_AMOUNT,
-};
+use crate::model::{ClusterState, Problem, ResourceVector, StateDiff, TaskRecord, TaskStatus};
 use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
 use crate::policy::Compatibility;
 
@@ -38,7 +35,7 @@ impl ProportionState {
             problems: Arc::default(),
         };
         for (_, entry) in cluster_state.nodes() {
-            state.count_node(entry, true);
+            state.total.count_node(entry, true);
         }
         state.set_limits(cluster_state);
         state.divide();
@@ -58,27 +55,6 @@ impl ProportionState {
     /// Sum of the guarantees of all queues.
     pub fn guaranteed(&self) -> ResourceVector {
         ResourceVector::from(&self.guaranteed)
-    }
-
-    fn count_node(&mut self, entry: &NodeEntry, add: bool) {
-        let record = &entry.record;
-        if record.ready == Some(false) {
-            return;
-        }
-        let given = [Some(&record.allocatable), record.oversubscription.as_ref()];
-        let ids: BTreeSet<ResourceId> = given
-            .into_iter()
-            .flatten()
-            .flat_map(|amounts| amounts.iter().map(|(id, _)| id))
-            .collect();
-        for id in ids {
-            let amount = entry.exact(id, NodeVector::Allocatable).unwrap_or(0);
-            if add {
-                self.total.add(id, amount);
-            } else {
-                self.total.subtract(id, amount);
-            }
-        }
     }
 
     /// Computes the limits of all queues.
@@ -122,49 +98,87 @@ impl ProportionState {
         }
     }
 
-    /// Divides the cluster among the queues that have jobs, and computes all shares. A queue that takes no part deserves
-    /// its guarantee.
+    /// Divides the cluster, and computes all shares. A queue that takes no part deserves its guarantee.
     fn divide(&mut self) {
-        let accounts: Vec<(Arc<str>, Arc<QueueTotals>)> = self
+        let mut divided = self.divided(None).into_iter().peekable();
+        let names: Vec<Arc<str>> = self
             .accounts
             .by_queue
             .iter()
-            .map(|(name, account)| (Arc::clone(name), Arc::clone(account)))
+            .map(|(name, _)| Arc::clone(name))
             .collect();
-        let takes_part =
-            |(name, account): &(Arc<str>, Arc<QueueTotals>)| account.job_count > 0 && !self.problems.contains_key(name);
-        let (takers, others): (Vec<_>, Vec<_>) = accounts.iter().partition(|entry| takes_part(entry));
-        let mut shares = Vec::with_capacity(takers.len());
-        for taker in &takers {
-            let (_, account) = taker;
-            shares.push(DivisionShare {
-                weight: account.limits.weight,
-                request: ResourceVector::from(&account.request),
-                real_capability: &account.limits.real_capability,
-                guarantee: &account.limits.guarantee,
-                deserved: ResourceVector::default(),
-                is_met: false,
-            });
-        }
-        divide(&self.total.vector(), &mut shares, self.compatibility());
-        let deserved: Vec<ResourceVector> = shares.into_iter().map(|share| share.deserved).collect();
-        let guaranteed = others
-            .iter()
-            .map(|(name, account)| (name, account.limits.guarantee.clone()));
-        let divided = takers.iter().map(|(name, _)| name).zip(deserved);
-        let all: Vec<(Arc<str>, ResourceVector)> = guaranteed
-            .chain(divided)
-            .map(|(name, deserved)| (Arc::clone(name), deserved))
-            .collect();
-        for (name, deserved) in all {
+        for name in names {
+            let own = divided.next_if(|(taker, _)| *taker == name);
             if let Some(account) = self.accounts.by_queue.get_mut(&name) {
                 let account = Arc::make_mut(account);
+                let deserved = own.map_or_else(|| account.limits.guarantee.clone(), |(_, deserved)| deserved);
                 if *account.deserved != deserved {
                     account.deserved = Arc::new(deserved);
                 }
                 account.update_share();
             }
         }
+    }
+
+    /// Deserved amounts of the queues that take part in the division, those that have jobs, by name. `unbounded` takes part
+    /// in any case, and asks for everything.
+    fn divided(&self, unbounded: Option<&str>) -> Vec<(Arc<str>, ResourceVector)> {
+        let total = self.total.vector();
+        let takes_part = |(name, account): &(&Arc<str>, &Arc<QueueTotals>)| {
+            let takes = account.job_count > 0 || unbounded == Some(&***name);
+            takes && !self.problems.contains_key(&***name)
+        };
+        let takers = self.accounts.by_queue.iter().filter(takes_part);
+        let share = |(name, account): (&'_ Arc<str>, &'_ Arc<QueueTotals>)| {
+            let request = if unbounded == Some(&**name) {
+                total.clone()
+            } else {
+                ResourceVector::from(&account.request)
+            };
+            (Arc::clone(name), Arc::clone(account), request)
+        };
+        let takers: Vec<_> = takers.map(share).collect();
+        let shares = takers.iter().map(|(_, account, request)| DivisionShare {
+            weight: account.limits.weight,
+            request: request.clone(),
+            real_capability: &account.limits.real_capability,
+            guarantee: &account.limits.guarantee,
+            deserved: ResourceVector::default(),
+            is_met: false,
+        });
+        let mut shares: Vec<DivisionShare<'_>> = shares.collect();
+        divide(&total, &mut shares, self.compatibility());
+        let deserved = shares.into_iter().map(|share| share.deserved);
+        let divided = takers.iter().zip(deserved);
+        divided
+            .map(|((name, _, _), deserved)| (Arc::clone(name), deserved))
+            .collect()
+    }
+
+    /// Amounts that a queue deserves for a task: those of its account if it waits for the task already, else those that it
+    /// would deserve if it asked for everything.
+    pub(super) fn deserved_for(
+        &self,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Arc<ResourceVector> {
+        let account = self
+            .accounts
+            .account(queue)
+            .map(|account| Arc::clone(&account.deserved))
+            .unwrap_or_default();
+        let stored = cluster_state.tasks().get(&task.name).map(|stored| &stored.record);
+        let is_counted = stored.is_some_and(|stored| {
+            let status = stored.status;
+            let counts = status == TaskStatus::Pending || self.accounts.rules.holds(status);
+            counts && stored.job == task.job && stored.requests == task.requests
+        });
+        if is_counted {
+            return account;
+        }
+        let own = self.divided(Some(queue)).into_iter().find(|(name, _)| **name == *queue);
+        own.map_or(account, |(_, deserved)| Arc::new(deserved))
     }
 
     fn update_share(&mut self, queue: &str) {
@@ -210,10 +224,10 @@ impl ProportionState {
         let nodes = changes.nodes();
         for node in &nodes {
             if let Some(entry) = node.before {
-                next.count_node(entry, false);
+                next.total.count_node(entry, false);
             }
             if let Some(entry) = node.after {
-                next.count_node(entry, true);
+                next.total.count_node(entry, true);
             }
         }
         let touched = next.accounts.advance(changes);
@@ -244,21 +258,6 @@ impl ProportionState {
         }
         Ok(())
     }
-}
-
-/// Capability as a limit; `None`: nothing is limited. Cpu and memory that are not above 0 are unlimited, other resources
-/// of 0 are not.
-fn capability_limit(capability: &ResourceAmounts) -> Option<ResourceVector> {
-    if capability.is_empty() {
-        return None;
-    }
-    let mut limit = optional_vector(Some(capability));
-    for id in [ResourceId::CPU, ResourceId::MEMORY] {
-        if limit.amount(id) <= 0.0 {
-            limit.set(id, UNLIMITED_AMOUNT);
-        }
-    }
-    Some(limit)
 }
 
 impl PluginState for ProportionState {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::queue_accounts::{IntegerAmounts, reference_panics, sum_with};
+use super::super::queue_accounts::{IntegerAmounts, missing_amount, reference_panics, sum_with};
 use super::state::ProportionState;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
 use crate::plugin::{Shortfall, VictimQuery};
@@ -91,7 +91,7 @@ impl ProportionState {
                 }
             });
             shortfalls.push(Shortfall {
-                missing: missing(held, account.deserved.amount(id)),
+                missing: missing_amount(held, account.deserved.amount(id)),
                 gains: gains.collect(),
             });
         }
@@ -102,10 +102,4 @@ impl ProportionState {
 fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
     let stored = cluster_state.queues().get(queue);
     stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
-}
-
-/// Least whole amount by which something held is above a limit.
-#[expect(clippy::cast_possible_truncation, reason = "a limit beyond all amounts saturates")]
-fn missing(held: i128, limit: f64) -> i128 {
-    held.saturating_sub(limit.floor() as i128).max(1)
 }

@@ -77,6 +77,21 @@ impl QueueBounds {
     }
 }
 
+/// Capability as a limit; `None`: nothing is limited. Cpu and memory that are not above 0 are unlimited, other resources
+/// of 0 are not.
+pub(crate) fn capability_limit(capability: &ResourceAmounts) -> Option<ResourceVector> {
+    if capability.is_empty() {
+        return None;
+    }
+    let mut limit = optional_vector(Some(capability));
+    for id in [ResourceId::CPU, ResourceId::MEMORY] {
+        if limit.amount(id) <= 0.0 {
+            limit.set(id, UNLIMITED_AMOUNT);
+        }
+    }
+    Some(limit)
+}
+
 /// Vector of amounts, empty if there are none.
 pub(crate) fn optional_vector(amounts: Option<&ResourceAmounts>) -> ResourceVector {
     amounts.map(ResourceVector::from).unwrap_or_default()

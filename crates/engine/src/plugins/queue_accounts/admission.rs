@@ -171,3 +171,9 @@ pub(crate) fn unknown_queue(queue: &str) -> Problem {
     let message = format!("there is no queue `{queue}`");
     Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "", message)
 }
+
+/// Least whole amount by which something held is above a limit.
+#[expect(clippy::cast_possible_truncation, reason = "a limit beyond all amounts saturates")]
+pub(crate) fn missing_amount(held: i128, limit: f64) -> i128 {
+    held.saturating_sub(limit.floor() as i128).max(1)
+}

@@ -110,6 +110,15 @@ impl QueueAccounts {
         }
     }
 
+    /// Sets the queues above each queue; the accounts must be added up again afterwards if they differ.
+    pub(crate) fn set_ancestors(&mut self, ancestors: QueueAncestors) -> bool {
+        let differ = *self.ancestors != ancestors;
+        if differ {
+            self.ancestors = Arc::new(ancestors);
+        }
+        differ
+    }
+
     /// Queues above a queue, from its parent upwards.
     pub(crate) fn ancestors(&self, queue: &str) -> &[Arc<str>] {
         self.ancestors.get(queue).map_or(&[], |above| above)

@@ -1,8 +1,9 @@
 //! Exact amounts: sums of integers by resource, so that adding and subtracting in any order gives the same.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{NamedAmounts, ResourceAmounts, ResourceId, ResourceTable, ResourceVector};
+use crate::model::{NamedAmounts, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable, ResourceVector};
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,7 +134,7 @@ pub(crate) struct PresentTotals(Vec<(ResourceId, i128, u32)>);
 
 impl PresentTotals {
     /// Adds an amount of a record.
-    pub(crate) fn add(&mut self, id: ResourceId, amount: i128) {
+    fn add(&mut self, id: ResourceId, amount: i128) {
         match self.0.binary_search_by_key(&id, |&(id, _, _)| id) {
             Err(place) => self.0.insert(place, (id, amount, 1)),
             Ok(at) => {
@@ -145,7 +146,7 @@ impl PresentTotals {
     }
 
     /// Subtracts an amount of a record that was added before.
-    pub(crate) fn subtract(&mut self, id: ResourceId, amount: i128) {
+    fn subtract(&mut self, id: ResourceId, amount: i128) {
         let Ok(at) = self.0.binary_search_by_key(&id, |&(id, _, _)| id) else {
             return;
         };
@@ -153,6 +154,28 @@ impl PresentTotals {
             (*total, *records) = (*total - amount, records.saturating_sub(1));
             if *records == 0 {
                 self.0.remove(at);
+            }
+        }
+    }
+
+    /// Adds the allocatable amounts of a node that is ready, or subtracts them.
+    pub(crate) fn count_node(&mut self, entry: &NodeEntry, add: bool) {
+        let record = &entry.record;
+        if record.ready == Some(false) {
+            return;
+        }
+        let given = [Some(&record.allocatable), record.oversubscription.as_ref()];
+        let ids: BTreeSet<ResourceId> = given
+            .into_iter()
+            .flatten()
+            .flat_map(|amounts| amounts.iter().map(|(id, _)| id))
+            .collect();
+        for id in ids {
+            let amount = entry.exact(id, NodeVector::Allocatable).unwrap_or(0);
+            if add {
+                self.add(id, amount);
+            } else {
+                self.subtract(id, amount);
             }
         }
     }

@@ -7,9 +7,11 @@ mod all_accounts;
 mod gauges;
 mod integer_amounts;
 mod job_sums;
+#[cfg(test)]
+pub(super) mod testing;
 
-pub(super) use account::{QueueBounds, QueueTotals, optional_vector, shown_amounts};
-pub(super) use admission::{QuotaLimit, QuotaReason, not_open, opinion, sum_with, unknown_queue};
+pub(super) use account::{QueueBounds, QueueTotals, capability_limit, optional_vector, shown_amounts};
+pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with, unknown_queue};
 pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
 pub(super) use gauges::account_gauges;
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};

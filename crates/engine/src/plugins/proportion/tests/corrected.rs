@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::cluster::{DISK, amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task};
+use super::super::super::queue_accounts::testing::cluster::{
+    DISK, amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task,
+};
 use crate::model::{ClusterState, JobPhase, QueueRecord, ResourceId, TaskRecord, TaskStatus};
 use crate::plugin::{PluginContext, VictimKind, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
@@ -257,6 +259,7 @@ fn reclaim_takes_only_what_is_above() {
         kind: VictimKind::Reclaim,
         preemptor: &preemptor,
         candidates: &candidates,
+        eviction_order: crate::plugin::EvictionOrder::default(),
     };
     let goes = |state: &ClusterState, compatibility| {
         ask(state, compatibility, |plugin, context| plugin.victims(context, &query)).map_err(|problem| problem.reason)
@@ -312,5 +315,27 @@ fn equal_tasks_are_admitted_as_often_as_one_by_one() {
         }
         assert_eq!(own_state(&states), own_state(&at_once));
         assert!(own_state(&states).held_bytes(None) > 0);
+    }
+}
+
+#[test]
+fn a_task_that_nobody_reported_counts_as_waiting() {
+    for compatibility in Compatibility::ALL {
+        let mut state = two_queues([1, 3]);
+        state.remove_task("ns/a-0");
+        let headroom = |cpu: i64| {
+            let asked = task("ns/new", "ns/a", &amounts(cpu, 0, -1), TaskStatus::Pending);
+            let opinion = ask(&state, compatibility, |plugin, context| {
+                plugin.admit_task(context, "a", &asked)
+            });
+            let opinion = opinion.unwrap().unwrap();
+            (opinion.reasons.len(), opinion.headroom)
+        };
+        assert_eq!(deserved(&state, compatibility)[0], 0.0, "nothing waits");
+        assert_eq!(
+            (headroom(500), headroom(2001)),
+            ((0, Some(4)), (1, Some(0))),
+            "a quarter of 8,000"
+        );
     }
 }

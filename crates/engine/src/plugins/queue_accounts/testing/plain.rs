@@ -1,4 +1,4 @@
-//! Plain model of the plugin: everything added up anew, in floats and maps, by the written rules.
+//! Plain model of the plugins: everything added up again, in floats and maps, by the written rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +7,28 @@ use crate::model::{ClusterState, JobPhase, JobRecord, ResourceAmounts, ResourceI
 use crate::policy::Compatibility;
 
 /// Amounts by resource; cpu and memory are always there.
-pub(super) type Plain = BTreeMap<ResourceId, f64>;
+pub(crate) type Plain = BTreeMap<ResourceId, f64>;
 
 /// Queue of the model.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PlainQueue {
-    pub(super) jobs: usize,
+pub(crate) struct PlainQueue {
+    pub(crate) jobs: usize,
     weight: i32,
-    pub(super) allocated: Plain,
-    pub(super) request: Plain,
-    pub(super) elastic: Plain,
-    pub(super) inqueue: Plain,
-    guarantee: Plain,
-    pub(super) real_capability: Plain,
-    pub(super) deserved: Plain,
-    pub(super) share: f64,
+    pub(crate) allocated: Plain,
+    pub(crate) request: Plain,
+    pub(crate) elastic: Plain,
+    pub(crate) inqueue: Plain,
+    pub(crate) guarantee: Plain,
+    pub(crate) real_capability: Plain,
+    pub(crate) deserved: Plain,
+    pub(crate) share: f64,
 }
 
-fn empty() -> Plain {
+pub(crate) fn empty() -> Plain {
     Plain::from([(ResourceId::CPU, 0.0), (ResourceId::MEMORY, 0.0)])
 }
 
-fn plain(amounts: Option<&ResourceAmounts>) -> Plain {
+pub(crate) fn plain(amounts: Option<&ResourceAmounts>) -> Plain {
     let mut all = empty();
     for (id, amount) in amounts.into_iter().flat_map(ResourceAmounts::iter) {
         all.insert(id, amount as f64);
@@ -37,17 +37,17 @@ fn plain(amounts: Option<&ResourceAmounts>) -> Plain {
 }
 
 /// Amount of a resource, 0 if it is missing.
-pub(super) fn of(amounts: &Plain, id: ResourceId) -> f64 {
+pub(crate) fn of(amounts: &Plain, id: ResourceId) -> f64 {
     amounts.get(&id).copied().unwrap_or(0.0)
 }
 
-fn add(to: &mut Plain, amounts: &Plain) {
+pub(crate) fn add(to: &mut Plain, amounts: &Plain) {
     for (id, amount) in amounts {
         *to.entry(*id).or_default() += amount;
     }
 }
 
-fn excess(a: &Plain, b: &Plain) -> Plain {
+pub(crate) fn excess(a: &Plain, b: &Plain) -> Plain {
     let mut all = empty();
     for (id, amount) in a {
         let above = amount - of(b, *id);
@@ -69,7 +69,7 @@ fn counts(task: &TaskRecord, compatibility: Compatibility) -> bool {
 }
 
 /// All queues of a cluster state by the model.
-pub(super) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTreeMap<String, PlainQueue> {
+pub(crate) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTreeMap<String, PlainQueue> {
     let mut total = empty();
     for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.ready != Some(false)) {
         add(&mut total, &plain(Some(&entry.record.allocatable)));

@@ -8,18 +8,18 @@ use crate::model::{
 };
 
 /// Resource besides cpu, memory and pods.
-pub(super) const GPU: ResourceId = ResourceId(3);
+pub(crate) const GPU: ResourceId = ResourceId(3);
 /// Resource that the reference leaves out of what is admitted.
-pub(super) const DISK: ResourceId = ResourceId(4);
+pub(crate) const DISK: ResourceId = ResourceId(4);
 
 /// Amounts of cpu, memory and GPUs; a negative one is missing.
-pub(super) fn amounts(cpu: i64, memory: i64, gpu: i64) -> ResourceAmounts {
+pub(crate) fn amounts(cpu: i64, memory: i64, gpu: i64) -> ResourceAmounts {
     let all = [(ResourceId::CPU, cpu), (ResourceId::MEMORY, memory), (GPU, gpu)];
     all.into_iter().filter(|(_, amount)| *amount >= 0).collect()
 }
 
 /// Cluster state with these nodes, each with so much cpu, memory and GPUs.
-pub(super) fn cluster_state(nodes: &[(i64, i64, i64)]) -> ClusterState {
+pub(crate) fn cluster_state(nodes: &[(i64, i64, i64)]) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for slot in 0..16 {
         index.insert(Arc::from(format!("n{slot:02}")), slot);
@@ -36,7 +36,7 @@ pub(super) fn cluster_state(nodes: &[(i64, i64, i64)]) -> ClusterState {
 }
 
 /// Puts a node with 110 pods.
-pub(super) fn put_node(state: &mut ClusterState, number: usize, given: &ResourceAmounts, ready: bool) {
+pub(crate) fn put_node(state: &mut ClusterState, number: usize, given: &ResourceAmounts, ready: bool) {
     let mut allocatable = given.clone();
     allocatable.set(ResourceId::PODS, 110);
     let node = NodeRecord {
@@ -53,7 +53,7 @@ fn source() -> Arc<str> {
 }
 
 /// Open queue with a weight.
-pub(super) fn queue(name: &str, weight: i32) -> QueueRecord {
+pub(crate) fn queue(name: &str, weight: i32) -> QueueRecord {
     QueueRecord {
         name: Arc::from(name),
         weight: Some(weight),
@@ -62,12 +62,12 @@ pub(super) fn queue(name: &str, weight: i32) -> QueueRecord {
 }
 
 /// Puts a queue.
-pub(super) fn put_queue(state: &mut ClusterState, queue: QueueRecord) {
+pub(crate) fn put_queue(state: &mut ClusterState, queue: QueueRecord) {
     state.put_queue(queue, &source());
 }
 
 /// Job in a queue.
-pub(super) fn job(name: &str, queue: &str, min: Option<ResourceAmounts>, phase: JobPhase) -> JobRecord {
+pub(crate) fn job(name: &str, queue: &str, min: Option<ResourceAmounts>, phase: JobPhase) -> JobRecord {
     JobRecord {
         name: Arc::from(name),
         queue: Arc::from(queue),
@@ -79,12 +79,12 @@ pub(super) fn job(name: &str, queue: &str, min: Option<ResourceAmounts>, phase: 
 }
 
 /// Puts a job.
-pub(super) fn put_job(state: &mut ClusterState, job: JobRecord) {
+pub(crate) fn put_job(state: &mut ClusterState, job: JobRecord) {
     state.put_job(job, &source());
 }
 
 /// Task of a job, with one pod.
-pub(super) fn task(name: &str, job: &str, given: &ResourceAmounts, status: TaskStatus) -> TaskRecord {
+pub(crate) fn task(name: &str, job: &str, given: &ResourceAmounts, status: TaskStatus) -> TaskRecord {
     let mut requests = given.clone();
     requests.set(ResourceId::PODS, 1);
     TaskRecord::from(TaskFields {
@@ -98,12 +98,12 @@ pub(super) fn task(name: &str, job: &str, given: &ResourceAmounts, status: TaskS
 }
 
 /// Puts a task.
-pub(super) fn put_task(state: &mut ClusterState, task: TaskRecord) {
+pub(crate) fn put_task(state: &mut ClusterState, task: TaskRecord) {
     state.put_task(task, &source());
 }
 
 /// Reservation of so much cpu for a job.
-pub(super) fn reservation(job: &str, queue: &str, cpu: i128) -> Arc<Reservation> {
+pub(crate) fn reservation(job: &str, queue: &str, cpu: i128) -> Arc<Reservation> {
     Arc::new(Reservation {
         job: Arc::from(job),
         queue: Arc::from(queue),

@@ -1,0 +1,131 @@
+//! Limits and deserved amounts of queues, flat and down the tree.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::queue_accounts::{IntegerAmounts, QueueBounds, capability_limit, optional_vector};
+use super::tree::{QuotaTree, ROOT};
+use crate::model::{ClusterState, QueueRecord, ResourceId, ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
+use crate::policy::Compatibility;
+
+/// Limits of a queue, and the amounts that it deserves.
+pub(super) type BoundsAndDeserved = (QueueBounds, ResourceVector);
+
+/// Limits of all queues of a flat configuration: the cluster without the guarantees of others.
+pub(super) fn flat_bounds(
+    cluster_state: &ClusterState,
+    total: &ResourceVector,
+) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
+    let mut guaranteed = IntegerAmounts::default();
+    for (_, stored) in cluster_state.queues().iter() {
+        if let Some(guarantee) = &stored.record.guarantee {
+            guaranteed.add_record(guarantee, 1);
+        }
+    }
+    let free = total.excess_over(&ResourceVector::from(&guaranteed));
+    let queues = cluster_state.queues().iter().map(|(name, stored)| {
+        let mut bounds = QueueBounds::of(&stored.record);
+        bounds.real_capability = free.clone();
+        bounds.real_capability.add(&bounds.guarantee);
+        bounds.capability = stored.record.capability.as_ref().and_then(capability_limit);
+        if let Some(capability) = &bounds.capability {
+            bounds.real_capability.lower_to_limit(capability);
+        }
+        let mut deserved = optional_vector(stored.record.deserved.as_ref());
+        deserved.lower_to_limit(&bounds.real_capability);
+        let deserved = deserved.larger_of(&bounds.guarantee);
+        (Arc::clone(name), (bounds, deserved))
+    });
+    queues.collect()
+}
+
+/// Limits of all queues of a tree. A queue that does not hang below the root may hold nothing.
+pub(super) fn tree_bounds(
+    cluster_state: &ClusterState,
+    total: &ResourceVector,
+    tree: &QuotaTree,
+    compatibility: Compatibility,
+) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
+    let mut all: BTreeMap<Arc<str>, BoundsAndDeserved> = BTreeMap::new();
+    for (name, stored) in cluster_state.queues().iter() {
+        all.insert(Arc::clone(name), written_bounds(&stored.record));
+    }
+    let root: Arc<str> = Arc::from(ROOT);
+    let unlimited = unlimited(total);
+    let (mut bounds, _) = all.get(&root).cloned().unwrap_or_default();
+    let mut capability = bounds.capability.take().filter(|capability| !capability.is_empty());
+    if let Some(capability) = capability
+        .as_mut()
+        .filter(|_| compatibility == Compatibility::Corrected)
+    {
+        inherit(capability, &unlimited);
+    }
+    let capability = capability.unwrap_or(unlimited);
+    bounds.real_capability = capability.clone();
+    bounds.capability = Some(capability);
+    let mut open = vec![(Arc::clone(&root), bounds)];
+    while let Some((name, mut parent)) = open.pop() {
+        let children = tree.children.get(&name).map_or(&[][..], Vec::as_slice);
+        let (mut guaranteed, mut deserved_sum) = (ResourceVector::default(), ResourceVector::default());
+        let above = parent.capability.clone().unwrap_or_default();
+        for child in children {
+            let Some((bounds, deserved)) = all.get_mut(child) else {
+                continue;
+            };
+            *deserved = deserved.larger_of(&bounds.guarantee);
+            inherit(bounds.capability.get_or_insert_default(), &above);
+            guaranteed.add(&bounds.guarantee);
+            deserved_sum.add(deserved);
+        }
+        if name == root {
+            parent.guarantee = guaranteed.clone();
+        }
+        let free = parent.real_capability.excess_over(&guaranteed);
+        for child in children {
+            let Some((bounds, _)) = all.get_mut(child) else {
+                continue;
+            };
+            bounds.real_capability = free.clone();
+            bounds.real_capability.add(&bounds.guarantee);
+            if let Some(capability) = &bounds.capability {
+                bounds.real_capability.lower_to_limit(capability);
+            }
+            open.push((Arc::clone(child), bounds.clone()));
+        }
+        if name == root
+            && let Some(own) = all.get_mut(&root)
+        {
+            *own = (parent, deserved_sum);
+        }
+    }
+    all
+}
+
+fn written_bounds(queue: &QueueRecord) -> BoundsAndDeserved {
+    let mut bounds = QueueBounds::of(queue);
+    bounds.capability = Some(optional_vector(queue.capability.as_ref()));
+    (bounds, optional_vector(queue.deserved.as_ref()))
+}
+
+/// Takes over the limits of the parent where there are none: cpu and memory that are not above 0, missing scalars.
+fn inherit(capability: &mut ResourceVector, parent: &ResourceVector) {
+    for (id, amount) in parent.iter() {
+        let has_own = if id <= ResourceId::MEMORY {
+            capability.amount(id) > 0.0
+        } else {
+            capability.get(id).is_some()
+        };
+        if !has_own {
+            capability.set(id, amount);
+        }
+    }
+}
+
+/// Limit of nothing, for every resource of the cluster.
+fn unlimited(total: &ResourceVector) -> ResourceVector {
+    let mut all = ResourceVector::new(UNLIMITED_AMOUNT, UNLIMITED_AMOUNT);
+    for (id, _) in total.scalars() {
+        all.set(id, UNLIMITED_SCALAR);
+    }
+    all
+}

@@ -1,0 +1,291 @@
+//! `capacity` as a plugin of a policy.
+
+use std::sync::Arc;
+
+use super::super::effective_values::{map_entry, value_map};
+use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, not_open, opinion, sum_with};
+use super::PLUGIN;
+use super::config::QuotaTreeConfig;
+use super::record_rules::ParentRules;
+use super::state::QueueCapacityState;
+use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
+use crate::plugin::{
+    AdmitOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, QueueComparison, QuotaPlugin, Reason,
+    Resolution, Shortfall, VictimKind, VictimQuery,
+};
+use crate::plugin_state::{PluginState, PluginStates};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
+
+/// Registry entry of the plugin.
+pub(in super::super) const DEF: PluginDef = PluginDef {
+    families: &["admit", "order", "victims"],
+    keeps_quotas: true,
+    gauges: true,
+    record_rules: Some(&ParentRules),
+    ..PluginDef::new(PLUGIN, compile)
+};
+
+/// Code of a queue that would hold, or hold and reserve, more than it may.
+const OVER_CAPABILITY: &str = "QueueOverCapability";
+/// Code of a queue that has queues below it, and takes no jobs.
+const NOT_A_LEAF: &str = "QueueNotALeaf";
+/// Code of a tree of queues in which something is wrong, so that the reference decides nothing.
+const TREE_NOT_READY: &str = "QueueTreeNotReady";
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct Capacity {
+    config: QuotaTreeConfig,
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(Capacity {
+        config: QuotaTreeConfig::read(arguments, report),
+        compatibility,
+    })
+}
+
+impl Plugin for Capacity {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            order: true,
+            admit: true,
+            victims: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        let level = i64::try_from(self.config.reclaim_level).unwrap_or(i64::MAX);
+        value_map([map_entry(QuotaTreeConfig::RECLAIM_LEVEL, YamlValue::Int(level))])
+    }
+
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        let hierarchy = switches.is_on(Switch::Hierarchy);
+        let state = QueueCapacityState::of(cluster_state, self.compatibility, self.config, hierarchy);
+        Some(Arc::new(state))
+    }
+
+    fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let state = own_state(context).ok()?;
+        if state.unready_reason().is_some() {
+            return None;
+        }
+        Some(queues.iter().map(|queue| state.order_key(queue)).collect())
+    }
+
+    fn queue_comparison<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        queues: &[Arc<str>],
+    ) -> Option<Box<dyn QueueComparison + 'a>> {
+        let comparison = own_state(context).ok()?.tree_comparison(queues)?;
+        Some(Box::new(comparison))
+    }
+
+    fn victim_queue_order(&self, context: PluginContext<'_>, preemptor: &str, left: &str, right: &str) -> Option<i64> {
+        let state = own_state(context).ok()?;
+        let tree = state.tree.as_ref().filter(|_| state.has_ready_tree())?;
+        let level = |queue: &str| i64::try_from(tree.common_level(queue, preemptor)).unwrap_or(i64::MAX);
+        Some((level(right) - level(left)).signum())
+    }
+
+    fn may_preempt(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        tasks: &[&TaskRecord],
+    ) -> Result<Option<bool>, Problem> {
+        own_state(context)?.may_preempt(queue, tasks).map(Some)
+    }
+
+    fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
+        let state = own_state(context)?;
+        let account = state.existing_account(&job.queue)?;
+        let mut reasons = state.reasons_against_queue(&job.queue)?;
+        if !reasons.is_empty() {
+            return Ok(Some(opinion(reasons, None)));
+        }
+        let Some(demand) = state.accounts.job_demand(job) else {
+            return Ok(Some(AdmitOpinion::default()));
+        };
+        let names = &state.accounts.resources;
+        let asked = ResourceVector::from(&demand.asked);
+        let mut levels = vec![(&*job.queue, account)];
+        levels.extend(state.chain(&job.queue).skip(1));
+        for (queue, account) in levels {
+            // The reference looks no further than the first limit, and so crashes at none above it.
+            if self.compatibility == Compatibility::Upstream && !reasons.is_empty() {
+                break;
+            }
+            let sum = state.accounts.sum_with_job(queue, account, &demand)?;
+            reasons.extend(capability_of(queue, &account.limits.real_capability).reasons(names, &sum, &asked));
+        }
+        Ok(Some(AdmitOpinion {
+            reserve: demand.reserve.named(names),
+            ..opinion(reasons, None)
+        }))
+    }
+
+    fn admit_task(
+        &self,
+        context: PluginContext<'_>,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let state = own_state(context)?;
+        state.known_account(queue)?;
+        let requests = IntegerAmounts::from(&task.requests);
+        let mut reasons = state.reasons_against_queue(queue)?;
+        if reasons.is_empty() {
+            reasons = state.reasons_against_sum(queue, &requests, usize::MAX);
+        }
+        Ok(Some(opinion(reasons, state.headroom(queue, &requests))))
+    }
+
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let chosen = self.ordered_victims(context, query)?;
+        Ok(chosen.map(|chosen| (0..query.candidates.len()).map(|at| chosen.contains(&at)).collect()))
+    }
+
+    fn ordered_victims(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+    ) -> Result<Option<Vec<usize>>, Problem> {
+        let state = own_state(context)?;
+        match query.kind {
+            VictimKind::Preempt => Ok(None),
+            VictimKind::Reclaim => state.reclaimable(context.cluster_state, query).map(Some),
+        }
+    }
+
+    fn quota(&self) -> Option<&dyn QuotaPlugin> {
+        Some(self)
+    }
+}
+
+impl QuotaPlugin for Capacity {
+    fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
+        let enqueue = |state: &mut QueueCapacityState| state.accounts.enqueue(job);
+        plugin_states.update(PLUGIN, enqueue).ok_or_else(missing_state)
+    }
+
+    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
+        let release = |state: &mut QueueCapacityState| state.accounts.end_tentative();
+        plugin_states.update(PLUGIN, release).ok_or_else(missing_state)
+    }
+
+    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
+        let requests = IntegerAmounts::from(&task.requests);
+        own_state(context).map_or(1, |state| state.headroom(queue, &requests).unwrap_or(u64::MAX).max(1))
+    }
+
+    fn shortfalls(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+        _: &str,
+    ) -> Result<Vec<Shortfall>, Problem> {
+        Ok(own_state(context)?.shortfalls(query))
+    }
+}
+
+impl QueueCapacityState {
+    /// Reasons against everything new in a queue.
+    fn reasons_against_queue(&self, queue: &str) -> Result<Vec<QuotaReason>, Problem> {
+        if let Some(why) = self.unready_reason() {
+            let message = format!("the tree of queues is not ready: {why}");
+            return Ok(vec![lasting_reason(TREE_NOT_READY, message)]);
+        }
+        let account = self.existing_account(queue)?;
+        let mut reasons = Vec::new();
+        if self.tree.as_ref().is_some_and(|tree| !tree.is_leaf(queue)) {
+            let message = format!("Queue <{queue}> has queues below it and takes no jobs; use one of them");
+            reasons.push(lasting_reason(NOT_A_LEAF, message));
+        }
+        let corrected = self.compatibility() == Compatibility::Corrected;
+        let above = self.chain(queue).skip(1).filter(|_| corrected);
+        for (name, account) in std::iter::once((queue, account)).chain(above) {
+            if !account.limits.is_open {
+                reasons.push(not_open(PLUGIN, name));
+            }
+        }
+        Ok(reasons)
+    }
+
+    /// Reasons against more requests, of a queue and of so many above it.
+    fn reasons_against_sum(&self, queue: &str, requests: &IntegerAmounts, above: usize) -> Vec<QuotaReason> {
+        let requested = ResourceVector::from(requests);
+        let levels = self.chain(queue).take(above.saturating_add(1));
+        let reasons = levels.flat_map(|(name, account)| {
+            let limit = capability_of(name, &account.limits.real_capability);
+            limit.reasons(&self.accounts.resources, &sum_with(account, requests), &requested)
+        });
+        reasons.collect()
+    }
+
+    /// Number of tasks with these requests that a queue, and those above it, still admit; `None`: any number.
+    fn headroom(&self, queue: &str, requests: &IntegerAmounts) -> Option<u64> {
+        let levels = self.chain(queue);
+        let rooms = levels.filter_map(|(name, account)| {
+            capability_of(name, &account.limits.real_capability).headroom(&account.allocated, requests)
+        });
+        rooms.min()
+    }
+
+    fn may_preempt(&self, queue: &str, tasks: &[&TaskRecord]) -> Result<bool, Problem> {
+        let mut requests = IntegerAmounts::default();
+        for task in tasks {
+            requests.add_record(&task.requests, 1);
+        }
+        if self.unready_reason().is_some() {
+            return Ok(false);
+        }
+        let account = self.known_account(queue)?;
+        let corrected = self.compatibility() == Compatibility::Corrected;
+        let levels = if corrected { usize::MAX } else { 0 };
+        if !account.limits.is_open || !self.reasons_against_sum(queue, &requests, levels).is_empty() {
+            return Ok(false);
+        }
+        let requested = ResourceVector::from(&requests);
+        let counted = self.chain(queue).take(self.config.reclaim_level.saturating_add(1));
+        let mut counted = counted.filter(|(name, _)| *name == queue || **name != *super::tree::ROOT);
+        Ok(counted.any(|(_, account)| sum_with(account, &requests).fits_partly(&account.deserved, &requested)))
+    }
+}
+
+fn lasting_reason(code: &'static str, message: String) -> QuotaReason {
+    let reason = Reason {
+        plugin: Arc::from(PLUGIN),
+        code,
+        message,
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    (reason, Vec::new())
+}
+
+fn capability_of<'a>(queue: &'a str, real_capability: &'a ResourceVector) -> QuotaLimit<'a> {
+    QuotaLimit {
+        plugin: PLUGIN,
+        code: OVER_CAPABILITY,
+        name: "real capability",
+        queue,
+        amounts: real_capability,
+    }
+}
+
+fn own_state(context: PluginContext<'_>) -> Result<&QueueCapacityState, Problem> {
+    context.plugin_states.get(PLUGIN).ok_or_else(missing_state)
+}
+
+fn missing_state() -> Problem {
+    let message = format!("there is no state of `{PLUGIN}` for this question");
+    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+}

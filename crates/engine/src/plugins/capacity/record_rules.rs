@@ -1,0 +1,40 @@
+//! Rules about the places of queues in the tree.
+
+use std::sync::Arc;
+
+use super::PLUGIN;
+use super::tree::QuotaTree;
+use crate::model::{ClusterState, Problem, QueueRecord};
+use crate::plugin::{RecordRules, RecordWarning};
+use crate::policy::{Compatibility, Policy, Switch};
+
+/// Rules about parents.
+#[derive(Debug)]
+pub(super) struct ParentRules;
+
+impl RecordRules for ParentRules {
+    /// True if the policy has the tree and names what is wrong with it. Under `upstream` nothing is decided then.
+    fn apply_to(&self, policy: &Policy) -> bool {
+        let first = policy.spec().plugins().find(|(_, plugin)| plugin.name == PLUGIN);
+        policy.compatibility() == Compatibility::Corrected
+            && first.is_some_and(|(_, plugin)| plugin.switches.is_on(Switch::Hierarchy))
+    }
+
+    /// A queue has no problem by itself: its parent may come later.
+    fn queue_problem(&self, _: &QueueRecord) -> Option<Problem> {
+        None
+    }
+
+    fn reject_new_queues(&self) -> bool {
+        false
+    }
+
+    fn queue_problems(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
+        let tree = QuotaTree::of(cluster_state, Compatibility::Corrected);
+        tree.problems.into_iter().collect()
+    }
+
+    fn warnings(&self, _: &ClusterState) -> Vec<RecordWarning> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,203 @@
+//! Random histories: a state that followed each change equals one computed again, and the plain model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::super::queue_accounts::testing::cluster::{cluster_state, put_queue, queue};
+use super::super::super::queue_accounts::testing::histories::{HistoryNumbers, assert_near, change};
+use super::super::super::queue_accounts::testing::plain::{
+    self, Plain, PlainQueue, add, excess, of, plain as plain_amounts,
+};
+use super::super::config::QuotaTreeConfig;
+use crate::model::{ClusterState, ResourceId, StateDiff};
+use crate::plugin_state::PluginState;
+use crate::plugins::capacity::QueueCapacityState;
+use crate::policy::Compatibility;
+
+const UNLIMITED: f64 = f64::MAX;
+const UNLIMITED_SCALAR: f64 = 9_223_372_036_854_775_807.0;
+
+/// Parent of a queue in the model; `None`: the root.
+fn parent(state: &ClusterState, name: &str) -> Option<String> {
+    let record = &state.queues().get(name)?.record;
+    let parent = if record.parent.is_empty() {
+        "root"
+    } else {
+        &*record.parent
+    };
+    (name != "root").then(|| parent.to_owned())
+}
+
+/// Path from a queue to the root, if it ends there.
+fn path(state: &ClusterState, name: &str) -> Option<Vec<String>> {
+    let mut line = vec![name.to_owned()];
+    while let Some(parent) = parent(state, line.last()?) {
+        if line.contains(&parent) || !state.queues().contains(&parent) {
+            return None;
+        }
+        line.push(parent);
+    }
+    (line.last()? == "root").then_some(line)
+}
+
+/// Sums of every queue and of those below it, where all of them hang below the root.
+fn sums(state: &ClusterState, compatibility: Compatibility) -> BTreeMap<String, PlainQueue> {
+    let own = plain::queues(state, compatibility);
+    let mut all: BTreeMap<String, PlainQueue> = BTreeMap::new();
+    for (name, queue) in &own {
+        for above in path(state, name).into_iter().flatten() {
+            let sum = all.entry(above).or_default();
+            add(&mut sum.allocated, &queue.allocated);
+            add(&mut sum.request, &queue.request);
+            add(&mut sum.elastic, &queue.elastic);
+            add(&mut sum.inqueue, &queue.inqueue);
+        }
+    }
+    all
+}
+
+/// Capability, real capability and deserved amounts of a queue by the model.
+fn limits(state: &ClusterState, name: &str) -> [Plain; 3] {
+    let record = &state.queues().get(name).unwrap().record;
+    let children = |name: &str| {
+        let names = state.queues().iter().map(|(name, _)| name.to_string());
+        names
+            .filter(|child| parent(state, child).as_deref() == Some(name))
+            .collect::<Vec<_>>()
+    };
+    let guarantee = |name: &str| plain_amounts(state.queues().get(name).unwrap().record.guarantee.as_ref());
+    let larger = |name: &str| {
+        let mut deserved = plain_amounts(state.queues().get(name).unwrap().record.deserved.as_ref());
+        for (id, amount) in guarantee(name) {
+            let own = deserved.entry(id).or_default();
+            *own = own.max(amount);
+        }
+        deserved
+    };
+    let mut capability = plain_amounts(record.capability.as_ref());
+    let Some(above) = parent(state, name) else {
+        let is_empty = capability
+            .iter()
+            .all(|(id, amount)| *id == ResourceId::PODS || *amount < 0.1);
+        if is_empty {
+            capability = Plain::from([(ResourceId::CPU, UNLIMITED), (ResourceId::MEMORY, UNLIMITED)]);
+            for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.ready != Some(false)) {
+                let scalars = entry
+                    .record
+                    .allocatable
+                    .iter()
+                    .filter(|(id, _)| *id > ResourceId::MEMORY);
+                capability.extend(scalars.map(|(id, _)| (id, UNLIMITED_SCALAR)));
+            }
+        }
+        let mut deserved = plain::empty();
+        for child in children(name) {
+            add(&mut deserved, &larger(&child));
+        }
+        return [capability.clone(), capability, deserved];
+    };
+    let [above_capability, above_real, _] = limits(state, &above);
+    for (id, amount) in &above_capability {
+        let is_plain = *id <= ResourceId::MEMORY;
+        if is_plain && of(&capability, *id) <= 0.0 || !is_plain && !capability.contains_key(id) {
+            capability.insert(*id, *amount);
+        }
+    }
+    let mut guaranteed = plain::empty();
+    for child in children(&above) {
+        add(&mut guaranteed, &guarantee(&child));
+    }
+    let mut real = excess(&above_real, &guaranteed);
+    add(&mut real, &guarantee(name));
+    for (id, amount) in &mut real {
+        *amount = amount.min(capability.get(id).copied().unwrap_or(UNLIMITED));
+    }
+    [capability, real, larger(name)]
+}
+
+fn assert_equals_model(state: &ClusterState, own: &QueueCapacityState, compatibility: Compatibility) {
+    for (name, model) in sums(state, compatibility) {
+        let account = own.accounts.account(&name).unwrap();
+        assert_near(
+            &format!("{name} allocated"),
+            &model.allocated,
+            &(&account.allocated).into(),
+        );
+        assert_near(&format!("{name} request"), &model.request, &(&account.request).into());
+        assert_near(&format!("{name} elastic"), &model.elastic, &(&account.elastic).into());
+        assert_near(&format!("{name} inqueue"), &model.inqueue, &(&account.inqueue).into());
+        let [capability, real, deserved] = limits(state, &name);
+        assert_near(
+            &format!("{name} capability"),
+            &capability,
+            account.limits.capability.as_ref().unwrap(),
+        );
+        assert_near(&format!("{name} real"), &real, &account.limits.real_capability);
+        assert_near(&format!("{name} deserved"), &deserved, &account.deserved);
+    }
+}
+
+#[test]
+fn trees_that_followed_equal_a_rebuild() {
+    for (compatibility, hierarchy) in [
+        (Compatibility::Upstream, true),
+        (Compatibility::Corrected, true),
+        (Compatibility::Upstream, false),
+        (Compatibility::Corrected, false),
+    ] {
+        let config = QuotaTreeConfig { reclaim_level: 1 };
+        let build = |state: &ClusterState| QueueCapacityState::of(state, compatibility, config, hierarchy);
+        for seed in 0..40 {
+            let mut numbers = HistoryNumbers(seed);
+            let mut state = cluster_state(&[(8000, 4000, 4000), (3000, 900, -1)]);
+            for name in ["root", "q0", "q1", "q2"] {
+                put_queue(&mut state, queue(name, 1));
+            }
+            let mut own = build(&state);
+            for _ in 0..40 {
+                let old = state.clone();
+                for _ in 0..=numbers.below(3) {
+                    change(&mut state, &mut numbers);
+                }
+                let next = own.advance(&StateDiff { old: &old, new: &state }).unwrap();
+                let next: &dyn std::any::Any = &*next;
+                own = next.downcast_ref::<QueueCapacityState>().unwrap().clone();
+                assert_eq!(own, build(&state), "seed {seed}");
+                if hierarchy {
+                    assert_equals_model(&state, &own, compatibility);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cycle_below_the_root_ends() {
+    let mut state = cluster_state(&[(1000, 1000, -1)]);
+    for (name, parent) in [("root", "x"), ("x", "y"), ("y", "x"), ("z", "x"), ("w", "w")] {
+        let mut record = queue(name, 1);
+        record.parent = Arc::from(parent);
+        put_queue(&mut state, record);
+    }
+    let config = QuotaTreeConfig::default();
+    let own = QueueCapacityState::of(&state, Compatibility::Upstream, config, true);
+    assert_eq!(own.unready_reason(), None, "the reference does not notice it");
+    let room = |queue: &str| {
+        own.accounts
+            .account(queue)
+            .unwrap()
+            .limits
+            .real_capability
+            .amount(ResourceId::CPU)
+    };
+    assert_eq!((room("z"), room("w")), (0.0, 0.0));
+    let own = QueueCapacityState::of(&state, Compatibility::Corrected, config, true);
+    for name in ["x", "y", "z", "w"] {
+        let problem = own.known_account(name).unwrap_err();
+        assert_eq!(
+            (problem.reason, problem.field),
+            ("QUEUE_PARENT_CYCLE", format!("queues[{name}].parent"))
+        );
+    }
+    assert!(own.known_account("root").is_ok());
+}

@@ -1,0 +1,5 @@
+//! Tests of limits, votes, orders and victims.
+
+mod corrected;
+mod histories;
+mod order;

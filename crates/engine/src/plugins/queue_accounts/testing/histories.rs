@@ -1,0 +1,109 @@
+//! Random changes of a cluster state.
+
+use std::sync::Arc;
+
+use super::cluster::{DISK, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
+use super::plain::{Plain, of};
+use crate::model::{ClusterState, JobPhase, ResourceVector, TaskStatus};
+
+/// Sequence of numbers that looks random and is the same in every run.
+#[derive(Debug)]
+pub(crate) struct HistoryNumbers(pub(crate) u64);
+
+impl HistoryNumbers {
+    /// Next number, from 0 and below a limit.
+    pub(crate) fn below(&mut self, limit: i64) -> i64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from(self.0 >> 33).unwrap() % limit
+    }
+}
+
+const STATUSES: [TaskStatus; 10] = [
+    TaskStatus::Pending,
+    TaskStatus::Pending,
+    TaskStatus::Allocated,
+    TaskStatus::Running,
+    TaskStatus::Running,
+    TaskStatus::Bound,
+    TaskStatus::Pipelined,
+    TaskStatus::Releasing,
+    TaskStatus::Succeeded,
+    TaskStatus::Failed,
+];
+const PHASES: [JobPhase; 5] = [
+    JobPhase::Pending,
+    JobPhase::Inqueue,
+    JobPhase::Running,
+    JobPhase::Unknown,
+    JobPhase::Completed,
+];
+
+/// One random change of any kind of record.
+pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
+    let some = |numbers: &mut HistoryNumbers| {
+        let gpu = numbers.below(8) - 3;
+        amounts(numbers.below(5) * 700, numbers.below(4) * 333, gpu.max(-1) * 1000)
+    };
+    let queue_name = |numbers: &mut HistoryNumbers| format!("q{}", numbers.below(5));
+    let job_name = |numbers: &mut HistoryNumbers| format!("ns/j{}", numbers.below(8));
+    match numbers.below(12) {
+        0 => {
+            let (given, ready) = (some(numbers), numbers.below(4) > 0);
+            put_node(state, usize::try_from(numbers.below(6)).unwrap(), &given, ready);
+        }
+        1 => drop(state.remove_node(&format!("n{:02}", numbers.below(6)))),
+        2 => {
+            let mut record = queue(&queue_name(numbers), i32::try_from(numbers.below(4)).unwrap());
+            record.capability = (numbers.below(3) == 0).then(|| some(numbers));
+            record.guarantee = (numbers.below(3) == 0).then(|| some(numbers));
+            record.deserved = (numbers.below(3) > 0).then(|| some(numbers));
+            record.parent = Arc::from(format!("q{}", numbers.below(9)));
+            if numbers.below(3) > 0 {
+                record.parent = Arc::from("root");
+            }
+            put_queue(state, record);
+        }
+        3 => drop(state.remove_queue(&queue_name(numbers))),
+        4 | 5 => {
+            let mut min = (numbers.below(3) > 0).then(|| some(numbers));
+            if let Some(min) = min.as_mut().filter(|_| numbers.below(3) == 0) {
+                min.set(DISK, 5);
+            }
+            let phase = PHASES[usize::try_from(numbers.below(5)).unwrap()];
+            put_job(state, job(&job_name(numbers), &queue_name(numbers), min, phase));
+        }
+        6 => drop(state.remove_job(&job_name(numbers))),
+        7 => {
+            let row = reservation(
+                &job_name(numbers),
+                &queue_name(numbers),
+                i128::from(numbers.below(3000)),
+            );
+            state.put_reservation(row);
+        }
+        8 => drop(state.remove_reservation(&job_name(numbers))),
+        9 => drop(state.remove_task(&format!("ns/t{}", numbers.below(20)))),
+        _ => {
+            let status = STATUSES[usize::try_from(numbers.below(10)).unwrap()];
+            let name = format!("ns/t{}", numbers.below(20));
+            let mut record = task(&name, &job_name(numbers), &some(numbers), status);
+            record.gated = numbers.below(5) == 0;
+            put_task(state, record);
+        }
+    }
+}
+
+/// Checks amounts of the model against those of a plugin.
+pub(crate) fn assert_near(what: &str, model: &Plain, own: &ResourceVector) {
+    let ids = model.keys().copied().chain(own.iter().map(|(id, _)| id));
+    for id in ids {
+        let (model, own) = (of(model, id), own.amount(id));
+        assert!(
+            (model - own).abs() <= 1e-9 * model.abs().max(1.0),
+            "{what} {id:?}: {model} and {own}"
+        );
+    }
+}
