@@ -276,7 +276,7 @@ impl HealthProbe {
     }
 
     /// Publishes gRPC health as it is now, unless that was the last: whether it decides, and whether it takes changes.
-    /// Those who wait for a change are woken by each publication.
+    /// Each publication wakes the callers of Watch.
     pub async fn publish_health(&self, health: &HealthReporter, last: Option<(bool, bool)>) -> (bool, bool) {
         // State and policy services are healthy before there is anything to decide from: sources sync, and policies are
         // pushed.

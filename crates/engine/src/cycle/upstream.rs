@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::{ChangeOutcome, CycleState, Problem, ProblemKind, RequestEffect, SessionChange, TaskPlacement, problem};
 use crate::model::{
-    ClusterState, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord, TaskRecord,
-    TaskStatus, UpstreamNode,
+    COUNT_BYTES, ClusterState, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord,
+    TaskRecord, TaskStatus, UpstreamNode,
 };
 
 /// Copies of a task: nodes that have one, and the status of each copy.
 type TaskCopies = Vec<(Arc<str>, TaskStatus)>;
 
 /// Bytes of a list of copies besides its items.
-const COPIES_BYTES: usize = 2 * size_of::<usize>() + size_of::<TaskCopies>();
+const COPIES_BYTES: usize = COUNT_BYTES + size_of::<TaskCopies>();
 
 type WideAmounts = BTreeMap<ResourceId, i128>;
 

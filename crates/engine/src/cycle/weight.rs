@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::{CycleState, SchedulingCycle, TaskMoved};
-use crate::model::{StoredRecord, TaskRecord};
+use crate::model::{COUNT_BYTES, StoredRecord, TaskRecord};
 
-/// Bytes of the counts before shared content.
-const COUNT_BYTES: usize = 2 * size_of::<usize>();
 /// Bytes of texts that a change brings: the names of a node and of a card.
 const TEXT_BYTES: usize = 48;
 /// Bytes of a moved task, besides its entries in tables: its record, and how it moved.

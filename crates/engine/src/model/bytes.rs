@@ -74,7 +74,7 @@ fn unshared_values<V>(table: &SortedTable<Arc<V>>, other: &SortedTable<Arc<V>>, 
 }
 
 /// Bytes of the counts before shared content.
-const COUNT_BYTES: usize = 2 * size_of::<usize>();
+pub(crate) const COUNT_BYTES: usize = 2 * size_of::<usize>();
 /// Bytes to which allocators round small blocks.
 const BLOCK_BYTES: usize = 16;
 

@@ -36,6 +36,7 @@ mod tests;
 
 pub use amount_delta::AmountDelta;
 pub use amounts::{ResourceAmounts, ResourceId, ResourceTotals};
+pub(crate) use bytes::COUNT_BYTES;
 pub use chunk::{CHUNK_SIZE, NodeChunk};
 pub use chunk_attributes::ChunkAttributes;
 pub use chunks::NodeChunks;

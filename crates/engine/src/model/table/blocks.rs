@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::super::COUNT_BYTES;
 use super::{SortedTable, TableBlock, TableLeaf, last_block_not_after};
 
 /// Bytes of a shared block besides its items: two counts, and the list's own words.
-const BLOCK_HEAD: usize = 2 * size_of::<usize>() + size_of::<Vec<usize>>();
+const BLOCK_HEAD: usize = COUNT_BYTES + size_of::<Vec<usize>>();
 
 fn block_bytes<T>(items: &Arc<Vec<T>>) -> usize {
     BLOCK_HEAD + items.capacity() * size_of::<T>()

@@ -8,7 +8,9 @@ use super::node_kinds::{NodeKinds, card_set};
 use super::task_need::TaskRequest;
 use super::weight::{map_bytes, text_bytes};
 use crate::cards::{NodeCards, whole_units};
-use crate::model::{ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable};
+use crate::model::{
+    COUNT_BYTES, ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
+};
 use crate::policy::Compatibility;
 
 /// A node's share of the cluster's cards.
@@ -42,7 +44,7 @@ impl NodeCardCapacity {
         let cards = self.cards.cards.keys().map(text_bytes).sum::<usize>();
         let diagnostics = self.cards.diagnostics.iter().map(String::capacity).sum::<usize>();
         size_of::<Self>()
-            + 2 * size_of::<usize>()
+            + COUNT_BYTES
             + map_bytes(&self.cards.cards)
             + cards
             + self.cards.texts().map(text_bytes).iter().sum::<usize>()

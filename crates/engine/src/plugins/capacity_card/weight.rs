@@ -10,10 +10,7 @@ use super::job_entry::{JobAmounts, JobEntry};
 use super::limits::QueueLimits;
 use super::one_card::CardUse;
 use super::state::CapacityState;
-use crate::model::SortedTable;
-
-/// Bytes of the counts before shared content.
-const COUNT_BYTES: usize = 2 * size_of::<usize>();
+use crate::model::{COUNT_BYTES, SortedTable};
 
 /// Bytes of shared content that the older one is not.
 fn unshared<T>(own: &Arc<T>, older: Option<&Arc<T>>, beyond: impl FnOnce(&T) -> usize) -> usize {

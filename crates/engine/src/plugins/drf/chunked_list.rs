@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::model::COUNT_BYTES;
+
 /// Number of pointers that one change copies, besides the element itself.
 const CHUNK: usize = 64;
-
-/// Bytes of the counts before shared content.
-const COUNT_BYTES: usize = 2 * size_of::<usize>();
 
 /// List of shared chunks.
 #[derive(Clone, Debug, PartialEq)]
