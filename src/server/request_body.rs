@@ -121,45 +121,75 @@ impl ReceivedBody {
     }
 }
 
+/// Bytes of the blocks of a large body. A single buffer that grows would leave as many bytes behind as it has, each time
+/// that it moves.
+const BLOCK_BYTES: usize = 1 << 20;
+
 /// Body as far as it has been received.
 struct PartialBody {
-    /// Bytes so far: those of one frame as they came, those of several together.
+    /// Bytes of the first frame, as they came.
     first: Bytes,
-    all: BytesMut,
+    /// Bytes of several frames, in blocks.
+    blocks: Vec<BytesMut>,
+    bytes: usize,
     share: HeldShare,
 }
 
 impl PartialBody {
-    fn len(&self) -> usize {
-        self.first.len() + self.all.len()
+    fn new(share: HeldShare) -> Self {
+        Self {
+            first: Bytes::new(),
+            blocks: Vec::new(),
+            bytes: 0,
+            share,
+        }
     }
 
     fn push(&mut self, data: Bytes) {
-        if self.len() == 0 {
+        let before = self.bytes;
+        self.bytes += data.len();
+        if before == 0 {
             self.first = data;
             return;
         }
-        if self.all.is_empty() {
-            self.all.extend_from_slice(&std::mem::take(&mut self.first));
+        if self.blocks.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            self.append(&first);
         }
-        self.all.extend_from_slice(&data);
+        self.append(&data);
+    }
+
+    fn append(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            if self.blocks.last().is_none_or(|block| block.len() >= BLOCK_BYTES) {
+                // The first block grows with a small body.
+                let is_large = !self.blocks.is_empty();
+                self.blocks
+                    .push(BytesMut::with_capacity(if is_large { BLOCK_BYTES } else { 0 }));
+            }
+            let Some(block) = self.blocks.last_mut() else { return };
+            let (fits, rest) = data.split_at(data.len().min(BLOCK_BYTES - block.len()));
+            block.extend_from_slice(fits);
+            data = rest;
+        }
     }
 
     /// Length of the message, if that much is there.
     fn message_bytes(&self) -> Option<usize> {
-        let start = if self.first.is_empty() {
-            &*self.all
-        } else {
-            &*self.first
-        };
-        message_bytes(start)
+        message_bytes(self.blocks.first().map_or(&*self.first, |block| &**block))
     }
 
-    fn into_message(self) -> (Bytes, HeldShare) {
-        let message = if self.all.is_empty() {
-            self.first
-        } else {
-            self.all.freeze()
+    fn into_message(mut self) -> (Bytes, HeldShare) {
+        let message = match self.blocks.len() {
+            0 => self.first,
+            1 => self.blocks.swap_remove(0).freeze(),
+            _ => {
+                let mut whole = BytesMut::with_capacity(self.bytes);
+                for block in self.blocks {
+                    whole.extend_from_slice(&block);
+                }
+                whole.freeze()
+            }
         };
         (message, self.share)
     }
@@ -255,19 +285,15 @@ impl BodyReceiver {
     where
         B: HttpBody<Data = Bytes> + Unpin,
     {
-        let mut partial = PartialBody {
-            first: Bytes::new(),
-            all: BytesMut::new(),
-            share: HeldShare::none(&self.bytes, connection),
-        };
+        let mut partial = PartialBody::new(HeldShare::none(&self.bytes, connection));
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             let frame = frame.map_err(|_| abandoned())?;
             let Ok(data) = frame.into_data() else { continue };
-            if partial.len() + data.len() > FREE_BYTES {
+            if partial.bytes + data.len() > FREE_BYTES {
                 self.take(&mut partial.share, data.len(), progress).await?;
             }
             partial.push(data);
-            let there = partial.len().saturating_sub(PREFIX_BYTES);
+            let there = partial.bytes.saturating_sub(PREFIX_BYTES);
             self.check_length(partial.message_bytes().unwrap_or_default().max(there))?;
         }
         Ok(partial)
@@ -390,5 +416,35 @@ impl HttpBody for ReceivedBody {
     fn size_hint(&self) -> SizeHint {
         let bytes = self.message.as_ref().map_or(0, Bytes::len);
         SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::server::TcpConnectInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_the_same_in_frames_of_any_length() {
+        let peer = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        let receiver = BodyReceiver::new(&EdgeLimits::default());
+        let connection = CallerConnection::new(0, peer);
+        let lengths = [0, 3, 7, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 17];
+        for (length, frame) in lengths.into_iter().flat_map(|length| {
+            [1_000, 16 << 10, BLOCK_BYTES - 1, BLOCK_BYTES, 5 * BLOCK_BYTES].map(|frame| (length, frame))
+        }) {
+            let body: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
+            let mut partial = PartialBody::new(HeldShare::none(&receiver.bytes, &connection));
+            for frame in body.chunks(frame) {
+                partial.push(Bytes::copy_from_slice(frame));
+                assert_eq!(partial.message_bytes().is_some(), partial.bytes >= PREFIX_BYTES);
+            }
+            assert_eq!(partial.bytes, length);
+            assert!(partial.into_message().0 == body, "{length} bytes in frames of {frame}");
+        }
     }
 }
