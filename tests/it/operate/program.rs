@@ -94,6 +94,11 @@ impl LoggedProcess {
             .unwrap()
     }
 
+    /// Lets `VmHWM`, the most memory of the process, begin again with what it has now.
+    pub(crate) fn forget_peak_memory(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
     fn find_addresses(&mut self) -> bool {
         let line = self.log().into_iter().find(|line| line["message"] == "serving");
         if let Some(line) = &line {
