@@ -98,8 +98,9 @@ impl Default for EdgeLimits {
             request_body: Duration::from_secs(30),
             receiving_bytes: 256 << 20,
             connection_receiving_bytes: 64 << 20,
-            sending_bytes: 384 << 20,
-            connection_sending_bytes: 256 << 20,
+            // More than a second's worth of a fast network: what is beyond it only waits.
+            sending_bytes: 192 << 20,
+            connection_sending_bytes: 168 << 20,
             http_connections: 64,
             http_header: Duration::from_secs(5),
             scrapes: 32,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use pumice_engine::decide::{self, NodeQuery, Parallelism};
+use pumice_engine::PolicyInForce;
+use pumice_engine::decide::{self, Parallelism};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
-use pumice_engine::{PolicyInForce, plugins};
 use pumice_state::{OpenSession, SessionBase, SessionStatus};
 
 use super::ServerContext;
@@ -24,9 +24,12 @@ use super::convert::not_evaluated::{self, EvaluatedState};
 use super::convert::policy::duration;
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
+use super::decision_metadata::record_decision;
 use super::evaluation::{EvaluationContext, response_metadata};
 use super::pb;
 use super::pb::decision_service_server::DecisionService;
+use super::query_size::{least_score_bytes, max_nodes, most_pairs, pair_count};
+use super::response_room::ResponseRoom;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
 
@@ -42,27 +45,32 @@ pub(super) struct DecisionRpc(pub(super) Arc<ServerContext>);
 #[tonic::async_trait]
 impl DecisionService for DecisionRpc {
     async fn filter(&self, rpc: Request<pb::FilterRequest>) -> Result<Response<pb::FilterResponse>, Status> {
-        let (metadata, _, mut request) = rpc.into_parts();
+        let (metadata, extensions, mut request) = rpc.into_parts();
+        let room = ResponseRoom::of(&extensions);
         let context = self.0.resolve(request.against.take(), &metadata).await?;
         let size = (request.tasks.len(), request.candidates.as_ref().map(max_nodes));
+        let pairs = most_pairs(size, &context);
         let reply = self
             .evaluate(size, context, move |edge, context, stop| {
                 filter(edge, context, stop, request)
             })
             .await?;
-        Ok(Response::new(reply))
+        Ok(room.reserve(reply, pairs).await?)
     }
 
     async fn score(&self, rpc: Request<pb::ScoreRequest>) -> Result<Response<pb::ScoreResponse>, Status> {
-        let (metadata, _, mut request) = rpc.into_parts();
+        let (metadata, extensions, mut request) = rpc.into_parts();
+        let mut room = ResponseRoom::of(&extensions);
         let context = self.0.resolve(request.against.take(), &metadata).await?;
         let size = (request.tasks.len(), request.candidates.as_ref().map(max_nodes));
+        let pairs = most_pairs(size, &context);
+        let check = room.hold(least_score_bytes(&request, &context));
         let reply = self
-            .evaluate(size, context, move |edge, context, stop| {
+            .evaluate_after(check, size, context, move |edge, context, stop| {
                 score(edge, context, stop, request)
             })
             .await?;
-        Ok(Response::new(reply))
+        Ok(room.reserve(reply, pairs).await?)
     }
 
     async fn open_session(
@@ -140,13 +148,24 @@ impl DecisionRpc {
     /// Evaluates a query of this many tasks on these candidates, here or on a blocking thread.
     pub(super) async fn evaluate<T: Send + 'static>(
         &self,
+        size: (usize, Option<usize>),
+        context: EvaluationContext,
+        result: impl FnOnce(&ServerContext, &EvaluationContext, &CancellationToken) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let no_check = std::future::ready(Ok(()));
+        self.evaluate_after(no_check, size, context, result).await
+    }
+
+    /// Evaluates a query; on a blocking thread after a check only.
+    async fn evaluate_after<T: Send + 'static>(
+        &self,
+        check: impl Future<Output = Result<(), CallError>>,
         (tasks, width): (usize, Option<usize>),
         context: EvaluationContext,
         result: impl FnOnce(&ServerContext, &EvaluationContext, &CancellationToken) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let width = width.unwrap_or(context.cluster_state().slots() as usize);
-        let small =
-            tasks <= MAX_ASYNC_TASKS && tasks.saturating_mul(width) <= MAX_ASYNC_PAIRS && context.has_plugin_states();
+        let pairs = most_pairs((tasks, width), &context);
+        let small = tasks <= MAX_ASYNC_TASKS && pairs <= MAX_ASYNC_PAIRS && context.has_plugin_states();
         let edge = Arc::clone(&self.0);
         let applied = context.applied_through();
         let result = move |stop: &CancellationToken| {
@@ -155,7 +174,7 @@ impl DecisionRpc {
         if small {
             return result(&CancellationToken::default());
         }
-        let answered = self.0.workers.queries.run(result).await;
+        let answered = self.0.workers.queries.run_after(check, result).await;
         // Where no worker was free, the changes are applied all the same.
         answered.map_err(|failure| match applied {
             Some(applied) => failure.with_applied_through(applied),
@@ -341,46 +360,6 @@ pub(super) fn cancelled() -> CallError {
     )
 }
 
-/// Counts a decision, and the plugins that took part.
-fn record_decision(
-    edge: &ServerContext,
-    context: &EvaluationContext,
-    rpc: &'static str,
-    query: &NodeQuery,
-    start: Instant,
-) {
-    let policy = &context.policy.policy;
-    let hooks = if rpc == "Filter" {
-        policy.filters()
-    } else {
-        policy.scorers()
-    };
-    let asked: Vec<&str> = if query.plugins.is_empty() {
-        hooks.iter().map(|hook| &*hook.name).collect()
-    } else {
-        query.plugins.iter().map(|name| &**name).collect()
-    };
-    // Names as the registry has them: callers must not be able to invent labels.
-    let served = plugins::REGISTRY.iter().map(|row| row.name);
-    let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
-    edge.metrics
-        .record_decision(rpc, query.tasks.len(), &plugins, start.elapsed());
-}
-
-/// Number of task-node pairs of a query.
-fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
-    let nodes = query
-        .candidates
-        .as_ref()
-        .map_or(context.cluster_state().slots() as usize, Vec::len);
-    query.tasks.len().saturating_mul(nodes)
-}
-
-/// Maximum number of nodes in the set.
-pub(super) fn max_nodes(set: &pb::NodeSet) -> usize {
-    set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
-}
-
 fn filter(
     edge: &ServerContext,
     context: &EvaluationContext,
@@ -405,7 +384,7 @@ fn filter(
     drop(cores);
     let items = items.ok_or_else(cancelled)?;
     record_decision(edge, context, "Filter", query, start);
-    let result = result::filter_result(query, &items, context.evaluated_state(), call.encoding);
+    let result = result::filter_result(query, items, context.evaluated_state(), call.encoding);
     Ok(pb::FilterResponse {
         metadata: Some(context.decision_metadata(edge, call.encoding, DecisionKind::Filter, &query.plugins)),
         result: Some(result),
@@ -496,6 +475,6 @@ fn score(
     let query = &query.node_query;
     Ok(pb::ScoreResponse {
         metadata: Some(context.decision_metadata(edge, call.encoding, kind, &query.plugins)),
-        result: Some(result::score_result(query, &items, context.evaluated_state(), shape)),
+        result: Some(result::score_result(query, items, context.evaluated_state(), shape)),
     })
 }

@@ -1,12 +1,16 @@
-//! Metadata of decisions: that of any response, and the plugins of the policy that took no part.
+//! Metadata of decisions: that of any response, and the plugins of the policy that took no part; and metrics of them.
 
 use std::sync::Arc;
+
+use tokio::time::Instant;
 
 use super::ServerContext;
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated;
 use super::evaluation::EvaluationContext;
 use super::pb;
+use pumice_engine::decide::NodeQuery;
+use pumice_engine::plugins;
 use pumice_engine::policy::DecisionKind;
 
 impl EvaluationContext {
@@ -24,4 +28,30 @@ impl EvaluationContext {
         }
         metadata
     }
+}
+
+/// Counts a decision, and the plugins that took part.
+pub(super) fn record_decision(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    rpc: &'static str,
+    query: &NodeQuery,
+    start: Instant,
+) {
+    let policy = &context.policy.policy;
+    let hooks = if rpc == "Filter" {
+        policy.filters()
+    } else {
+        policy.scorers()
+    };
+    let asked: Vec<&str> = if query.plugins.is_empty() {
+        hooks.iter().map(|hook| &*hook.name).collect()
+    } else {
+        query.plugins.iter().map(|name| &**name).collect()
+    };
+    // Names as the registry has them: callers must not be able to invent labels.
+    let served = plugins::REGISTRY.iter().map(|row| row.name);
+    let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
+    edge.metrics
+        .record_decision(rpc, query.tasks.len(), &plugins, start.elapsed());
 }

@@ -25,7 +25,7 @@ impl DecisionRpc {
     pub(super) async fn evaluate_place(&self, rpc: Request<pb::PlaceRequest>) -> Result<pb::PlaceResponse, CallError> {
         let (metadata, _, mut request) = rpc.into_parts();
         let evaluation_ref = request.against.take();
-        let width = request.candidates.as_ref().map(super::decision::max_nodes);
+        let width = request.candidates.as_ref().map(super::query_size::max_nodes);
         let groups = request.groups.len();
         let call = PlaceCall::read(request, &self.0.read_options.limits)?;
         if call.in_session {

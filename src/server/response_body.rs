@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::bytes::Bytes;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 use tonic::body::Body;
@@ -34,6 +35,8 @@ pub(super) struct BodySender {
     pub(super) bytes: Arc<SharedLimit>,
     connections: Arc<ConnectionTable>,
     next: AtomicU64,
+    /// Large responses that are encoded at once: each is in memory twice meanwhile.
+    encoders: Semaphore,
 }
 
 /// Progress of one response; ends when its last byte is taken, or its connection is gone.
@@ -125,10 +128,12 @@ impl BodySender {
             bytes: SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.sending),
             connections,
             next: AtomicU64::new(0),
+            encoders: Semaphore::new(limits.workers),
         })
     }
 
     /// Body in pieces. The first frame is made here, so that a response for which there is no room can still be refused.
+    /// `reserved`: room that a large response holds already.
     ///
     /// # Errors
     /// Too many bytes of responses wait for their callers.
@@ -136,21 +141,27 @@ impl BodySender {
         self: &Arc<Self>,
         mut inner: Body,
         connection: &Arc<CallerConnection>,
-        call: ConnectionCall,
-        place: Option<HeldShare>,
+        (call, place): (ConnectionCall, Option<HeldShare>),
+        reserved: Option<HeldShare>,
     ) -> Result<PiecedBody, CallError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let turn = match &reserved {
+            Some(_) => self.encoders.acquire().await.ok(),
+            None => None,
+        };
         let first = std::future::poll_fn(|context| match Pin::new(&mut inner).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
             // The transport polls again, and sees the error again or the end.
             Poll::Ready(Some(Err(_)) | None) | Poll::Pending => Poll::Ready(None),
         })
         .await;
-        let mut share = HeldShare::none(&self.bytes, connection);
+        drop(turn);
+        let mut share = reserved.unwrap_or_else(|| HeldShare::none(&self.bytes, connection));
         let mut rest = Bytes::new();
         let next = match first.map(Frame::into_data) {
             Some(Ok(data)) => {
-                self.make_room(&mut share, data.len(), connection).await?;
+                let missing = data.len().saturating_sub(share.amount());
+                self.make_room(&mut share, missing, connection).await?;
                 rest = counted(data, share);
                 None
             }
@@ -177,7 +188,11 @@ impl BodySender {
         })
     }
 
-    async fn make_room(
+    /// Takes room for more bytes. A connection that stalls is closed for them.
+    ///
+    /// # Errors
+    /// Too many bytes of responses wait for their callers.
+    pub(super) async fn make_room(
         &self,
         share: &mut HeldShare,
         bytes: usize,

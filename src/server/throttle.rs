@@ -20,6 +20,7 @@ use super::rejection_pause::{RejectionPauses, retry_delay};
 use super::request_body::{BodyReceiver, malformed};
 use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};
 use super::response_body::BodySender;
+use super::response_room::{ReservedRoom, ResponseSender};
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
 use super::stream_body::{RequestFailure, StreamBody};
@@ -158,7 +159,7 @@ impl CallThrottle {
         let kind = CallKind::of(request.uri().path());
         let is_own = request.uri().path().starts_with(OWN_PATHS);
         let AdmittedCall {
-            request,
+            mut request,
             place,
             received,
             request_failure,
@@ -169,8 +170,13 @@ impl CallThrottle {
                 return Ok(Err(failure));
             }
         };
-        let response = service.call(request).await?;
+        request.extensions_mut().insert(ResponseSender {
+            sender: Arc::clone(&self.responses),
+            connection: Arc::clone(connection),
+        });
+        let mut response = service.call(request).await?;
         drop(received);
+        let reserved = ReservedRoom::take(response.extensions_mut());
         let retry = Status::from_header_map(response.headers()).and_then(|status| retry_delay(&status));
         let place = place.filter(|_| retry.is_none());
         self.pauses.pause(connection, retry, deadline).await;
@@ -179,7 +185,7 @@ impl CallThrottle {
             return Ok(Err(malformed("the request cannot be read")));
         }
         let (parts, body) = response.into_parts();
-        let body = self.responses.send(body, connection, call, place).await;
+        let body = self.responses.send(body, connection, (call, place), reserved).await;
         Ok(body.map(|body| Response::from_parts(parts, Body::new(body.ending_with(request_failure)))))
     }
 

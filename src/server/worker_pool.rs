@@ -134,7 +134,20 @@ impl WorkerGate {
         &self,
         work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
+        self.run_after(std::future::ready(Ok(())), work).await
+    }
+
+    /// Runs a piece of work on a blocking thread, after a check as soon as its worker is free.
+    ///
+    /// # Errors
+    /// The error of the check, or of the work; or too much work waits.
+    pub(super) async fn run_after<T: Send + 'static>(
+        &self,
+        check: impl Future<Output = Result<(), CallError>>,
+        work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
         let worker = self.worker().await?;
+        check.await?;
         spawn_work(move |stop| {
             // The work holds its worker until it ends, whether its caller waits or not.
             let _worker = worker;

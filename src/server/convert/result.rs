@@ -29,7 +29,7 @@ pub struct ScoreResultOptions {
 /// Result of Filter.
 pub fn filter_result(
     query: &NodeQuery,
-    items: &TaskResults<FilterVerdict>,
+    items: TaskResults<FilterVerdict>,
     state: EvaluatedState<'_>,
     encoding: NodeEncoding,
 ) -> pb::FilterResult {
@@ -40,7 +40,7 @@ pub fn filter_result(
     let items = encode_items(
         items,
         |verdict| {
-            let mut item = filter_item(verdict, writer, query.detail, true);
+            let mut item = filter_item(&verdict, writer, query.detail, true);
             item.not_evaluated = state.of_nodes(&verdict.fit);
             item
         },
@@ -59,7 +59,7 @@ pub fn filter_result(
 /// Result of Score.
 pub fn score_result(
     query: &NodeQuery,
-    items: &TaskResults<ScoreSheet>,
+    items: TaskResults<ScoreSheet>,
     state: EvaluatedState<'_>,
     shape: ScoreResultOptions,
 ) -> pb::ScoreResult {
@@ -70,9 +70,11 @@ pub fn score_result(
     let items = encode_items(
         items,
         |sheet| {
-            let mut item = score_item(sheet, writer, shape);
-            item.not_evaluated = state.of_nodes(&sheet.nodes);
-            item
+            let not_evaluated = state.of_nodes(&sheet.nodes);
+            pb::ScoreItem {
+                not_evaluated,
+                ..score_item(Arc::unwrap_or_clone(sheet), writer, shape)
+            }
         },
         |problem| pb::ScoreItem {
             problem: Some(problem),
@@ -86,25 +88,26 @@ pub fn score_result(
     pb::ScoreResult { items }
 }
 
-/// Encodes each item once per class: neighbours that share a result share its encoding.
+/// Encodes each item once per class: neighbours that share a result share its encoding. A result is dropped when it is
+/// encoded, so that a large response is not in memory twice.
 fn encode_items<T, Item: Clone>(
-    items: &TaskResults<T>,
-    write: impl Fn(&T) -> Item,
+    items: TaskResults<T>,
+    write: impl Fn(Arc<T>) -> Item,
     refuse: impl Fn(pb::Problem) -> Item,
     finish: impl Fn(&mut Item, usize, Vec<pb::Problem>),
 ) -> Vec<Item> {
-    let mut last: Option<(&Arc<T>, usize)> = None;
+    let mut last: Option<(Arc<T>, usize)> = None;
     let mut written: Vec<Item> = Vec::with_capacity(items.len());
-    for (i, item) in items.iter().enumerate() {
+    for (i, item) in items.into_iter().enumerate() {
         let place = format!("tasks[{i}]");
         let item = match item {
-            Err(found) => refuse(problem(&found.clone().within(&place))),
+            Err(found) => refuse(problem(&found.within(&place))),
             Ok(TaskResult { result, warnings }) => {
-                let same = last.filter(|(other, _)| Arc::ptr_eq(other, result));
-                let same = same.and_then(|(_, at)| written.get(at).cloned());
+                let same = last.as_ref().filter(|(other, _)| Arc::ptr_eq(other, &result));
+                let same = same.and_then(|(_, at)| written.get(*at).cloned());
+                last = (Arc::strong_count(&result) > 1).then(|| (Arc::clone(&result), i));
                 let mut item = same.unwrap_or_else(|| write(result));
-                last = Some((result, i));
-                let warnings: Vec<Problem> = warnings.iter().map(|found| found.clone().within(&place)).collect();
+                let warnings: Vec<Problem> = warnings.into_iter().map(|found| found.within(&place)).collect();
                 finish(&mut item, i, problems(&warnings));
                 item
             }
@@ -191,7 +194,7 @@ pub(super) fn measurement(measurement: &Measurement) -> pb::Measurement {
     }
 }
 
-fn score_item(sheet: &ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOptions) -> pb::ScoreItem {
+fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOptions) -> pb::ScoreItem {
     let ScoreSheet {
         nodes,
         totals,
@@ -201,22 +204,28 @@ fn score_item(sheet: &ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultO
     // A bitmap has no order of its own, and without candidates names are sorted.
     let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
     let in_order = shape.encoding == NodeEncoding::Slots && nodes.is_sorted();
-    let order = (sorted && !in_order).then(|| writer.order(nodes));
-    let column = |scores: &[f64]| match &order {
+    let order = (sorted && !in_order).then(|| writer.order(&nodes));
+    let column = |scores: Vec<f64>| match &order {
         Some(order) => order.iter().filter_map(|i| scores.get(*i).copied()).collect(),
-        None => scores.to_vec(),
+        // Room for nodes that were rejected is not kept for as long as the message.
+        None if scores.len() < scores.capacity() / 2 => scores.as_slice().to_vec(),
+        None => scores,
     };
-    let part = |part: &ScorePart| pb::ScorePart {
+    let part = |part: ScorePart| pb::ScorePart {
         plugin: part.plugin.to_string(),
         part: part.part.to_owned(),
-        scores: column(&part.scores),
+        scores: column(part.scores),
     };
     let with_fit = shape.detail >= FilterDetail::Nodes;
     pb::ScoreItem {
         problem: None,
-        nodes: Some(if sorted { writer.set(nodes) } else { writer.list(nodes) }),
+        nodes: Some(if sorted {
+            writer.set(&nodes)
+        } else {
+            writer.list(&nodes)
+        }),
         totals: column(totals),
-        parts: parts.iter().map(part).collect(),
+        parts: parts.into_iter().map(part).collect(),
         filter: filter
             .as_ref()
             .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),

@@ -4,9 +4,9 @@ use prost::Message;
 use pumice::server::pb;
 use tonic::Code;
 
-use super::transport::{HostileConnection, PATIENCE, code, framed, other_caller, rejections, runtime};
-use crate::operate::{cluster, program::LoggedProcess, until};
-use crate::support::records::full_sync;
+use super::transport::{HostileConnection, PATIENCE, SCORE, code, framed, other_caller, rejections, runtime};
+use crate::operate::{cluster, metric_value, program::LoggedProcess, until};
+use crate::support::records::{full_sync, hypothetical_task};
 
 const LIST: &str = "/pumice.v1.StateService/ListNodes";
 
@@ -73,6 +73,49 @@ fn responses_that_nobody_takes_hold_a_bounded_number_of_bytes_and_give_way() {
         }
         assert_eq!(answered, Code::Ok);
     });
+}
+
+#[test]
+fn a_response_without_room_is_refused_before_its_evaluation() {
+    let room = [
+        "--sending-bytes",
+        "4Mi",
+        "--connection-sending-bytes",
+        "4Mi",
+        "--response-bytes",
+        "4Mi",
+    ];
+    let (program, _) = serve(&room);
+    let tasks = (0..200).map(|number| hypothetical_task(&[("cpu", &format!("{}m", number + 1))]));
+    let large = pb::ScoreRequest {
+        tasks: tasks.collect(),
+        node_encoding: pb::NodeEncoding::Slots.into(),
+        ..pb::ScoreRequest::default()
+    };
+    let evaluated = || {
+        let asked = metric_value(program.http, "pumice_decided_tasks_total{rpc=\"Score\"}");
+        asked / 200.0
+    };
+    runtime().block_on(async {
+        let holder = HostileConnection::open(program.grpc, 0).await;
+        let _held = holder.ask(SCORE, framed(&large.encode_to_vec())).await.unwrap();
+        until("it is evaluated", || evaluated() >= 1.0);
+        let other = HostileConnection::open(program.grpc, 1 << 20).await;
+        let second = other.ask(SCORE, framed(&large.encode_to_vec())).await.unwrap();
+        assert_eq!(code(second).await, Code::ResourceExhausted);
+        assert!(evaluated() < 1.1, "the large one, which nobody takes");
+        // Of these all nodes may be rejected, so that nobody knows the bytes before.
+        let none_fits = pb::ScoreRequest {
+            tasks: (0..200)
+                .map(|number| hypothetical_task(&[("cpu", &format!("{}k", number + 1))]))
+                .collect(),
+            with_filter: true,
+            ..large
+        };
+        let filtered = other.ask(SCORE, framed(&none_fits.encode_to_vec())).await.unwrap();
+        assert_eq!(code(filtered).await, Code::Ok);
+    });
+    assert!(rejections(program.http, "sending_bytes") >= 1.0);
 }
 
 #[test]

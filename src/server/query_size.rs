@@ -1,0 +1,40 @@
+//! Sizes of queries and of their responses, as far as they are known before the evaluation.
+
+use pumice_engine::decide::NodeQuery;
+
+use super::evaluation::EvaluationContext;
+use super::pb;
+
+/// Maximum number of task-node pairs of a query of this many tasks on these candidates.
+pub(super) fn most_pairs((tasks, width): (usize, Option<usize>), context: &EvaluationContext) -> usize {
+    tasks.saturating_mul(width.unwrap_or(context.cluster_state().slots() as usize))
+}
+
+/// Number of task-node pairs of a query.
+pub(super) fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
+    let nodes = query
+        .candidates
+        .as_ref()
+        .map_or(context.cluster_state().slots() as usize, Vec::len);
+    query.tasks.len().saturating_mul(nodes)
+}
+
+/// Maximum number of nodes in the set.
+pub(super) fn max_nodes(set: &pb::NodeSet) -> usize {
+    set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
+}
+
+/// Least number of bytes of a response: those of the scores. Of a filtered query, the number of nodes is not known before.
+pub(super) fn least_score_bytes(request: &pb::ScoreRequest, context: &EvaluationContext) -> usize {
+    if request.with_filter {
+        return 0;
+    }
+    let all = context.cluster_state().node_count() as usize;
+    let width = request.candidates.as_ref().map_or(all, |set| all.min(max_nodes(set)));
+    let shown = request.limit.map_or(width, |limit| width.min(limit as usize));
+    request
+        .tasks
+        .len()
+        .saturating_mul(shown)
+        .saturating_mul(size_of::<f64>())
+}
