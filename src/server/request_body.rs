@@ -437,7 +437,7 @@ mod tests {
         for (length, frame) in lengths.into_iter().flat_map(|length| {
             [1_000, 16 << 10, BLOCK_BYTES - 1, BLOCK_BYTES, 5 * BLOCK_BYTES].map(|frame| (length, frame))
         }) {
-            let body: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
+            let body: Vec<u8> = (0..=250).cycle().take(length).collect();
             let mut partial = PartialBody::new(HeldShare::none(&receiver.bytes, &connection));
             for frame in body.chunks(frame) {
                 partial.push(Bytes::copy_from_slice(frame));

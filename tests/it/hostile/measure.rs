@@ -237,7 +237,8 @@ fn attacks() {
         "attack", "asked50", "asked99", "failed", "probe50", "probe99", "failed", "peak", "after10s"
     )
     .unwrap();
-    let only = std::env::var("PUMICE_HOSTILE_ONLY").unwrap_or_default();
+    let only = std::env::var_os("PUMICE_HOSTILE_ONLY").and_then(|text| text.into_string().ok());
+    let only = only.unwrap_or_default();
     for (name, attack) in attacks.into_iter().filter(|(name, _)| name.contains(&*only)) {
         writeln!(out, "{}", measurements(name, attack)).unwrap();
     }
