@@ -217,6 +217,9 @@ async fn load_policy(
     Ok(Some((file, content)))
 }
 
+/// Time that the store has to end what it is writing when the server stops.
+const STORE_STOP_TIME: Duration = Duration::from_secs(5);
+
 /// Number that no other start of the process is likely to have.
 fn random_epoch() -> u64 {
     RandomState::new().hash_one(std::process::id())
@@ -292,7 +295,12 @@ impl BoundServer {
         quit.send_replace(true);
         await_server_end("HTTP", http, config.drain_deadline).await;
         memory_release_task.abort();
-        stopped_state.stop().await;
+        if tokio::time::timeout(STORE_STOP_TIME, stopped_state.stop())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the store does not answer; what it was told to write may be on disk or not");
+        }
         tracing::info!("stopped");
         Ok(())
     }

@@ -53,6 +53,7 @@ mod what_if;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
@@ -202,12 +203,18 @@ fn parse() -> Result<Cli, CommandError> {
     }
 }
 
+/// Time that threads have to end when the command is over.
+const THREAD_STOP_TIME: Duration = Duration::from_millis(500);
+
 /// Parses the process's command line, runs it, and says how it went.
 #[must_use]
 pub(crate) fn main() -> ExitCode {
     let ended = parse().and_then(|cli| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(run(cli.command))
+        let ended = runtime.block_on(run(cli.command));
+        // A thread that waits for a disk which does not answer keeps no process.
+        runtime.shutdown_timeout(THREAD_STOP_TIME);
+        ended
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,10 +7,11 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use tokio::time::Instant;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::telemetry::{Metrics, WarningGate};
+use crate::telemetry::{self, Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 
 use super::rejection_pause::RetryRecord;
@@ -21,6 +22,8 @@ use super::work_pace::RetryTurns;
 const CLOSING_CONNECTIONS: usize = 32;
 /// Time for which a response must have made no progress before its connection is closed for the sake of another.
 const STALL_GRACE: Duration = Duration::from_secs(2);
+/// Time for which streams must have been silent before their connection is closed for the sake of another's first one.
+const STREAM_GRACE: Duration = Duration::from_secs(5);
 /// Longest time between two looks for stalled responses.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -54,6 +57,8 @@ pub struct CallerConnection {
     /// Retries of its rejected callers.
     pub(super) retries: ShortLock<RetryRecord>,
     closing: ShortLock<ClosingState>,
+    /// Time from the opening to the last begin of a stream, or whole message of one, in milliseconds.
+    last_stream: AtomicU64,
 }
 
 /// Amounts that one connection holds of shared limits.
@@ -103,6 +108,7 @@ impl CallerConnection {
             turns: ShortLock::default(),
             retries: ShortLock::default(),
             closing: ShortLock::default(),
+            last_stream: AtomicU64::new(0),
         })
     }
 
@@ -160,6 +166,20 @@ impl CallerConnection {
             }
             Poll::Pending
         })
+    }
+
+    /// Notes that a stream of the connection has begun, or has brought a message.
+    pub(super) fn touch_stream(&self) {
+        self.last_stream.store(self.age_ms(), Ordering::Relaxed);
+    }
+
+    /// Order in which connections with silent streams make room: those without any other call first, then the longest
+    /// silent. `None`: it has no stream, or one that was heard of lately.
+    fn silence_rank(&self) -> Option<(bool, u64)> {
+        let streams = self.held.streams.load(Ordering::Relaxed);
+        let silent = self.age_ms().saturating_sub(self.last_stream.load(Ordering::Relaxed));
+        let is_silent = streams > 0 && !self.is_closed() && u128::from(silent) >= STREAM_GRACE.as_millis();
+        is_silent.then(|| (self.calls.load(Ordering::Relaxed) <= streams, silent))
     }
 
     fn is_closed(&self) -> bool {
@@ -234,6 +254,11 @@ impl ConnectionTable {
         self.open.with(|open| open.values().map(Arc::clone).collect())
     }
 
+    /// Counts the limit that ended a stream.
+    pub(super) fn record_stream_end(&self, trailers: &HeaderMap) {
+        telemetry::record_stream_end(&self.metrics, trailers);
+    }
+
     /// Removes a connection that has ended.
     pub(crate) fn leave(&self, connection: &CallerConnection) {
         if self.open.with(|open| open.remove(&connection.number)).is_some() {
@@ -255,6 +280,23 @@ impl ConnectionTable {
         let Some(most) = most else { return false };
         self.metrics.record_limit_rejection(limit);
         self.close(most, "it takes none of its responses, and another call needs the room");
+        true
+    }
+
+    /// Closes the connection whose streams are silent for longest, among those of other callers. Returns false if there is
+    /// none.
+    pub(super) fn close_most_silent(&self, asking: u64, limit: &'static str) -> bool {
+        let open = self.open();
+        let others = open.iter().filter(|connection| connection.number != asking);
+        let ranked = others.filter_map(|connection| Some((connection.silence_rank()?, connection)));
+        let Some((_, longest)) = ranked.max_by_key(|(rank, _)| *rank) else {
+            return false;
+        };
+        self.metrics.record_limit_rejection(limit);
+        self.close(
+            longest,
+            "its streams are silent, and a caller without any needs the place",
+        );
         true
     }
 

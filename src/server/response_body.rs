@@ -234,14 +234,17 @@ impl PiecedBody {
 
     /// Last frame of the response.
     fn end(&self, trailers: Frame<Bytes>) -> Frame<Bytes> {
-        let Some(failure) = self.request_failure.as_ref().and_then(|failure| failure.get()) else {
-            return trailers;
-        };
         let mut ending = HeaderMap::new();
-        match Status::from(failure.clone()).add_header(&mut ending) {
-            Ok(()) => Frame::trailers(ending),
-            Err(_) => trailers,
+        let failure = self.request_failure.as_ref().and_then(|failure| failure.get());
+        let failed = failure.map(|failure| Status::from(failure.clone()).add_header(&mut ending));
+        let trailers = match failed {
+            Some(Ok(())) => Frame::trailers(ending),
+            Some(Err(_)) | None => trailers,
+        };
+        if let Some(trailers) = trailers.trailers_ref() {
+            self.sender.connections.record_stream_end(trailers);
         }
+        trailers
     }
 
     /// Next piece of the present frame.

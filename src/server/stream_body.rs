@@ -105,6 +105,7 @@ pub(super) type RequestFailure = Arc<OnceLock<CallError>>;
 pub(super) struct StreamBody {
     inner: Body,
     receiver: Arc<BodyReceiver>,
+    connection: Arc<CallerConnection>,
     cursor: MessageCursor,
     /// Bytes of the message that is being received, and of those before it that the service works on.
     share: HeldShare,
@@ -129,6 +130,7 @@ impl StreamBody {
             inner,
             share: HeldShare::none(&receiver.bytes, connection),
             receiver: Arc::clone(receiver),
+            connection: Arc::clone(connection),
             cursor: MessageCursor::default(),
             open_bytes: 0,
             plain,
@@ -201,6 +203,7 @@ impl StreamBody {
         let is_over = self.cursor.is_between() || open < data.len();
         self.open_bytes = if is_over { open } else { self.open_bytes + open };
         if is_over {
+            self.connection.touch_stream();
             self.open = None;
         }
         if data.len() > FREE_BYTES || !self.cursor.is_between() {

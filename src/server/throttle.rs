@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
 const CLOSE_ATTEMPTS: usize = 20;
 /// Delay after which the places of a closed connection are free.
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
+/// Number of streams that a connection may hold of the kept part: a source has one, and watches the health beside it.
+const FEW_STREAMS: usize = 4;
 /// Bytes that a connection holds, about: a few thousand if it is idle, some ten thousand if it was used.
 const CONNECTION_BYTES: usize = 32 << 10;
 /// Path of a health check that is answered once.
@@ -103,7 +106,7 @@ impl ThrottleLayer {
         let share = ("connection_calls", limits.connection_calls);
         Self(Arc::new(CallThrottle {
             calls: SharedLimit::new(("calls", limits.calls), share, 1, |held| &held.calls),
-            streams: SharedLimit::new(("streams", limits.streams), share, 1, |held| &held.streams),
+            streams: SharedLimit::new(("streams", limits.streams), share, FEW_STREAMS, |held| &held.streams),
             requests: BodyReceiver::new(limits),
             responses: BodySender::new(limits, Arc::clone(connections)),
             connections: Arc::clone(connections),
@@ -127,6 +130,9 @@ impl CallThrottle {
         connection: &Arc<CallerConnection>,
     ) -> Result<HeldShare, CallError> {
         let mut place = HeldShare::none(limit, connection);
+        // Streams last for as long as their callers like: those that say nothing give way to a caller's first ones.
+        let few = connection.held.streams.load(Ordering::Relaxed) < FEW_STREAMS;
+        let mut closes_silent = few && limit.name == "streams";
         for _ in 0..CLOSE_ATTEMPTS {
             match place.grow(1) {
                 Ok(()) => return Ok(place),
@@ -137,12 +143,31 @@ impl CallThrottle {
                 Err(ShareError::Full) => {}
             }
             if !self.connections.close_most_stalled(connection.number(), limit.name) {
-                break;
+                if !std::mem::take(&mut closes_silent)
+                    || !self.connections.close_most_silent(connection.number(), limit.name)
+                {
+                    break;
+                }
+                // One connection is enough, however long its end takes.
+                if self.wait_for_place(&mut place).await {
+                    return Ok(place);
+                }
             }
             sleep(CLOSE_DELAY).await;
         }
         let message = "too many calls are under way, or their responses are not taken";
         Err(place.rejection(ShareError::Full, message))
+    }
+
+    /// Waits for a place that a closed connection leaves. Returns false if none comes.
+    async fn wait_for_place(&self, place: &mut HeldShare) -> bool {
+        for _ in 0..CLOSE_ATTEMPTS {
+            sleep(CLOSE_DELAY).await;
+            if place.grow(1).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Receives the request, calls the service, and prepares the response for sending.
@@ -203,6 +228,7 @@ impl CallThrottle {
         let (body, place) = match kind {
             CallKind::Stream => {
                 let place = self.place(&self.streams, connection).await?;
+                connection.touch_stream();
                 let mut body = StreamBody::new(body, &self.requests, connection, plain);
                 if REFLECTION.contains(&parts.uri.path()) {
                     body = body.checked(|message| ServerReflectionRequest::decode(message).is_ok());

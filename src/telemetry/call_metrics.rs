@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Request, Response};
 use tokio::time::Instant;
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic_types::{ErrorInfo, StatusExt as _};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 use tracing::field::Empty;
@@ -86,6 +86,21 @@ where
     }
 }
 
+/// Counts the limit that the status of a stream names in its trailers. The call itself counted when its response began.
+pub(crate) fn record_stream_end(metrics: &Metrics, trailers: &HeaderMap) {
+    let status = Status::from_header_map(trailers).filter(|status| status.code() != Code::Ok);
+    if let Some(status) = status {
+        record_limit(metrics, status.get_details_error_info().as_ref());
+    }
+}
+
+fn record_limit(metrics: &Metrics, info: Option<&ErrorInfo>) {
+    let limit = info.and_then(|info| info.metadata.get("limit"));
+    if let Some(limit) = limit.and_then(|limit| limits::limit_name(limit)) {
+        metrics.record_limit_rejection(limit);
+    }
+}
+
 /// Call under way. When it is dropped without a result, its caller has given up or its deadline has passed.
 struct MeasuredCall {
     metrics: Arc<Metrics>,
@@ -106,10 +121,7 @@ impl MeasuredCall {
             return self.record_end(Code::Ok, "");
         };
         let info = status.get_details_error_info();
-        let limit = info.as_ref().and_then(|info| info.metadata.get("limit"));
-        if let Some(limit) = limit.and_then(|limit| limits::limit_name(limit)) {
-            self.metrics.record_limit_rejection(limit);
-        }
+        record_limit(&self.metrics, info.as_ref());
         self.record_end(status.code(), info.as_ref().map_or("", |info| &info.reason));
     }
 

@@ -19,6 +19,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
+pub(crate) use call_metrics::record_stream_end;
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::{Metrics, ReloadOutcome, WorkerLoad};

@@ -49,7 +49,7 @@ fn broken_calls() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ]
 }
 
-fn assert_no_server_error(program: &LoggedProcess) {
+pub(super) fn assert_no_server_error(program: &LoggedProcess) {
     let (_, page) = fetch(program.http, "/metrics");
     let counts = page
         .lines()

@@ -10,8 +10,12 @@ mod held_disk;
 mod logs;
 #[cfg(target_os = "linux")]
 mod measure;
+mod names;
 mod overload;
 mod probes;
 mod requests;
 mod responses;
+#[cfg(target_os = "linux")]
+mod stopping;
+mod streams;
 mod transport;

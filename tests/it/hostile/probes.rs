@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::broken_calls::assert_no_server_error;
 use super::transport::{PATIENCE, probe};
 use crate::operate::program::LoggedProcess;
 
@@ -69,4 +70,47 @@ fn scrapes_that_are_given_up_leave_nothing_behind() {
     assert!(threads < 30, "{threads} threads");
     assert_eq!(probe(program.http, "/livez"), Some(200));
     crate::operate::until("a scrape is answered", || probe(program.http, "/metrics") == Some(200));
+}
+
+#[test]
+fn odd_requests_of_the_http_port_end_with_their_connection() {
+    let program = LoggedProcess::serve(&["--http-header-ms", "500"]);
+    let begin = b"GET /livez HTTP/1.1\r\nHost: x\r\n".to_vec();
+    let many_headers = "x: y\r\n".repeat(5_000);
+    let odd: Vec<(&str, Vec<u8>)> = vec![
+        ("pipelined", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1_000)),
+        ("a long header", [&*begin, b"x: ", &[b'y'; 1 << 20]].concat()),
+        ("many headers", [&*begin, many_headers.as_bytes(), b"\r\n"].concat()),
+        (
+            "a long path",
+            [b"GET /".as_slice(), &[b'a'; 1 << 20], b" HTTP/1.1\r\n\r\n"].concat(),
+        ),
+        ("half a request line", b"GET /metri".to_vec()),
+        (
+            "a body without an end",
+            b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nff\r\na".to_vec(),
+        ),
+        (
+            "a body of the wrong length",
+            b"GET /readyz HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\na".to_vec(),
+        ),
+        (
+            "a length that is no number",
+            b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n".to_vec(),
+        ),
+        (
+            "an upgrade",
+            b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n".to_vec(),
+        ),
+        ("no HTTP", vec![0; 4_096]),
+        ("nothing", Vec::new()),
+    ];
+    for (what, bytes) in odd {
+        let mut stream = TcpStream::connect(program.http).unwrap();
+        // The server may answer and close before it has read everything.
+        let _ = stream.write_all(&bytes);
+        assert!(is_closed(&stream), "{what}");
+        assert_eq!(probe(program.http, "/livez"), Some(200), "after {what}");
+    }
+    assert_no_server_error(&program);
 }

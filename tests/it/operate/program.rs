@@ -133,6 +133,11 @@ impl LoggedProcess {
         assert!(sent.unwrap().success());
     }
 
+    /// True if the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for the end of the process, and for the last line of its log.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();

@@ -1,0 +1,46 @@
+//! Callers who stall, and disks that do not answer, when the server is told to stop.
+
+use tonic::Code;
+
+use super::held_disk::HeldDisk;
+use super::transport::{APPLY, HostileConnection, SCORE, framed, other_caller, runtime};
+use crate::operate::{program::LoggedProcess, until};
+
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const SOON: [&str; 4] = ["--drain-delay-ms", "0", "--drain-deadline-ms", "500"];
+
+#[test]
+fn stalled_callers_do_not_keep_the_server_from_stopping() {
+    let mut program = LoggedProcess::serve(&SOON);
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let connection = HostileConnection::open(program.grpc, 0).await;
+            let mut body = connection.call(APPLY).await.unwrap();
+            body.send(vec![0, 0, 1, 0, 0, 7]);
+            let mut watch = connection.call(WATCH).await.unwrap();
+            watch.body.send_data(framed(&[]).into(), true).unwrap();
+            let silent = connection.call(SCORE).await.unwrap();
+            held.push((connection, body, watch, silent));
+        }
+        assert_eq!(other_caller(program.grpc).await, Code::Ok);
+        program.signal("TERM");
+        until("it has stopped", || program.has_ended());
+    });
+    assert!(program.end().success());
+}
+
+#[test]
+fn a_disk_that_does_not_answer_does_not_keep_the_server_from_stopping() {
+    let mut disk = HeldDisk::serve(10, &SOON);
+    let reload = disk.hold("held");
+    disk.program.signal("TERM");
+    until("it has stopped", || disk.program.has_ended());
+    assert!(disk.program.end().success());
+    assert!(reload.join().unwrap().is_err(), "nobody was told that it is on disk");
+    let said = disk.program.log();
+    assert!(
+        said.iter()
+            .any(|line| line["message"].as_str().unwrap().contains("the store does not answer"))
+    );
+}
