@@ -130,11 +130,11 @@ fn odd_names_are_stored_or_refused_and_break_no_line() {
     let wire = program.connect();
     assert!(wire.apply_batch(full_sync("sound", 1, cluster(10))).is_ok());
     for name in odd_names() {
-        let refusals = batches(&name)
+        let rejections = batches(&name)
             .into_iter()
             .filter_map(|batch| wire.apply_batch(batch).err());
         let what: String = name.chars().take(20).collect();
-        let errors: Vec<_> = refusals.chain(refused(&wire, &name)).collect();
+        let errors: Vec<_> = rejections.chain(refused(&wire, &name)).collect();
         assert!(errors.len() >= 4, "{what:?}: {errors:?}");
         for error in errors {
             assert!(

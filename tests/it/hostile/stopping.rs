@@ -31,7 +31,7 @@ fn stalled_callers_do_not_keep_the_server_from_stopping() {
 }
 
 #[test]
-fn a_disk_that_does_not_answer_does_not_keep_the_server_from_stopping() {
+fn a_silent_disk_does_not_prevent_the_server_from_stopping() {
     let mut disk = HeldDisk::serve(10, &SOON);
     let reload = disk.hold("held");
     disk.program.signal("TERM");

@@ -84,7 +84,7 @@ fn watches_of_one_connection_leave_places_for_others() {
             let other = HostileConnection::open(program.grpc, 1 << 20).await;
             let mut healthy = watch(&other).await;
             let answered = tokio::time::timeout(PATIENCE, &mut healthy.response).await.unwrap();
-            assert!(answered.is_ok_and(|answer| !answer.headers().contains_key("grpc-status")));
+            assert!(answered.is_ok_and(|response| !response.headers().contains_key("grpc-status")));
             assert_eq!(code(other.ask(CHECK, framed(&[])).await.unwrap()).await, Code::Ok);
             assert_eq!(sync(&other).await, Code::Ok);
             assert_eq!(other_caller(program.grpc).await, Code::Ok);
@@ -123,7 +123,7 @@ fn a_storm_of_reflection_leaves_the_rest_alone() {
 }
 
 #[test]
-fn streams_that_stop_in_the_middle_are_faults_of_their_callers() {
+fn streams_that_stop_in_the_middle_are_errors_of_their_callers() {
     let program = LoggedProcess::serve(&["--request-body-ms", "300"]);
     runtime().block_on(async {
         let connection = HostileConnection::open(program.grpc, 1 << 20).await;
@@ -152,7 +152,7 @@ fn streams_that_stop_in_the_middle_are_faults_of_their_callers() {
 }
 
 #[test]
-fn a_deadline_is_kept_or_ignored_and_breaks_nothing() {
+fn a_deadline_is_held_or_ignored_and_breaks_nothing() {
     let program = LoggedProcess::serve(&[]);
     let past = ["0n", "0S", "0H", "00000000m", "1n"];
     let long = ["99999999H", "99999999M", "1H", "00000009S"];
@@ -179,8 +179,8 @@ fn a_deadline_is_kept_or_ignored_and_breaks_nothing() {
         for timeout in past {
             let answered = ask(SCORE, timeout, small_query()).await;
             // What is there at once is sent all the same.
-            let is_kept = matches!(answered, Code::DeadlineExceeded | Code::Cancelled | Code::Ok);
-            assert!(is_kept, "{timeout}: {answered:?}");
+            let is_held = matches!(answered, Code::DeadlineExceeded | Code::Cancelled | Code::Ok);
+            assert!(is_held, "{timeout}: {answered:?}");
         }
         for timeout in long.into_iter().chain(unreadable) {
             assert_eq!(ask(SCORE, timeout, small_query()).await, Code::Ok, "{timeout:?}");
