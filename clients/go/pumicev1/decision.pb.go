@@ -203,6 +203,10 @@ const (
 	VictimKind_VICTIM_KIND_PREEMPT VictimKind = 1
 	// Between queues (Volcano's Reclaimable).
 	VictimKind_VICTIM_KIND_RECLAIM VictimKind = 2
+	// Of whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt).
+	VictimKind_VICTIM_KIND_GANG_PREEMPT VictimKind = 3
+	// Of whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim).
+	VictimKind_VICTIM_KIND_GANG_RECLAIM VictimKind = 4
 )
 
 // Enum value maps for VictimKind.
@@ -211,11 +215,15 @@ var (
 		0: "VICTIM_KIND_UNSPECIFIED",
 		1: "VICTIM_KIND_PREEMPT",
 		2: "VICTIM_KIND_RECLAIM",
+		3: "VICTIM_KIND_GANG_PREEMPT",
+		4: "VICTIM_KIND_GANG_RECLAIM",
 	}
 	VictimKind_value = map[string]int32{
-		"VICTIM_KIND_UNSPECIFIED": 0,
-		"VICTIM_KIND_PREEMPT":     1,
-		"VICTIM_KIND_RECLAIM":     2,
+		"VICTIM_KIND_UNSPECIFIED":  0,
+		"VICTIM_KIND_PREEMPT":      1,
+		"VICTIM_KIND_RECLAIM":      2,
+		"VICTIM_KIND_GANG_PREEMPT": 3,
+		"VICTIM_KIND_GANG_RECLAIM": 4,
 	}
 )
 
@@ -2142,7 +2150,9 @@ type OrderRequest struct {
 	// of the policy.
 	Plugins []string `protobuf:"bytes,4,rep,name=plugins,proto3" json:"plugins,omitempty"`
 	// True: also returns the hierarchy of drf.
-	WithTree      bool `protobuf:"varint,5,opt,name=with_tree,json=withTree,proto3" json:"with_tree,omitempty"`
+	WithTree bool `protobuf:"varint,5,opt,name=with_tree,json=withTree,proto3" json:"with_tree,omitempty"`
+	// Tasks to order, such as those of one job. Absent: none.
+	Tasks         *NameSet `protobuf:"bytes,6,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2210,6 +2220,13 @@ func (x *OrderRequest) GetWithTree() bool {
 		return x.WithTree
 	}
 	return false
+}
+
+func (x *OrderRequest) GetTasks() *NameSet {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
 }
 
 // Records of one kind, by name.
@@ -2323,7 +2340,9 @@ type OrderResult struct {
 	// sorted by name.
 	Jobs []*Rank `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// With `with_tree`: the hierarchy, depth first, children sorted by name.
-	Tree          []*TreeNode `protobuf:"bytes,3,rep,name=tree,proto3" json:"tree,omitempty"`
+	Tree []*TreeNode `protobuf:"bytes,3,rep,name=tree,proto3" json:"tree,omitempty"`
+	// Tasks in the order of service, likewise.
+	Tasks         []*Rank `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2379,18 +2398,28 @@ func (x *OrderResult) GetTree() []*TreeNode {
 	return nil
 }
 
-// Rank of one queue or job.
+func (x *OrderResult) GetTasks() []*Rank {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// Rank of one queue, job or task.
 type Rank struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the queue or job.
+	// Name of the queue, job or task.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Why it has no rank. Absent: it has one.
 	Problem *Problem `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Order keys, in tier order. Two records compare key by key; the first
 	// difference decides, then creation time, then name. Where this is not a total
 	// order (under `compatibility: upstream`), the server selects the first of the
-	// remaining records until none is left.
-	Keys          []*OrderKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// remaining records until none is left. Between tasks, names that end in
+	// different numbers compare by these before creation time.
+	Keys []*OrderKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Of a job: its state by the plugins of the policy.
+	State         *JobState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2446,6 +2475,188 @@ func (x *Rank) GetKeys() []*OrderKey {
 	return nil
 }
 
+func (x *Rank) GetState() *JobState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// State of a job, by Volcano's reductions over the plugins of the policy.
+type JobState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: no plugin objects to the job.
+	Valid bool `protobuf:"varint,1,opt,name=valid,proto3" json:"valid,omitempty"`
+	// Reason of the first objection, such as "NotEnoughPodsOfTask". Empty: valid.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Sentence of the first objection. Empty: valid.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// True: the tasks that hold resources are enough to start the job.
+	Ready bool `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
+	// True: they are, with those that wait for resources that are being released.
+	Pipelined bool `protobuf:"varint,5,opt,name=pipelined,proto3" json:"pipelined,omitempty"`
+	// True: the job may evict others to get its tasks.
+	Starving bool `protobuf:"varint,6,opt,name=starving,proto3" json:"starving,omitempty"`
+	// With `plugins`: the opinion of each plugin. The fields above are then those of
+	// the named plugins together.
+	Opinions      []*JobOpinion `protobuf:"bytes,7,rep,name=opinions,proto3" json:"opinions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobState) Reset() {
+	*x = JobState{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobState) ProtoMessage() {}
+
+func (x *JobState) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobState.ProtoReflect.Descriptor instead.
+func (*JobState) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *JobState) GetValid() bool {
+	if x != nil {
+		return x.Valid
+	}
+	return false
+}
+
+func (x *JobState) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *JobState) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *JobState) GetPipelined() bool {
+	if x != nil {
+		return x.Pipelined
+	}
+	return false
+}
+
+func (x *JobState) GetStarving() bool {
+	if x != nil {
+		return x.Starving
+	}
+	return false
+}
+
+func (x *JobState) GetOpinions() []*JobOpinion {
+	if x != nil {
+		return x.Opinions
+	}
+	return nil
+}
+
+// Opinion of one plugin on the state of a job. An absent field: the plugin has
+// none.
+type JobOpinion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the plugin.
+	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// True: the job is ready.
+	Ready *bool `protobuf:"varint,2,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	// 1 permits to keep the job's pipelined tasks, 0 abstains, −1 rejects.
+	Pipelined *int32 `protobuf:"zigzag32,3,opt,name=pipelined,proto3,oneof" json:"pipelined,omitempty"`
+	// True: the job is starving.
+	Starving      *bool `protobuf:"varint,4,opt,name=starving,proto3,oneof" json:"starving,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobOpinion) Reset() {
+	*x = JobOpinion{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobOpinion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobOpinion) ProtoMessage() {}
+
+func (x *JobOpinion) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobOpinion.ProtoReflect.Descriptor instead.
+func (*JobOpinion) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *JobOpinion) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *JobOpinion) GetReady() bool {
+	if x != nil && x.Ready != nil {
+		return *x.Ready
+	}
+	return false
+}
+
+func (x *JobOpinion) GetPipelined() int32 {
+	if x != nil && x.Pipelined != nil {
+		return *x.Pipelined
+	}
+	return 0
+}
+
+func (x *JobOpinion) GetStarving() bool {
+	if x != nil && x.Starving != nil {
+		return *x.Starving
+	}
+	return false
+}
+
 // Order key of one plugin. Values compare one by one, and the smaller goes first.
 // A key that is a prefix of the other goes first. Under `compatibility: upstream`
 // such keys are equal, and so are keys from the first value that is not a number.
@@ -2455,6 +2666,8 @@ type OrderKey struct {
 	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	// Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
 	// queue: for each level below the root, saturated (0 or 1) and share/weight.
+	// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
+	// seconds and nanoseconds of the deadline, infinite for a job without one.
 	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2462,7 +2675,7 @@ type OrderKey struct {
 
 func (x *OrderKey) Reset() {
 	*x = OrderKey{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2687,7 @@ func (x *OrderKey) String() string {
 func (*OrderKey) ProtoMessage() {}
 
 func (x *OrderKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2700,7 @@ func (x *OrderKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderKey.ProtoReflect.Descriptor instead.
 func (*OrderKey) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OrderKey) GetPlugin() string {
@@ -2528,7 +2741,7 @@ type TreeNode struct {
 
 func (x *TreeNode) Reset() {
 	*x = TreeNode{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2753,7 @@ func (x *TreeNode) String() string {
 func (*TreeNode) ProtoMessage() {}
 
 func (x *TreeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2766,7 @@ func (x *TreeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeNode.ProtoReflect.Descriptor instead.
 func (*TreeNode) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TreeNode) GetPath() string {
@@ -2627,7 +2840,7 @@ type SelectVictimsRequest struct {
 
 func (x *SelectVictimsRequest) Reset() {
 	*x = SelectVictimsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2852,7 @@ func (x *SelectVictimsRequest) String() string {
 func (*SelectVictimsRequest) ProtoMessage() {}
 
 func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2865,7 @@ func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsRequest.ProtoReflect.Descriptor instead.
 func (*SelectVictimsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SelectVictimsRequest) GetAgainst() *EvaluationRef {
@@ -2707,7 +2920,7 @@ type VictimGroup struct {
 
 func (x *VictimGroup) Reset() {
 	*x = VictimGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2932,7 @@ func (x *VictimGroup) String() string {
 func (*VictimGroup) ProtoMessage() {}
 
 func (x *VictimGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2945,7 @@ func (x *VictimGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimGroup.ProtoReflect.Descriptor instead.
 func (*VictimGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VictimGroup) GetPreemptor() *Task {
@@ -2776,7 +2989,7 @@ type SelectVictimsResponse struct {
 
 func (x *SelectVictimsResponse) Reset() {
 	*x = SelectVictimsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +3001,7 @@ func (x *SelectVictimsResponse) String() string {
 func (*SelectVictimsResponse) ProtoMessage() {}
 
 func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +3014,7 @@ func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResponse.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SelectVictimsResponse) GetMetadata() *ResponseMetadata {
@@ -2829,7 +3042,7 @@ type SelectVictimsResult struct {
 
 func (x *SelectVictimsResult) Reset() {
 	*x = SelectVictimsResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3054,7 @@ func (x *SelectVictimsResult) String() string {
 func (*SelectVictimsResult) ProtoMessage() {}
 
 func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3067,7 @@ func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResult.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SelectVictimsResult) GetItems() []*VictimItem {
@@ -2892,7 +3105,7 @@ type VictimItem struct {
 
 func (x *VictimItem) Reset() {
 	*x = VictimItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3117,7 @@ func (x *VictimItem) String() string {
 func (*VictimItem) ProtoMessage() {}
 
 func (x *VictimItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3130,7 @@ func (x *VictimItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimItem.ProtoReflect.Descriptor instead.
 func (*VictimItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VictimItem) GetProblem() *Problem {
@@ -2977,7 +3190,7 @@ type VictimVote struct {
 
 func (x *VictimVote) Reset() {
 	*x = VictimVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3202,7 @@ func (x *VictimVote) String() string {
 func (*VictimVote) ProtoMessage() {}
 
 func (x *VictimVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3215,7 @@ func (x *VictimVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimVote.ProtoReflect.Descriptor instead.
 func (*VictimVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *VictimVote) GetPlugin() string {
@@ -3043,7 +3256,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3268,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3281,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OpenSessionRequest) GetAgainst() *EvaluationRef {
@@ -3111,7 +3324,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3336,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3349,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpenSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3185,7 +3398,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3410,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3423,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CloseSessionRequest) GetSession() string {
@@ -3231,7 +3444,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3456,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3469,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
@@ -3277,7 +3490,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3502,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3515,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListSessionsRequest) GetPage() *Page {
@@ -3325,7 +3538,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3550,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3563,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionStatus {
@@ -3399,7 +3612,7 @@ type SessionStatus struct {
 
 func (x *SessionStatus) Reset() {
 	*x = SessionStatus{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3624,7 @@ func (x *SessionStatus) String() string {
 func (*SessionStatus) ProtoMessage() {}
 
 func (x *SessionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3637,7 @@ func (x *SessionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
 func (*SessionStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionStatus) GetSession() string {
@@ -3522,7 +3735,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3747,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3760,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionRef {
@@ -3588,7 +3801,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3813,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3826,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3674,7 +3887,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3899,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3912,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -3736,7 +3949,7 @@ type PlacementRejection struct {
 
 func (x *PlacementRejection) Reset() {
 	*x = PlacementRejection{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3961,7 @@ func (x *PlacementRejection) String() string {
 func (*PlacementRejection) ProtoMessage() {}
 
 func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3974,7 @@ func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementRejection.ProtoReflect.Descriptor instead.
 func (*PlacementRejection) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlacementRejection) GetPlacement() *TaskPlacement {
@@ -3939,26 +4152,47 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"CardChoice\x12\x12\n" +
 	"\x04card\x18\x01 \x01(\tR\x04card\x12\x1a\n" +
-	"\bheadroom\x18\x02 \x01(\x04R\bheadroom\"\xcd\x01\n" +
+	"\bheadroom\x18\x02 \x01(\x04R\bheadroom\"\xf7\x01\n" +
 	"\fOrderRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12*\n" +
 	"\x06queues\x18\x02 \x01(\v2\x12.pumice.v1.NameSetR\x06queues\x12&\n" +
 	"\x04jobs\x18\x03 \x01(\v2\x12.pumice.v1.NameSetR\x04jobs\x12\x18\n" +
 	"\aplugins\x18\x04 \x03(\tR\aplugins\x12\x1b\n" +
-	"\twith_tree\x18\x05 \x01(\bR\bwithTree\"\x1f\n" +
+	"\twith_tree\x18\x05 \x01(\bR\bwithTree\x12(\n" +
+	"\x05tasks\x18\x06 \x01(\v2\x12.pumice.v1.NameSetR\x05tasks\"\x1f\n" +
 	"\aNameSet\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"x\n" +
 	"\rOrderResponse\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.OrderResultR\x06result\"\x84\x01\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.OrderResultR\x06result\"\xab\x01\n" +
 	"\vOrderResult\x12'\n" +
 	"\x06queues\x18\x01 \x03(\v2\x0f.pumice.v1.RankR\x06queues\x12#\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x0f.pumice.v1.RankR\x04jobs\x12'\n" +
-	"\x04tree\x18\x03 \x03(\v2\x13.pumice.v1.TreeNodeR\x04tree\"q\n" +
+	"\x04tree\x18\x03 \x03(\v2\x13.pumice.v1.TreeNodeR\x04tree\x12%\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.RankR\x05tasks\"\x9c\x01\n" +
 	"\x04Rank\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\aproblem\x18\x02 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12'\n" +
-	"\x04keys\x18\x03 \x03(\v2\x13.pumice.v1.OrderKeyR\x04keys\":\n" +
+	"\x04keys\x18\x03 \x03(\v2\x13.pumice.v1.OrderKeyR\x04keys\x12)\n" +
+	"\x05state\x18\x04 \x01(\v2\x13.pumice.v1.JobStateR\x05state\"\xd5\x01\n" +
+	"\bJobState\x12\x14\n" +
+	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05ready\x18\x04 \x01(\bR\x05ready\x12\x1c\n" +
+	"\tpipelined\x18\x05 \x01(\bR\tpipelined\x12\x1a\n" +
+	"\bstarving\x18\x06 \x01(\bR\bstarving\x121\n" +
+	"\bopinions\x18\a \x03(\v2\x15.pumice.v1.JobOpinionR\bopinions\"\xa8\x01\n" +
+	"\n" +
+	"JobOpinion\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x19\n" +
+	"\x05ready\x18\x02 \x01(\bH\x00R\x05ready\x88\x01\x01\x12!\n" +
+	"\tpipelined\x18\x03 \x01(\x11H\x01R\tpipelined\x88\x01\x01\x12\x1f\n" +
+	"\bstarving\x18\x04 \x01(\bH\x02R\bstarving\x88\x01\x01B\b\n" +
+	"\x06_readyB\f\n" +
+	"\n" +
+	"_pipelinedB\v\n" +
+	"\t_starving\":\n" +
 	"\bOrderKey\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x01R\x06values\"\xda\x01\n" +
@@ -4072,12 +4306,14 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x16ADMIT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ADMIT_MODE_CHECK\x10\x01\x12\x18\n" +
 	"\x14ADMIT_MODE_TENTATIVE\x10\x02\x12\x16\n" +
-	"\x12ADMIT_MODE_CONFIRM\x10\x03*[\n" +
+	"\x12ADMIT_MODE_CONFIRM\x10\x03*\x97\x01\n" +
 	"\n" +
 	"VictimKind\x12\x1b\n" +
 	"\x17VICTIM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13VICTIM_KIND_PREEMPT\x10\x01\x12\x17\n" +
-	"\x13VICTIM_KIND_RECLAIM\x10\x022\xd8\x05\n" +
+	"\x13VICTIM_KIND_RECLAIM\x10\x02\x12\x1c\n" +
+	"\x18VICTIM_KIND_GANG_PREEMPT\x10\x03\x12\x1c\n" +
+	"\x18VICTIM_KIND_GANG_RECLAIM\x10\x042\xd8\x05\n" +
 	"\x0fDecisionService\x12=\n" +
 	"\x06Filter\x12\x18.pumice.v1.FilterRequest\x1a\x19.pumice.v1.FilterResponse\x12:\n" +
 	"\x05Score\x12\x17.pumice.v1.ScoreRequest\x1a\x18.pumice.v1.ScoreResponse\x12:\n" +
@@ -4105,7 +4341,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -4140,185 +4376,191 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*OrderResponse)(nil),         // 30: pumice.v1.OrderResponse
 	(*OrderResult)(nil),           // 31: pumice.v1.OrderResult
 	(*Rank)(nil),                  // 32: pumice.v1.Rank
-	(*OrderKey)(nil),              // 33: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 34: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 35: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 36: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 37: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsResult)(nil),   // 38: pumice.v1.SelectVictimsResult
-	(*VictimItem)(nil),            // 39: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 40: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 41: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 42: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 43: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 44: pumice.v1.CloseSessionResponse
-	(*ListSessionsRequest)(nil),   // 45: pumice.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 46: pumice.v1.ListSessionsResponse
-	(*SessionStatus)(nil),         // 47: pumice.v1.SessionStatus
-	(*CommitSessionRequest)(nil),  // 48: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 49: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 50: pumice.v1.JobCommit
-	(*PlacementRejection)(nil),    // 51: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 52: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 53: pumice.v1.Task
-	(*NodeSet)(nil),               // 54: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 55: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 56: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 57: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 58: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 59: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 60: pumice.v1.Reason
-	(*Measurement)(nil),           // 61: pumice.v1.Measurement
-	(*Job)(nil),                   // 62: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(Durability)(0),               // 64: pumice.v1.Durability
-	(*Amount)(nil),                // 65: pumice.v1.Amount
-	(*SessionChange)(nil),         // 66: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 67: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 68: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 69: pumice.v1.Page
-	(*Revision)(nil),              // 70: pumice.v1.Revision
-	(*SessionRef)(nil),            // 71: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 72: pumice.v1.TaskPlacement
+	(*JobState)(nil),              // 33: pumice.v1.JobState
+	(*JobOpinion)(nil),            // 34: pumice.v1.JobOpinion
+	(*OrderKey)(nil),              // 35: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 36: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 37: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 38: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 39: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsResult)(nil),   // 40: pumice.v1.SelectVictimsResult
+	(*VictimItem)(nil),            // 41: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 42: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 43: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 44: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 45: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 46: pumice.v1.CloseSessionResponse
+	(*ListSessionsRequest)(nil),   // 47: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 48: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 49: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 50: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 51: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 52: pumice.v1.JobCommit
+	(*PlacementRejection)(nil),    // 53: pumice.v1.PlacementRejection
+	(*EvaluationRef)(nil),         // 54: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 55: pumice.v1.Task
+	(*NodeSet)(nil),               // 56: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 57: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 58: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 59: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 60: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 61: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 62: pumice.v1.Reason
+	(*Measurement)(nil),           // 63: pumice.v1.Measurement
+	(*Job)(nil),                   // 64: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(Durability)(0),               // 66: pumice.v1.Durability
+	(*Amount)(nil),                // 67: pumice.v1.Amount
+	(*SessionChange)(nil),         // 68: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 69: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 70: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 71: pumice.v1.Page
+	(*Revision)(nil),              // 72: pumice.v1.Revision
+	(*SessionRef)(nil),            // 73: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 74: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	52,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	53,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	54,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	54,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	55,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	56,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	55,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	56,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	57,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	57,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	58,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	59,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
 	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	58,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	54,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	60,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	56,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	58,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	59,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	60,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	54,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	60,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	61,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	62,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	56,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	61,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	52,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	53,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	54,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	63,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	54,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	55,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	56,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	55,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	56,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	57,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	57,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	58,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	59,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
 	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	58,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	54,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	60,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	56,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	14,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	58,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	59,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	52,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	62,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	60,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	61,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	54,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	64,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	16,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	54,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	54,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	55,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	53,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	57,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	56,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	56,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	57,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	55,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	59,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	18,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
 	19,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
 	8,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	58,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	54,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	54,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	60,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	56,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	56,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
 	8,   // 48: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	58,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	59,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	52,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	60,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	61,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	54,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
 	2,   // 52: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
 	21,  // 53: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	63,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	62,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	53,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	57,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	65,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	64,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	55,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	59,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	23,  // 58: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	64,  // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	66,  // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
 	24,  // 60: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	58,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	60,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	60,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	62,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
 	26,  // 63: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
 	27,  // 64: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	65,  // 65: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	67,  // 65: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
 	25,  // 66: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	59,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	52,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	61,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	54,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
 	29,  // 69: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
 	29,  // 70: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	57,  // 71: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	31,  // 72: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	32,  // 73: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	32,  // 74: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	34,  // 75: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	58,  // 76: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	33,  // 77: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	65,  // 78: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	52,  // 79: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	3,   // 80: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	36,  // 81: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	53,  // 82: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	53,  // 83: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	66,  // 84: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	57,  // 85: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	38,  // 86: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	39,  // 87: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	58,  // 88: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	40,  // 89: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	58,  // 90: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	59,  // 91: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	52,  // 92: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	67,  // 93: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	63,  // 94: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	57,  // 95: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	68,  // 96: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	63,  // 97: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	63,  // 98: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	69,  // 99: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	47,  // 100: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	63,  // 101: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	63,  // 102: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	63,  // 103: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	70,  // 104: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	71,  // 105: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	57,  // 106: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	50,  // 107: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	64,  // 108: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	51,  // 109: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	72,  // 110: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	60,  // 111: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	4,   // 112: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	10,  // 113: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	15,  // 114: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	20,  // 115: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	28,  // 116: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	35,  // 117: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	41,  // 118: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	43,  // 119: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	45,  // 120: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	48,  // 121: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	5,   // 122: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	11,  // 123: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	17,  // 124: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	22,  // 125: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	30,  // 126: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	37,  // 127: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	42,  // 128: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	44,  // 129: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	46,  // 130: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	49,  // 131: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	122, // [122:132] is the sub-list for method output_type
-	112, // [112:122] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	29,  // 71: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
+	59,  // 72: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	31,  // 73: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	32,  // 74: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	32,  // 75: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	36,  // 76: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	32,  // 77: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
+	60,  // 78: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	35,  // 79: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	33,  // 80: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
+	34,  // 81: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
+	67,  // 82: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	54,  // 83: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	3,   // 84: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	38,  // 85: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	55,  // 86: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	55,  // 87: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	68,  // 88: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	59,  // 89: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	40,  // 90: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	41,  // 91: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	60,  // 92: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	42,  // 93: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	60,  // 94: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	61,  // 95: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	54,  // 96: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	69,  // 97: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	65,  // 98: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	59,  // 99: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	70,  // 100: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	65,  // 101: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	65,  // 102: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	71,  // 103: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	49,  // 104: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	65,  // 105: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	65,  // 106: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	65,  // 107: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	72,  // 108: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	73,  // 109: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	59,  // 110: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	52,  // 111: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	66,  // 112: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	53,  // 113: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	74,  // 114: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	62,  // 115: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	4,   // 116: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 117: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	15,  // 118: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	20,  // 119: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	28,  // 120: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	37,  // 121: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	43,  // 122: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	45,  // 123: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	47,  // 124: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	50,  // 125: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 126: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 127: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	17,  // 128: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	22,  // 129: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	30,  // 130: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	39,  // 131: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	44,  // 132: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	46,  // 133: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	48,  // 134: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	51,  // 135: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	126, // [126:136] is the sub-list for method output_type
+	116, // [116:126] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4337,14 +4579,15 @@ func file_pumice_v1_decision_proto_init() {
 		(*AdmitSubject_Task)(nil),
 	}
 	file_pumice_v1_decision_proto_msgTypes[20].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[35].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[30].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

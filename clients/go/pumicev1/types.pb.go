@@ -1008,7 +1008,8 @@ type Job struct {
 	Queue string `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Creation time; breaks ties, in whole seconds. Absent: older than any other.
 	CreationTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
-	// Priority. A larger number goes first.
+	// Value of the priority class, or the cluster's default. A larger number goes
+	// first.
 	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
 	// status.phase.
 	Phase JobPhase `protobuf:"varint,6,opt,name=phase,proto3,enum=pumice.v1.JobPhase" json:"phase,omitempty"`
@@ -1017,9 +1018,14 @@ type Job struct {
 	// spec.minResources. Absent and empty have different meanings.
 	MinResources *ResourceList `protobuf:"bytes,8,opt,name=min_resources,json=minResources,proto3" json:"min_resources,omitempty"`
 	// Annotations. The server keeps only annotations that a plugin declares.
-	Annotations   map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// spec.minTaskMember: least number of tasks by role. They count only if their
+	// sum is at most `min_member`. Empty: none.
+	MinTaskMember map[string]int32 `protobuf:"bytes,10,rep,name=min_task_member,json=minTaskMember,proto3" json:"min_task_member,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// spec.subGroupPolicy: least numbers of groups of tasks. Empty: none.
+	SubGroupPolicies []*SubGroupPolicy `protobuf:"bytes,11,rep,name=sub_group_policies,json=subGroupPolicies,proto3" json:"sub_group_policies,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -1115,6 +1121,84 @@ func (x *Job) GetAnnotations() map[string]string {
 	return nil
 }
 
+func (x *Job) GetMinTaskMember() map[string]int32 {
+	if x != nil {
+		return x.MinTaskMember
+	}
+	return nil
+}
+
+func (x *Job) GetSubGroupPolicies() []*SubGroupPolicy {
+	if x != nil {
+		return x.SubGroupPolicies
+	}
+	return nil
+}
+
+// Policy about groups of a job's tasks. A task names its group in `sub_group`.
+type SubGroupPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the policy.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// subGroupSize: number of tasks with which a group is ready. Absent: 1.
+	Size *int32 `protobuf:"varint,2,opt,name=size,proto3,oneof" json:"size,omitempty"`
+	// minSubGroups: number of groups that have to be ready. Absent: 0.
+	MinGroups     *int32 `protobuf:"varint,3,opt,name=min_groups,json=minGroups,proto3,oneof" json:"min_groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubGroupPolicy) Reset() {
+	*x = SubGroupPolicy{}
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubGroupPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubGroupPolicy) ProtoMessage() {}
+
+func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubGroupPolicy.ProtoReflect.Descriptor instead.
+func (*SubGroupPolicy) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SubGroupPolicy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SubGroupPolicy) GetSize() int32 {
+	if x != nil && x.Size != nil {
+		return *x.Size
+	}
+	return 0
+}
+
+func (x *SubGroupPolicy) GetMinGroups() int32 {
+	if x != nil && x.MinGroups != nil {
+		return *x.MinGroups
+	}
+	return 0
+}
+
 // A pod: stored, named in a request, or hypothetical. In a request, a task
 // without `requests` refers to the stored task of its name; a task with
 // `requests` is evaluated as sent. The server evaluates tasks once that differ
@@ -1127,7 +1211,9 @@ type Task struct {
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
 	// Name of the task's job. Empty: none.
 	Job string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
-	// Priority. A larger number goes first.
+	// Priority, as the pod's scheduler counts it. A larger number goes first.
+	// Volcano's is the annotation "volcano.sh/task-priority", then spec.priority,
+	// then 1.
 	Priority int32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Status of the task.
 	Status TaskStatus `protobuf:"varint,5,opt,name=status,proto3,enum=pumice.v1.TaskStatus" json:"status,omitempty"`
@@ -1163,14 +1249,26 @@ type Task struct {
 	// metadata.labels.
 	Labels map[string]string `protobuf:"bytes,16,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Constraints of the pod on nodes and on other pods. Absent: none.
-	Constraints   *PodConstraints `protobuf:"bytes,17,opt,name=constraints,proto3" json:"constraints,omitempty"`
+	Constraints *PodConstraints `protobuf:"bytes,17,opt,name=constraints,proto3" json:"constraints,omitempty"`
+	// Role of the task in its job: the annotation "volcano.sh/task-spec", else the
+	// label of that name. Empty: none.
+	Role string `protobuf:"bytes,30,opt,name=role,proto3" json:"role,omitempty"`
+	// spec.priorityClassName. Empty: none.
+	PriorityClassName string `protobuf:"bytes,31,opt,name=priority_class_name,json=priorityClassName,proto3" json:"priority_class_name,omitempty"`
+	// Names of the pod's scheduling gates. With a name, the task is `gated`. Empty
+	// for a gated task: gates other than Volcano's own one.
+	SchedulingGates []string `protobuf:"bytes,32,rep,name=scheduling_gates,json=schedulingGates,proto3" json:"scheduling_gates,omitempty"`
+	// Group of the task by its job's `sub_group_policies`: the name of the first
+	// policy that the pod matches, "/", and the values of that policy's
+	// matchLabelKeys, joined by "-". Empty: none.
+	SubGroup      string `protobuf:"bytes,33,opt,name=sub_group,json=subGroup,proto3" json:"sub_group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1280,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1293,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Task) GetName() string {
@@ -1317,6 +1415,34 @@ func (x *Task) GetConstraints() *PodConstraints {
 	return nil
 }
 
+func (x *Task) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Task) GetPriorityClassName() string {
+	if x != nil {
+		return x.PriorityClassName
+	}
+	return ""
+}
+
+func (x *Task) GetSchedulingGates() []string {
+	if x != nil {
+		return x.SchedulingGates
+	}
+	return nil
+}
+
+func (x *Task) GetSubGroup() string {
+	if x != nil {
+		return x.SubGroup
+	}
+	return ""
+}
+
 // Constraints of a pod on nodes and on other pods.
 type PodConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1340,7 +1466,7 @@ type PodConstraints struct {
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1478,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1491,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -1433,7 +1559,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1571,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1584,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -1495,7 +1621,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1633,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1646,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -1548,7 +1674,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1686,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1699,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -1597,7 +1723,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1735,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1748,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -1654,7 +1780,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1792,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1805,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -1716,7 +1842,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1854,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1867,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -1771,7 +1897,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1909,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1922,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -1830,7 +1956,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1968,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1981,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -1899,7 +2025,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2037,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2050,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -1954,7 +2080,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2092,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2105,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2013,7 +2139,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2151,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2164,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2084,7 +2210,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2222,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2235,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2160,7 +2286,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2298,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2311,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -2262,7 +2388,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2400,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2413,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -2331,7 +2457,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2469,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2482,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2389,7 +2515,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2527,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2540,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2454,7 +2580,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2592,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2605,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -2520,7 +2646,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2658,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2671,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -2583,14 +2709,18 @@ type EvaluationRef struct {
 	Target isEvaluationRef_Target `protobuf_oneof:"target"`
 	// Node table that the slots and bitmaps of this request refer to; needed only
 	// with these. Another epoch or generation: FAILED_PRECONDITION.
-	NodeTable     *NodeTableVersion `protobuf:"bytes,4,opt,name=node_table,json=nodeTable,proto3" json:"node_table,omitempty"`
+	NodeTable *NodeTableVersion `protobuf:"bytes,4,opt,name=node_table,json=nodeTable,proto3" json:"node_table,omitempty"`
+	// Time of the decision, in whole seconds, for plugins that compare with it
+	// (sla). The server never reads a clock for a decision. Absent: these plugins
+	// take no part in what depends on the time, and `not_evaluated` names them.
+	Now           *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2732,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2745,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -2655,6 +2785,13 @@ func (x *EvaluationRef) GetInline() *InlineSnapshot {
 func (x *EvaluationRef) GetNodeTable() *NodeTableVersion {
 	if x != nil {
 		return x.NodeTable
+	}
+	return nil
+}
+
+func (x *EvaluationRef) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
 	}
 	return nil
 }
@@ -2704,7 +2841,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2853,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2866,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -2785,7 +2922,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2934,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2947,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -2860,7 +2997,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +3009,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +3022,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SessionRef) GetId() string {
@@ -2933,7 +3070,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3082,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3095,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3149,7 +3286,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3298,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3311,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3223,14 +3360,16 @@ type ResponseMetadata struct {
 	Warnings []*Problem `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Plugins of the policy that would take part in this decision and that this
 	// server does not implement, sorted by name. Empty if the request names plugins.
-	NotEvaluated  []*NotEvaluated `protobuf:"bytes,9,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
+	NotEvaluated []*NotEvaluated `protobuf:"bytes,9,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
+	// Time of the decision that the request gave. Absent: it gave none.
+	Now           *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3381,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3394,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3321,6 +3460,13 @@ func (x *ResponseMetadata) GetNotEvaluated() []*NotEvaluated {
 	return nil
 }
 
+func (x *ResponseMetadata) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
 // A constraint that a result does not take into account.
 type NotEvaluated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3339,7 +3485,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3497,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3510,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3412,7 +3558,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3570,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3583,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -3477,7 +3623,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3635,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3648,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -3540,7 +3686,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3698,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3711,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Amount) GetResource() string {
@@ -3603,7 +3749,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3615,7 +3761,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3628,7 +3774,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -3688,7 +3834,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3846,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3859,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Measurement) GetName() string {
@@ -3754,7 +3900,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3912,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3925,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -3868,7 +4014,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
 	"\a_weightB\x0e\n" +
-	"\f_reclaimable\"\xa9\x03\n" +
+	"\f_reclaimable\"\xff\x04\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x14\n" +
@@ -3879,10 +4025,23 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"min_member\x18\a \x01(\x05R\tminMember\x12<\n" +
 	"\rmin_resources\x18\b \x01(\v2\x17.pumice.v1.ResourceListR\fminResources\x12A\n" +
-	"\vannotations\x18\t \x03(\v2\x1f.pumice.v1.Job.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\t \x03(\v2\x1f.pumice.v1.Job.AnnotationsEntryR\vannotations\x12I\n" +
+	"\x0fmin_task_member\x18\n" +
+	" \x03(\v2!.pumice.v1.Job.MinTaskMemberEntryR\rminTaskMember\x12G\n" +
+	"\x12sub_group_policies\x18\v \x03(\v2\x19.pumice.v1.SubGroupPolicyR\x10subGroupPolicies\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
+	"\x12MinTaskMemberEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"y\n" +
+	"\x0eSubGroupPolicy\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"min_groups\x18\x03 \x01(\x05H\x01R\tminGroups\x88\x01\x01B\a\n" +
+	"\x05_sizeB\r\n" +
+	"\v_min_groups\"\xf5\a\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -3901,7 +4060,11 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\rcreation_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12-\n" +
 	"\x12unevaluated_fields\x18\x0f \x03(\tR\x11unevaluatedFields\x123\n" +
 	"\x06labels\x18\x10 \x03(\v2\x1b.pumice.v1.Task.LabelsEntryR\x06labels\x12;\n" +
-	"\vconstraints\x18\x11 \x01(\v2\x19.pumice.v1.PodConstraintsR\vconstraints\x1a>\n" +
+	"\vconstraints\x18\x11 \x01(\v2\x19.pumice.v1.PodConstraintsR\vconstraints\x12\x12\n" +
+	"\x04role\x18\x1e \x01(\tR\x04role\x12.\n" +
+	"\x13priority_class_name\x18\x1f \x01(\tR\x11priorityClassName\x12)\n" +
+	"\x10scheduling_gates\x18  \x03(\tR\x0fschedulingGates\x12\x1b\n" +
+	"\tsub_group\x18! \x01(\tR\bsubGroup\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4002,13 +4165,14 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\aNodeSet\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
 	"\x05slots\x18\x02 \x03(\rR\x05slots\x12\x16\n" +
-	"\x06bitmap\x18\x03 \x01(\fR\x06bitmap\"\xed\x01\n" +
+	"\x06bitmap\x18\x03 \x01(\fR\x06bitmap\"\x9b\x02\n" +
 	"\rEvaluationRef\x12.\n" +
 	"\x06latest\x18\x01 \x01(\v2\x14.pumice.v1.LatestRefH\x00R\x06latest\x121\n" +
 	"\asession\x18\x02 \x01(\v2\x15.pumice.v1.SessionRefH\x00R\asession\x123\n" +
 	"\x06inline\x18\x03 \x01(\v2\x19.pumice.v1.InlineSnapshotH\x00R\x06inline\x12:\n" +
 	"\n" +
-	"node_table\x18\x04 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTableB\b\n" +
+	"node_table\x18\x04 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x12,\n" +
+	"\x03now\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x03nowB\b\n" +
 	"\x06target\"\xdc\x01\n" +
 	"\tLatestRef\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
@@ -4048,7 +4212,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\rTaskPlacement\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\tR\x04card\"\xa3\x03\n" +
+	"\x04card\x18\x03 \x01(\tR\x04card\"\xd1\x03\n" +
 	"\x10ResponseMetadata\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12/\n" +
@@ -4061,7 +4225,9 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"node_table\x18\x06 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x123\n" +
 	"\aeffects\x18\a \x01(\v2\x19.pumice.v1.SessionEffectsR\aeffects\x12.\n" +
 	"\bwarnings\x18\b \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
-	"\rnot_evaluated\x18\t \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"j\n" +
+	"\rnot_evaluated\x18\t \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\x12,\n" +
+	"\x03now\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"j\n" +
 	"\fNotEvaluated\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4166,7 +4332,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
@@ -4182,133 +4348,139 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(*NodeImage)(nil),                // 11: pumice.v1.NodeImage
 	(*Queue)(nil),                    // 12: pumice.v1.Queue
 	(*Job)(nil),                      // 13: pumice.v1.Job
-	(*Task)(nil),                     // 14: pumice.v1.Task
-	(*PodConstraints)(nil),           // 15: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 16: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 17: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 18: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 19: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 20: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 21: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 22: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 23: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 24: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 25: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 26: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 27: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 28: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 29: pumice.v1.Cluster
-	(*Revision)(nil),                 // 30: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 31: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 32: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 33: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 34: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 35: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 36: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 37: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 38: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 39: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 40: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 41: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 42: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 43: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 44: pumice.v1.Amount
-	(*Reason)(nil),                   // 45: pumice.v1.Reason
-	(*Measurement)(nil),              // 46: pumice.v1.Measurement
-	(*Problem)(nil),                  // 47: pumice.v1.Problem
-	nil,                              // 48: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 49: pumice.v1.Node.LabelsEntry
-	nil,                              // 50: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 51: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 52: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 53: pumice.v1.Task.LabelsEntry
-	nil,                              // 54: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 55: pumice.v1.LabelSelector.MatchLabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(*SubGroupPolicy)(nil),           // 14: pumice.v1.SubGroupPolicy
+	(*Task)(nil),                     // 15: pumice.v1.Task
+	(*PodConstraints)(nil),           // 16: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 17: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 18: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 19: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 20: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 21: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 22: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 23: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 24: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 25: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 26: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 27: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 28: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 29: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 30: pumice.v1.Cluster
+	(*Revision)(nil),                 // 31: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 32: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 33: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 34: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 35: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 36: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 37: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 38: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 39: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 40: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 41: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 42: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 43: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 44: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 45: pumice.v1.Amount
+	(*Reason)(nil),                   // 46: pumice.v1.Reason
+	(*Measurement)(nil),              // 47: pumice.v1.Measurement
+	(*Problem)(nil),                  // 48: pumice.v1.Problem
+	nil,                              // 49: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 50: pumice.v1.Node.LabelsEntry
+	nil,                              // 51: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 52: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 53: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 54: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 55: pumice.v1.Task.LabelsEntry
+	nil,                              // 56: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 57: pumice.v1.LabelSelector.MatchLabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	48, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	49, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	49, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	50, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	56, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	58, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
 	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
 	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	56, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	50, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	58, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	51, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
 	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
 	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
 	8,  // 14: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	56, // 15: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	58, // 15: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	1,  // 16: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
 	8,  // 17: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	51, // 18: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	2,  // 19: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	52, // 20: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 21: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 22: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 23: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 24: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	56, // 25: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	53, // 26: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	15, // 27: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	54, // 28: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	16, // 29: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	26, // 30: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	27, // 31: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	28, // 32: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	17, // 33: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	22, // 34: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	22, // 35: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	18, // 36: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	21, // 37: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	19, // 38: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	20, // 39: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	20, // 40: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	19, // 41: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	23, // 42: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	24, // 43: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	25, // 44: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	25, // 45: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	23, // 46: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	55, // 47: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	20, // 48: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	25, // 49: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 50: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	12, // 51: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	13, // 52: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	14, // 53: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	35, // 54: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	37, // 55: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	36, // 56: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	32, // 57: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	30, // 58: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	31, // 59: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	57, // 60: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	29, // 61: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	38, // 62: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	39, // 63: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	39, // 64: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	30, // 65: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	32, // 66: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	42, // 67: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	47, // 68: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	41, // 69: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	43, // 70: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	47, // 71: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 72: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	33, // 73: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 74: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	46, // 75: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	76, // [76:76] is the sub-list for method output_type
-	76, // [76:76] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	52, // 18: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	53, // 19: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	14, // 20: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	2,  // 21: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	54, // 22: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 23: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 24: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 25: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 26: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	58, // 27: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	55, // 28: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	16, // 29: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	56, // 30: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	17, // 31: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	27, // 32: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	28, // 33: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	29, // 34: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	18, // 35: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	23, // 36: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	23, // 37: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	19, // 38: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	22, // 39: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	20, // 40: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	21, // 41: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	21, // 42: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	20, // 43: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	24, // 44: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	25, // 45: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	26, // 46: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	26, // 47: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	24, // 48: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	57, // 49: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	21, // 50: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	26, // 51: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 52: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	12, // 53: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	13, // 54: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	15, // 55: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	36, // 56: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	38, // 57: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	37, // 58: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	33, // 59: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	58, // 60: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	31, // 61: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	32, // 62: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	59, // 63: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	30, // 64: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	39, // 65: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	40, // 66: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	40, // 67: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	31, // 68: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	33, // 69: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	43, // 70: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	48, // 71: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	42, // 72: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	58, // 73: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	44, // 74: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	48, // 75: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 76: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	34, // 77: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 78: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	47, // 79: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4318,13 +4490,14 @@ func file_pumice_v1_types_proto_init() {
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[20].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[26].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[21].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[27].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[30].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[31].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4342,7 +4515,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

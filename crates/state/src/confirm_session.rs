@@ -19,6 +19,8 @@ pub struct SessionConfirm {
     pub plugins: Vec<Arc<str>>,
     /// Lease of reservations that are not used; `None`: the default of the limits.
     pub lease: Option<Duration>,
+    /// Time of the decision in seconds since 1970; `None`: the request gives none.
+    pub now: Option<i64>,
     /// Items to confirm; `None`: the jobs that the session has enqueued and not confirmed yet, in that order.
     pub read_items: Option<ConfirmReader>,
 }
@@ -70,6 +72,7 @@ impl SessionRegistry {
         let SessionConfirm {
             plugins,
             lease,
+            now,
             read_items: read,
         } = confirm;
         let all = read.is_none();
@@ -80,6 +83,7 @@ impl SessionRegistry {
             profile: Arc::clone(&session.policy.profile),
             plugins,
             lease,
+            now,
             read_items: read.unwrap_or_else(|| read_enqueued_jobs(&cycle)),
         })?;
         let (permitted, rejected) = verdicts(&done, all.then(|| cycle.enqueued()));

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use pumice_engine::model::{
-    ClusterState, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape, UnevaluatedFields,
+    ClusterState, GangMinimums, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape, UnevaluatedFields,
     constraints::NodeProperties,
 };
 
@@ -128,6 +128,9 @@ impl TextInterner {
         if let Some(constraints) = &mut own.constraints {
             Arc::make_mut(constraints).each_text(&mut |text| self.intern(text));
         }
+        if let Some(gang) = &mut own.gang {
+            Arc::make_mut(gang).texts_mut().for_each(|text| self.intern(text));
+        }
         own
     }
 }
@@ -195,6 +198,11 @@ impl RecordInterner {
         self.texts.intern(&mut job.queue);
         job.min_resources = job.min_resources.as_ref().map(ResourceAmounts::copied);
         job.annotations = self.texts.intern_pairs(&job.annotations);
+        if let Some(gang) = &mut job.gang {
+            let texts = &mut self.texts;
+            *gang = Arc::new(GangMinimums::clone(gang));
+            Arc::make_mut(gang).texts_mut().for_each(|text| texts.intern(text));
+        }
     }
 
     /// Makes a node that stays in the state share values with the record that it replaces, and its labels with other

@@ -72,6 +72,7 @@ impl LedgerFixture {
         });
         let items: Vec<_> = items.collect();
         let confirm = LedgerConfirm {
+            now: None,
             policy: "default".into(),
             profile: Arc::default(),
             plugins: Vec::new(),
@@ -430,6 +431,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     let enqueue = |job: &str| SessionChange::JobEnqueued(job.into());
     let confirm = |after, changes: Vec<SessionChange>| {
         let confirm = SessionConfirm {
+            now: None,
             plugins: Vec::new(),
             lease: None,
             read_items: None,

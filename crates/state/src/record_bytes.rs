@@ -167,6 +167,12 @@ fn job_bytes(record: &JobRecord) -> usize {
         + record.queue.len()
         + text_bytes(&record.annotations)
         + record.amounts().map(amount_bytes).sum::<usize>()
+        + record
+            .gang
+            .iter()
+            .flat_map(|gang| gang.texts())
+            .map(name_bytes)
+            .sum::<usize>()
 }
 
 /// Bytes of a task, without those that a committed placement changes.
@@ -183,6 +189,12 @@ fn task_bytes(record: &TaskRecord) -> usize {
             .constraints
             .as_ref()
             .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
+        + record
+            .gang
+            .iter()
+            .flat_map(|gang| gang.texts())
+            .map(name_bytes)
+            .sum::<usize>()
 }
 
 fn text_bytes(texts: &TextMap) -> usize {
@@ -195,7 +207,11 @@ fn amount_bytes(amounts: &ResourceAmounts) -> usize {
 }
 
 fn field_bytes(fields: &UnevaluatedFields) -> usize {
-    fields.iter().map(|field| field.len() + TEXT_BYTES).sum()
+    fields.iter().map(name_bytes).sum()
+}
+
+fn name_bytes(name: &Arc<str>) -> usize {
+    name.len() + TEXT_BYTES
 }
 
 #[cfg(test)]

@@ -116,6 +116,7 @@ const CALLS: [(&str, SessionCall); 4] = [
     }),
     ("a confirmation", |state, session| {
         let confirm = SessionConfirm {
+            now: None,
             plugins: Vec::new(),
             lease: None,
             read_items: None,

@@ -321,6 +321,7 @@ impl ShuttleFixture {
                 names: Arc::default(),
             };
             let confirm = LedgerConfirm {
+                now: None,
                 policy: "default".into(),
                 profile: Arc::default(),
                 plugins: Vec::new(),

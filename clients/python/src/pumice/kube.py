@@ -70,6 +70,9 @@ def pod(manifest: object, derivation: str = "auto") -> v1.Task:
         counted_requests=v1.ResourceList(items=task.counted_requests),
         creation_time=_time(root),
         unevaluated_fields=unevaluated_pod_fields(manifest),
+        role=task.role,
+        priority_class_name=task.priority_class,
+        scheduling_gates=task.scheduling_gates,
     )
 
 
@@ -94,7 +97,7 @@ def queue(manifest: object) -> v1.Queue:
 
 
 def pod_group(manifest: object) -> v1.Job:
-    """A Volcano PodGroup. Its priority class is not read: it names the class only."""
+    """A Volcano PodGroup. Not read: its priority class, which it only names, and subGroupPolicy, which is about labels of pods."""
     root = _root(manifest)
     metadata, spec = root.at("metadata"), root.at("spec")
     return v1.Job(
@@ -106,6 +109,7 @@ def pod_group(manifest: object) -> v1.Job:
         min_member=spec.at("minMember").int32() or 0,
         min_resources=_amounts(spec.at("minResources")),
         annotations=metadata.at("annotations").strings(),
+        min_task_member=spec.at("minTaskMember").int32s(),
     )
 
 

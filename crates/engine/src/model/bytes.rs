@@ -6,6 +6,7 @@ use super::amounts::{ResourceAmounts, ResourceTotals};
 use super::chunk::NodeChunk;
 use super::cluster_state::ClusterState;
 use super::constraints::{NodeProperties, PodConstraints};
+use super::gang::{GangMember, GangMinimums, SubGroupPolicy};
 use super::node::NodeEntry;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
 use super::stored::RecordOwner;
@@ -132,7 +133,27 @@ fn queue_bytes(queue: &QueueRecord) -> usize {
 
 fn job_bytes(job: &JobRecord) -> usize {
     let texts = [&job.name, &job.uid, &job.queue].map(text_bytes);
-    texts.iter().sum::<usize>() + map_bytes(&job.annotations) + amounts_bytes(job.amounts())
+    texts.iter().sum::<usize>()
+        + map_bytes(&job.annotations)
+        + amounts_bytes(job.amounts())
+        + job.gang.as_ref().map_or(0, minimum_bytes)
+}
+
+fn minimum_bytes(gang: &Arc<GangMinimums>) -> usize {
+    let lists = gang.min_task_member.capacity() * size_of::<(Arc<str>, i32)>()
+        + gang.sub_groups.capacity() * size_of::<SubGroupPolicy>();
+    held_share(
+        gang,
+        size_of::<GangMinimums>() + lists + gang.texts().map(text_bytes).sum::<usize>(),
+    )
+}
+
+fn member_bytes(gang: &Arc<GangMember>) -> usize {
+    let list = gang.scheduling_gates.capacity() * size_of::<Arc<str>>();
+    held_share(
+        gang,
+        size_of::<GangMember>() + list + gang.texts().map(text_bytes).sum::<usize>(),
+    )
 }
 
 fn task_bytes(task: &TaskRecord) -> usize {
@@ -146,7 +167,8 @@ fn task_bytes(task: &TaskRecord) -> usize {
         + amounts_bytes(shape.amounts())
         + boxes * BLOCK_BYTES
         + shape.unevaluated_fields.iter().map(text_bytes).sum::<usize>()
-        + shared_bytes(shape.constraints.as_ref(), PodConstraints::held_bytes);
+        + shared_bytes(shape.constraints.as_ref(), PodConstraints::held_bytes)
+        + shape.gang.as_ref().map_or(0, member_bytes);
     let texts = [&task.name, &task.job, &task.node].map(text_bytes);
     let own = held_share(&task.shape, own);
     texts.iter().sum::<usize>() + map_bytes(&task.labels) + task.uid.held_bytes() + own

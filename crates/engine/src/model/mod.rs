@@ -11,6 +11,7 @@ mod class;
 mod cluster_state;
 mod column;
 pub mod constraints;
+mod gang;
 mod hypothetical;
 mod integer_column;
 mod mask;
@@ -44,6 +45,7 @@ pub use class::{ChargedAccount, MIN_AMOUNT, PodIdentity, RequestedAmount, TaskCl
 pub use cluster_state::{ClusterState, NodeSlot};
 pub(crate) use column::ChunkResource;
 pub use column::{ChunkColumn, NodeVector};
+pub use gang::{GangMember, GangMinimums, SubGroupPolicy};
 pub(crate) use hypothetical::HypotheticalNodes;
 pub use integer_column::{IntegerColumn, WholeVector};
 pub use mask::NodeMask;

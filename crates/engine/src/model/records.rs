@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::amounts::ResourceAmounts;
 use super::constraints::{NodeProperties, PodConstraints, Taint};
+use super::gang::{GangMember, GangMinimums};
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
 
@@ -167,6 +168,8 @@ pub struct JobRecord {
     pub min_resources: Option<ResourceAmounts>,
     /// Declared annotations.
     pub annotations: TextMap,
+    /// Minimums beside the number of tasks; `None`: there are none.
+    pub gang: Option<Arc<GangMinimums>>,
 }
 
 impl JobRecord {
@@ -187,11 +190,13 @@ impl JobRecord {
             min_member,
             min_resources,
             annotations,
+            gang,
         } = self;
         let texts = [(name, &other.name), (uid, &other.uid), (queue, &other.queue)];
         let same_annotations = || Arc::ptr_eq(annotations, &other.annotations) || *annotations == other.annotations;
         (creation_time, priority, phase) == (&other.creation_time, &other.priority, &other.phase)
             && (min_member, min_resources) == (&other.min_member, &other.min_resources)
+            && *gang == other.gang
             && texts.iter().all(|(own, other)| Arc::ptr_eq(own, other) || own == other)
             && same_annotations()
     }
@@ -265,6 +270,8 @@ pub struct TaskShape {
     pub unevaluated_fields: UnevaluatedFields,
     /// Constraints on nodes and on other pods; `None`: the pod has none.
     pub constraints: Option<Arc<PodConstraints>>,
+    /// Place of the task in its job, and what plugins for gangs read of its pod; `None`: nothing.
+    pub gang: Option<Arc<GangMember>>,
 }
 
 impl TaskShape {
@@ -356,6 +363,8 @@ pub struct TaskFields {
     pub constraints: Option<Arc<PodConstraints>>,
     /// Labels of the pod, which selectors of pods read.
     pub labels: TextMap,
+    /// Place of the task in its job, and what plugins for gangs read of its pod; `None`: nothing.
+    pub gang: Option<Arc<GangMember>>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
 }
@@ -380,6 +389,7 @@ impl From<TaskFields> for TaskRecord {
             unevaluated_fields,
             constraints,
             labels,
+            gang,
             creation_time,
         } = fields;
         let shape = TaskShape {
@@ -394,6 +404,7 @@ impl From<TaskFields> for TaskRecord {
             card,
             unevaluated_fields,
             constraints,
+            gang,
         };
         Self {
             name,

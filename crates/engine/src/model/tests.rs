@@ -270,6 +270,14 @@ fn full_chunks_of_equal_nodes_share_columns() {
     same(&cluster_state, &before);
 }
 
+fn minimums(tasks: i32) -> Option<Arc<GangMinimums>> {
+    let gang = GangMinimums {
+        min_task_member: vec![(Arc::from("worker"), tasks)],
+        ..GangMinimums::default()
+    };
+    gang.into_field()
+}
+
 #[test]
 fn a_job_is_another_if_nothing_differs() {
     let full = || JobRecord {
@@ -282,8 +290,9 @@ fn a_job_is_another_if_nothing_differs() {
         min_member: 3,
         min_resources: Some(ResourceAmounts::from_iter([(ResourceId::CPU, 4)])),
         annotations: vec![(Arc::from("a"), Arc::from("b"))].into(),
+        gang: minimums(1),
     };
-    let changes: [fn(&mut JobRecord); 9] = [
+    let changes: [fn(&mut JobRecord); 11] = [
         |job| job.name = "ns/k".into(),
         |job| job.uid = "v".into(),
         |job| job.queue = "r".into(),
@@ -293,6 +302,8 @@ fn a_job_is_another_if_nothing_differs() {
         |job| job.min_member = 1,
         |job| job.min_resources = None,
         |job| job.annotations = TextMap::default(),
+        |job| job.gang = None,
+        |job| job.gang = minimums(2),
     ];
     let own = full();
     assert!(own.same_as(&own.clone()) && own.same_as(&full()), "shared or not");

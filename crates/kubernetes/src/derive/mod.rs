@@ -82,6 +82,12 @@ pub struct EffectiveTask {
     pub priority: i32,
     /// True if the pod has a scheduling gate.
     pub gated: bool,
+    /// Names of the scheduling gates.
+    pub scheduling_gates: Vec<String>,
+    /// Name of the priority class; empty if none.
+    pub priority_class: String,
+    /// Role of the task in its job; empty if none.
+    pub role: String,
 }
 
 /// Task for a pod, counted by `derivation`.
@@ -122,7 +128,25 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
         nominated_node: pod.status.nominated_node.clone(),
         priority,
         gated: pod.gated,
+        scheduling_gates: pod.scheduling_gates.clone(),
+        priority_class: pod.priority_class.clone(),
+        role: role(pod),
     })
+}
+
+/// Annotation, and else label, with a task's role in its job.
+const TASK_ROLE: &str = "volcano.sh/task-spec";
+
+/// Role of a pod in its job; empty if none.
+fn role(pod: &Pod) -> String {
+    let named = [&pod.annotations, &pod.labels]
+        .into_iter()
+        .filter_map(|texts| texts.get(TASK_ROLE));
+    named
+        .into_iter()
+        .find(|role| !role.is_empty())
+        .cloned()
+        .unwrap_or_default()
 }
 
 type QuantityTexts = BTreeMap<String, String>;

@@ -32,6 +32,10 @@ pub struct Pod {
     pub priority: Option<i32>,
     /// True if `spec.schedulingGates` has an entry.
     pub gated: bool,
+    /// Names in `spec.schedulingGates`.
+    pub scheduling_gates: Vec<String>,
+    /// `spec.priorityClassName`; empty if none.
+    pub priority_class: String,
     /// `spec.containers`.
     pub containers: Vec<PodContainer>,
     /// `spec.initContainers`.
@@ -120,6 +124,10 @@ impl Pod {
             node: spec.field("nodeName").string()?,
             priority: spec.field("priority").int32()?,
             gated: !spec.field("schedulingGates").array()?.is_empty(),
+            scheduling_gates: spec
+                .field("schedulingGates")
+                .map_items(|gate| gate.field("name").string())?,
+            priority_class: spec.field("priorityClassName").string()?,
             containers: spec.field("containers").map_items(container)?,
             init_containers: spec.field("initContainers").map_items(container)?,
             overhead: spec.field("overhead").quantities()?,

@@ -92,6 +92,22 @@ pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i3
         .map_err(|_| FieldError::new(path, format!("{number} does not fit in 32 bits")))
 }
 
+/// Map of whole numbers of 32 bits; empty if absent.
+pub(super) fn integers(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, i32>> {
+    let Some(value) = get(object, path) else {
+        return Ok(BTreeMap::new());
+    };
+    let Value::Object(map) = value else {
+        return Err(FieldError::wrong_type(path, value, "an object"));
+    };
+    let read = |(key, value): (&String, &Value)| {
+        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
+        let wrong = || FieldError::wrong_type(&format!("{path}[{key}]"), value, "a whole number of 32 bits");
+        number.map(|number| (key.clone(), number)).ok_or_else(wrong)
+    };
+    map.iter().map(read).collect()
+}
+
 /// List; empty if absent.
 pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [Value]> {
     match get(object, path) {

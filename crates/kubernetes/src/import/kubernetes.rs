@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::RecordIdentity;
 use super::constraints;
-use super::fields::{FieldError, amounts, boolean, integer, list, required_text, text, texts, time};
+use super::fields::{FieldError, amounts, boolean, integer, integers, list, required_text, text, texts, time};
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -129,7 +129,7 @@ fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
     })
 }
 
-/// Reads a Volcano PodGroup. Its priority class is ignored: a dump has the class by name only.
+/// Reads a Volcano PodGroup without its priority class and the policies about groups, which concern other objects, too.
 pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {
@@ -146,6 +146,8 @@ pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
         min_member: integer(object, "spec.minMember")?.unwrap_or_default(),
         min_resources: amounts(object, "spec.minResources")?,
         annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
+        min_task_member: integers(object, "spec.minTaskMember")?,
+        sub_group_policies: Vec::new(),
     })
 }
 

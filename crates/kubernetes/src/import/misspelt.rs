@@ -113,6 +113,7 @@ const PRIORITY_CLASS: &[&str] = &[
 const ANNOTATIONS: &[&str] = &[
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
+    "sla-waiting-time",
     "volcano.sh/card.name",
     "volcano.sh/card.quota",
     "volcano.sh/card.request",
@@ -122,7 +123,9 @@ const ANNOTATIONS: &[&str] = &[
     "volcano.sh/oversubscription-memory",
     "volcano.sh/resource-strategy-scoring-type",
     "volcano.sh/resource-strategy-weight",
+    "volcano.sh/sla-waiting-time",
     "volcano.sh/task-priority",
+    "volcano.sh/task-spec",
 ];
 
 /// Looks for misspelt names. Each name is compared once, however many objects have it.

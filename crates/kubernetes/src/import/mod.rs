@@ -11,6 +11,7 @@ mod misspelt;
 mod openb;
 mod pod;
 mod priority;
+mod sub_groups;
 #[cfg(test)]
 mod tests;
 mod vcjob;
@@ -133,6 +134,7 @@ pub struct ClusterImport {
     run_seconds: BTreeMap<String, u64>,
     amount_rules: AmountRules,
     priority_classes: priority::PriorityClasses,
+    sub_groups: sub_groups::SubGroups,
     misspelt_fields: misspelt::MisspeltFields,
     warnings: Vec<ImportWarning>,
 }
@@ -211,6 +213,7 @@ impl ClusterImport {
     #[must_use]
     pub fn into_cluster(mut self) -> pb::Cluster {
         self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
+        self.sub_groups.apply(&mut self.tasks);
         pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
@@ -382,13 +385,15 @@ impl ClusterImport {
             self.note(note);
         }
         self.priority_classes.add_task(object, &task)?;
+        self.sub_groups.add_task(object, &task)?;
         self.put_task(task);
         Ok(())
     }
 
     fn job(&mut self, object: &Value) -> Result<(), FieldError> {
-        let job = kubernetes::job(object)?;
+        let mut job = kubernetes::job(object)?;
         self.priority_classes.add_job(object, &job)?;
+        job.sub_group_policies = self.sub_groups.add_job(object, &job.name)?;
         self.put_job(job);
         Ok(())
     }

@@ -77,6 +77,11 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
         labels: texts(object, "metadata.labels")?,
         constraints: constraints::of_pod(object)?,
+        role: effective.role,
+        priority_class_name: effective.priority_class,
+        scheduling_gates: effective.scheduling_gates,
+        // Known when the pod group is.
+        sub_group: String::new(),
     })
 }
 

@@ -354,3 +354,61 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
     let other = "{apiVersion: rabbitmq.com/v1beta1, kind: Queue, metadata: {name: q}, spec: {capabilities: 1}}";
     assert_eq!(read(&[other]).warnings(), []);
 }
+
+#[test]
+fn fields_of_gangs_are_read() {
+    let pod = |name: &str, labels: &str, spec: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{{labels}}}, annotations: \
+             {{scheduling.k8s.io/group-name: g, volcano.sh/task-spec: ''}}}}, spec: {{containers: []{spec}}}}}\n---\n"
+        )
+    };
+    let text = pod("a", "volcano.sh/task-spec: worker, grp: x, rank: '0'", "")
+        + &pod(
+            "b",
+            "grp: x",
+            ", priorityClassName: system-node-critical, schedulingGates: [{name: wait}]",
+        )
+        + &pod("c", "grp: x, rank: ''", "")
+        + &pod("d", "app: other, grp: x, rank: '1'", "")
+        + "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2, \
+           minTaskMember: {worker: 2}, subGroupPolicy: [{name: ranks, subGroupSize: 2, minSubGroups: 1, labelSelector: \
+           {matchExpressions: [{key: app, operator: DoesNotExist}]}, matchLabelKeys: [grp, rank]}, {name: rest, \
+           labelSelector: {matchLabels: {grp: x}}, matchLabelKeys: [grp]}]}}\n";
+    let cluster = read(&[&text]).into_cluster();
+    let groups: Vec<&str> = cluster.tasks.iter().map(|task| task.sub_group.as_str()).collect();
+    assert_eq!(groups, ["ranks/x-0", "rest/x", "rest/x", "rest/x"]);
+    assert_eq!(cluster.tasks[0].role, "worker", "the empty annotation does not count");
+    let (task, job) = (&cluster.tasks[1], &cluster.jobs[0]);
+    assert_eq!(
+        (
+            task.priority_class_name.as_str(),
+            task.gated,
+            task.scheduling_gates.as_slice()
+        ),
+        ("system-node-critical", true, &["wait".to_owned()][..])
+    );
+    assert_eq!(job.min_task_member["worker"], 2);
+    let policies = &job.sub_group_policies;
+    assert_eq!(
+        (policies[0].name.as_str(), policies[0].size, policies[0].min_groups),
+        ("ranks", Some(2), Some(1))
+    );
+    assert_eq!((policies[1].size, policies[1].min_groups), (None, None));
+}
+
+#[test]
+fn tasks_of_a_volcano_job_are_roles_with_minimums() {
+    let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{name: ps, replicas: \
+                2, minAvailable: 1, template: {spec: {containers: []}}}, {name: worker, replicas: 1, template: {spec: \
+                {containers: []}}}]}}";
+    let cluster = read(&[text]).into_cluster();
+    let least: Vec<(&str, i32)> = cluster.jobs[0]
+        .min_task_member
+        .iter()
+        .map(|(role, least)| (role.as_str(), *least))
+        .collect();
+    assert_eq!(least, [("ps", 1), ("worker", 1)]);
+    let roles: Vec<&str> = cluster.tasks.iter().map(|task| task.role.as_str()).collect();
+    assert_eq!(roles, ["ps", "ps", "worker"]);
+}

@@ -8,6 +8,8 @@ use super::fields::{FieldError, get, integer, list, required_text, text};
 const MAX_PODS: i64 = 100_000;
 /// Annotation that names the pod group of a pod.
 const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
+/// Annotation with the role of a pod.
+const ROLE_ANNOTATION: &str = "volcano.sh/task-spec";
 
 /// Pod group, and pods of all replicas. A missing `minAvailable` means all of them; a task without a name is called
 /// `default` and its index, from 0.
@@ -16,7 +18,7 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
     let namespace = text(job, "metadata.namespace")?;
     let scheduler = text(job, "spec.schedulerName")?;
     let class = text(job, "spec.priorityClassName")?;
-    let mut pods = Vec::new();
+    let (mut pods, mut roles) = (Vec::new(), Map::new());
     for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
         let field = |name: &str| format!("spec.tasks[{place}].{name}");
         let replicas: i64 = integer(task, "replicas")?.unwrap_or(1).into();
@@ -32,10 +34,12 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
         let Some(template) = get(task, "template").filter(|template| template.is_object()) else {
             return Err(FieldError::new(field("template"), "is missing"));
         };
+        let least = integer(task, "minAvailable")?.map_or(replicas, i64::from);
+        roles.insert(own.clone(), json!(least));
         for number in 0..replicas {
             pods.push(pod(
                 template,
-                &name,
+                [(GROUP_ANNOTATION, &name), (ROLE_ANNOTATION, &own)],
                 &namespace,
                 &format!("{name}-{own}-{number}"),
                 [("schedulerName", &scheduler), ("priorityClassName", &class)],
@@ -53,6 +57,7 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
         "spec": {
             "queue": text(job, "spec.queue")?,
             "priorityClassName": class,
+            "minTaskMember": roles,
             "minMember": integer(job, "spec.minAvailable")?.unwrap_or(all),
         },
     });
@@ -60,10 +65,17 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
 }
 
 /// A pod of the template; `defaults` are fields of its spec that the Job sets where the template does not.
-fn pod(template: &Value, job: &str, namespace: &str, name: &str, defaults: [(&str, &String); 2]) -> Value {
+fn pod(
+    template: &Value,
+    own_annotations: [(&str, &String); 2],
+    namespace: &str,
+    name: &str,
+    defaults: [(&str, &String); 2],
+) -> Value {
     let annotations = get(template, "metadata.annotations").and_then(Value::as_object);
     let mut annotations: Map<String, Value> = annotations.cloned().unwrap_or_default();
-    annotations.insert(GROUP_ANNOTATION.to_owned(), json!(job));
+    let own_annotations = own_annotations.map(|(key, text)| (key.to_owned(), json!(text)));
+    annotations.extend(own_annotations);
     let mut spec = get(template, "spec").cloned().unwrap_or_default();
     for (field, value) in defaults {
         if let (Some(spec), false) = (spec.as_object_mut(), value.is_empty()) {

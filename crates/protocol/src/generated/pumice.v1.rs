@@ -193,7 +193,8 @@ pub struct Job {
     /// Creation time; breaks ties, in whole seconds. Absent: older than any other.
     #[prost(message, optional, tag = "4")]
     pub creation_time: ::core::option::Option<::prost_types::Timestamp>,
-    /// Priority. A larger number goes first.
+    /// Value of the priority class, or the cluster's default. A larger number goes
+    /// first.
     #[prost(int32, tag = "5")]
     pub priority: i32,
     /// status.phase.
@@ -211,6 +212,16 @@ pub struct Job {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// spec.minTaskMember: least number of tasks by role. They count only if their
+    /// sum is at most `min_member`. Empty: none.
+    #[prost(btree_map = "string, int32", tag = "10")]
+    pub min_task_member: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        i32,
+    >,
+    /// spec.subGroupPolicy: least numbers of groups of tasks. Empty: none.
+    #[prost(message, repeated, tag = "11")]
+    pub sub_group_policies: ::prost::alloc::vec::Vec<SubGroupPolicy>,
 }
 impl ::prost::Name for Job {
     const NAME: &'static str = "Job";
@@ -220,6 +231,29 @@ impl ::prost::Name for Job {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Job".into()
+    }
+}
+/// Policy about groups of a job's tasks. A task names its group in `sub_group`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubGroupPolicy {
+    /// Name of the policy.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// subGroupSize: number of tasks with which a group is ready. Absent: 1.
+    #[prost(int32, optional, tag = "2")]
+    pub size: ::core::option::Option<i32>,
+    /// minSubGroups: number of groups that have to be ready. Absent: 0.
+    #[prost(int32, optional, tag = "3")]
+    pub min_groups: ::core::option::Option<i32>,
+}
+impl ::prost::Name for SubGroupPolicy {
+    const NAME: &'static str = "SubGroupPolicy";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.SubGroupPolicy".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.SubGroupPolicy".into()
     }
 }
 /// A pod: stored, named in a request, or hypothetical. In a request, a task
@@ -237,7 +271,9 @@ pub struct Task {
     /// Name of the task's job. Empty: none.
     #[prost(string, tag = "3")]
     pub job: ::prost::alloc::string::String,
-    /// Priority. A larger number goes first.
+    /// Priority, as the pod's scheduler counts it. A larger number goes first.
+    /// Volcano's is the annotation "volcano.sh/task-priority", then spec.priority,
+    /// then 1.
     #[prost(int32, tag = "4")]
     pub priority: i32,
     /// Status of the task.
@@ -294,6 +330,22 @@ pub struct Task {
     /// Constraints of the pod on nodes and on other pods. Absent: none.
     #[prost(message, optional, boxed, tag = "17")]
     pub constraints: ::core::option::Option<::prost::alloc::boxed::Box<PodConstraints>>,
+    /// Role of the task in its job: the annotation "volcano.sh/task-spec", else the
+    /// label of that name. Empty: none.
+    #[prost(string, tag = "30")]
+    pub role: ::prost::alloc::string::String,
+    /// spec.priorityClassName. Empty: none.
+    #[prost(string, tag = "31")]
+    pub priority_class_name: ::prost::alloc::string::String,
+    /// Names of the pod's scheduling gates. With a name, the task is `gated`. Empty
+    /// for a gated task: gates other than Volcano's own one.
+    #[prost(string, repeated, tag = "32")]
+    pub scheduling_gates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Group of the task by its job's `sub_group_policies`: the name of the first
+    /// policy that the pod matches, "/", and the values of that policy's
+    /// matchLabelKeys, joined by "-". Empty: none.
+    #[prost(string, tag = "33")]
+    pub sub_group: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -774,6 +826,11 @@ pub struct EvaluationRef {
     /// with these. Another epoch or generation: FAILED_PRECONDITION.
     #[prost(message, optional, tag = "4")]
     pub node_table: ::core::option::Option<NodeTableVersion>,
+    /// Time of the decision, in whole seconds, for plugins that compare with it
+    /// (sla). The server never reads a clock for a decision. Absent: these plugins
+    /// take no part in what depends on the time, and `not_evaluated` names them.
+    #[prost(message, optional, tag = "5")]
+    pub now: ::core::option::Option<::prost_types::Timestamp>,
     /// One of three. Absent: `latest` with its defaults.
     #[prost(oneof = "evaluation_ref::Target", tags = "1, 2, 3")]
     pub target: ::core::option::Option<evaluation_ref::Target>,
@@ -1004,6 +1061,9 @@ pub struct ResponseMetadata {
     /// server does not implement, sorted by name. Empty if the request names plugins.
     #[prost(message, repeated, tag = "9")]
     pub not_evaluated: ::prost::alloc::vec::Vec<NotEvaluated>,
+    /// Time of the decision that the request gave. Absent: it gave none.
+    #[prost(message, optional, tag = "10")]
+    pub now: ::core::option::Option<::prost_types::Timestamp>,
 }
 impl ::prost::Name for ResponseMetadata {
     const NAME: &'static str = "ResponseMetadata";
@@ -3832,6 +3892,9 @@ pub struct OrderRequest {
     /// True: also returns the hierarchy of drf.
     #[prost(bool, tag = "5")]
     pub with_tree: bool,
+    /// Tasks to order, such as those of one job. Absent: none.
+    #[prost(message, optional, tag = "6")]
+    pub tasks: ::core::option::Option<NameSet>,
 }
 impl ::prost::Name for OrderRequest {
     const NAME: &'static str = "OrderRequest";
@@ -3894,6 +3957,9 @@ pub struct OrderResult {
     /// With `with_tree`: the hierarchy, depth first, children sorted by name.
     #[prost(message, repeated, tag = "3")]
     pub tree: ::prost::alloc::vec::Vec<TreeNode>,
+    /// Tasks in the order of service, likewise.
+    #[prost(message, repeated, tag = "4")]
+    pub tasks: ::prost::alloc::vec::Vec<Rank>,
 }
 impl ::prost::Name for OrderResult {
     const NAME: &'static str = "OrderResult";
@@ -3905,10 +3971,10 @@ impl ::prost::Name for OrderResult {
         "/pumice.v1.OrderResult".into()
     }
 }
-/// Rank of one queue or job.
+/// Rank of one queue, job or task.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Rank {
-    /// Name of the queue or job.
+    /// Name of the queue, job or task.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Why it has no rank. Absent: it has one.
@@ -3917,9 +3983,13 @@ pub struct Rank {
     /// Order keys, in tier order. Two records compare key by key; the first
     /// difference decides, then creation time, then name. Where this is not a total
     /// order (under `compatibility: upstream`), the server selects the first of the
-    /// remaining records until none is left.
+    /// remaining records until none is left. Between tasks, names that end in
+    /// different numbers compare by these before creation time.
     #[prost(message, repeated, tag = "3")]
     pub keys: ::prost::alloc::vec::Vec<OrderKey>,
+    /// Of a job: its state by the plugins of the policy.
+    #[prost(message, optional, tag = "4")]
+    pub state: ::core::option::Option<JobState>,
 }
 impl ::prost::Name for Rank {
     const NAME: &'static str = "Rank";
@@ -3929,6 +3999,69 @@ impl ::prost::Name for Rank {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Rank".into()
+    }
+}
+/// State of a job, by Volcano's reductions over the plugins of the policy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobState {
+    /// True: no plugin objects to the job.
+    #[prost(bool, tag = "1")]
+    pub valid: bool,
+    /// Reason of the first objection, such as "NotEnoughPodsOfTask". Empty: valid.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// Sentence of the first objection. Empty: valid.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// True: the tasks that hold resources are enough to start the job.
+    #[prost(bool, tag = "4")]
+    pub ready: bool,
+    /// True: they are, with those that wait for resources that are being released.
+    #[prost(bool, tag = "5")]
+    pub pipelined: bool,
+    /// True: the job may evict others to get its tasks.
+    #[prost(bool, tag = "6")]
+    pub starving: bool,
+    /// With `plugins`: the opinion of each plugin. The fields above are then those of
+    /// the named plugins together.
+    #[prost(message, repeated, tag = "7")]
+    pub opinions: ::prost::alloc::vec::Vec<JobOpinion>,
+}
+impl ::prost::Name for JobState {
+    const NAME: &'static str = "JobState";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.JobState".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.JobState".into()
+    }
+}
+/// Opinion of one plugin on the state of a job. An absent field: the plugin has
+/// none.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobOpinion {
+    /// Name of the plugin.
+    #[prost(string, tag = "1")]
+    pub plugin: ::prost::alloc::string::String,
+    /// True: the job is ready.
+    #[prost(bool, optional, tag = "2")]
+    pub ready: ::core::option::Option<bool>,
+    /// 1 permits to keep the job's pipelined tasks, 0 abstains, −1 rejects.
+    #[prost(sint32, optional, tag = "3")]
+    pub pipelined: ::core::option::Option<i32>,
+    /// True: the job is starving.
+    #[prost(bool, optional, tag = "4")]
+    pub starving: ::core::option::Option<bool>,
+}
+impl ::prost::Name for JobOpinion {
+    const NAME: &'static str = "JobOpinion";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.JobOpinion".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.JobOpinion".into()
     }
 }
 /// Order key of one plugin. Values compare one by one, and the smaller goes first.
@@ -3941,6 +4074,8 @@ pub struct OrderKey {
     pub plugin: ::prost::alloc::string::String,
     /// Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
     /// queue: for each level below the root, saturated (0 or 1) and share/weight.
+    /// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
+    /// seconds and nanoseconds of the deadline, infinite for a job without one.
     #[prost(double, repeated, tag = "2")]
     pub values: ::prost::alloc::vec::Vec<f64>,
 }
@@ -4547,6 +4682,10 @@ pub enum VictimKind {
     Preempt = 1,
     /// Between queues (Volcano's Reclaimable).
     Reclaim = 2,
+    /// Of whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt).
+    GangPreempt = 3,
+    /// Of whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim).
+    GangReclaim = 4,
 }
 impl VictimKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -4558,6 +4697,8 @@ impl VictimKind {
             Self::Unspecified => "VICTIM_KIND_UNSPECIFIED",
             Self::Preempt => "VICTIM_KIND_PREEMPT",
             Self::Reclaim => "VICTIM_KIND_RECLAIM",
+            Self::GangPreempt => "VICTIM_KIND_GANG_PREEMPT",
+            Self::GangReclaim => "VICTIM_KIND_GANG_RECLAIM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -4566,6 +4707,8 @@ impl VictimKind {
             "VICTIM_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "VICTIM_KIND_PREEMPT" => Some(Self::Preempt),
             "VICTIM_KIND_RECLAIM" => Some(Self::Reclaim),
+            "VICTIM_KIND_GANG_PREEMPT" => Some(Self::GangPreempt),
+            "VICTIM_KIND_GANG_RECLAIM" => Some(Self::GangReclaim),
             _ => None,
         }
     }

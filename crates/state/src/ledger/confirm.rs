@@ -41,6 +41,8 @@ pub struct LedgerConfirm {
     pub plugins: Vec<Arc<str>>,
     /// Lease of the reservations, used or not; `None`: the default of the limits.
     pub lease: Option<Duration>,
+    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the request gives none.
+    pub now: Option<i64>,
     /// Items, judged in this order; each sees the permits before it.
     pub read_items: ConfirmReader,
 }

@@ -81,8 +81,9 @@ impl LedgerDraft {
         }
         let lease = confirm.lease.unwrap_or(self.default_lease).min(self.max_lease);
         let items = (confirm.read_items)(&self.cluster_state).into_iter().enumerate();
+        let judge = (&judge, confirm.now);
         let confirm_one = |(number, item): (usize, Result<ConfirmItem, Problem>)| {
-            let outcome = self.confirm_item(&judge, policy, lease, &item?);
+            let outcome = self.confirm_item(judge, policy, lease, &item?);
             outcome.map_err(|problem| problem.within(&format!("items[{number}].job")))
         };
         Ok(items.map(confirm_one).collect())
@@ -90,7 +91,7 @@ impl LedgerDraft {
 
     fn confirm_item(
         &mut self,
-        judge: &JobAdmitter<'_>,
+        (judge, now): (&JobAdmitter<'_>, Option<i64>),
         policy: &PolicyInForce,
         lease: Duration,
         item: &ConfirmItem,
@@ -124,7 +125,7 @@ impl LedgerDraft {
             let message = "the plugin states of this policy are missing";
             return Err(Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message));
         };
-        let mut admission = judge.judge(&self.cluster_state, plugin_states, job)?;
+        let mut admission = judge.judge(&self.cluster_state, plugin_states, now, job)?;
         admission.permitted |= !self.checks;
         let reserved = if admission.permitted {
             let row = Reservation {

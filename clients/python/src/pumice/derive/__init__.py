@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+# Annotation, and else label, with a task's role in its job.
+_TASK_ROLE = "volcano.sh/task-spec"
+
+
 @dataclass(frozen=True, slots=True)
 class EffectiveTask:
     """A pod as a task on the wire; amounts are quantity texts, exact in the unit that the scheduler counts in."""
@@ -44,6 +48,9 @@ class EffectiveTask:
     nominated_node: str
     priority: int
     gated: bool
+    scheduling_gates: list[str]
+    priority_class: str
+    role: str
 
 
 def derivation_of(pod: Pod) -> str:
@@ -77,6 +84,9 @@ def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
         nominated_node=pod.status.nominated_node,
         priority=priority,
         gated=pod.gated,
+        scheduling_gates=pod.scheduling_gates,
+        priority_class=pod.priority_class,
+        role=pod.annotations.get(_TASK_ROLE) or pod.labels.get(_TASK_ROLE) or "",
     )
 
 

@@ -85,6 +85,8 @@ class Pod:
     node: str
     priority: int | None
     gated: bool
+    scheduling_gates: list[str]
+    priority_class: str
     containers: list[Container]
     init_containers: list[Container]
     overhead: Quantities | None
@@ -109,6 +111,8 @@ class Pod:
             node=spec.at("nodeName").string(),
             priority=spec.at("priority").int32(),
             gated=bool(spec.at("schedulingGates").items()),
+            scheduling_gates=spec.at("schedulingGates").each(lambda gate: gate.at("name").string()),
+            priority_class=spec.at("priorityClassName").string(),
             containers=spec.at("containers").each(_container),
             init_containers=spec.at("initContainers").each(_container),
             overhead=spec.at("overhead").quantities(),
@@ -219,6 +223,10 @@ class At:
     def strings(self) -> dict[str, str]:
         """An object of strings; empty if absent."""
         return {key: place.string() for key, place in self._entries()}
+
+    def int32s(self) -> dict[str, int]:
+        """An object of 32-bit integers; empty if absent."""
+        return {key: place.int32() or 0 for key, place in self._entries()}
 
     def quantities(self) -> Quantities | None:
         """Amounts by resource name, if there are any."""

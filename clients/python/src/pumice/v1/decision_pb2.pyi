@@ -120,6 +120,10 @@ class _VictimKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VictimKind
     """Within a queue (Volcano's Preemptable)."""
     VICTIM_KIND_RECLAIM: _VictimKind.ValueType  # 2
     """Between queues (Volcano's Reclaimable)."""
+    VICTIM_KIND_GANG_PREEMPT: _VictimKind.ValueType  # 3
+    """Of whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt)."""
+    VICTIM_KIND_GANG_RECLAIM: _VictimKind.ValueType  # 4
+    """Of whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim)."""
 
 class VictimKind(_VictimKind, metaclass=_VictimKindEnumTypeWrapper):
     """Kind of eviction."""
@@ -130,6 +134,10 @@ VICTIM_KIND_PREEMPT: VictimKind.ValueType  # 1
 """Within a queue (Volcano's Preemptable)."""
 VICTIM_KIND_RECLAIM: VictimKind.ValueType  # 2
 """Between queues (Volcano's Reclaimable)."""
+VICTIM_KIND_GANG_PREEMPT: VictimKind.ValueType  # 3
+"""Of whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt)."""
+VICTIM_KIND_GANG_RECLAIM: VictimKind.ValueType  # 4
+"""Of whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim)."""
 Global___VictimKind: _TypeAlias = VictimKind  # noqa: Y015
 
 @_typing.final
@@ -1204,6 +1212,7 @@ class OrderRequest(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     WITH_TREE_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     with_tree: _builtins.bool
     """True: also returns the hierarchy of drf."""
     @_builtins.property
@@ -1226,6 +1235,10 @@ class OrderRequest(_message.Message):
         of the policy.
         """
 
+    @_builtins.property
+    def tasks(self) -> Global___NameSet:
+        """Tasks to order, such as those of one job. Absent: none."""
+
     def __init__(
         self,
         *,
@@ -1234,10 +1247,11 @@ class OrderRequest(_message.Message):
         jobs: Global___NameSet | None = ...,
         plugins: _abc.Iterable[_builtins.str] | None = ...,
         with_tree: _builtins.bool = ...,
+        tasks: Global___NameSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "jobs", b"jobs", "queues", b"queues"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "jobs", b"jobs", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "jobs", b"jobs", "plugins", b"plugins", "queues", b"queues", "with_tree", b"with_tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "jobs", b"jobs", "plugins", b"plugins", "queues", b"queues", "tasks", b"tasks", "with_tree", b"with_tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1306,6 +1320,7 @@ class OrderResult(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rank]:
         """Queues in the order of service; those with a problem come last. With
@@ -1322,16 +1337,21 @@ class OrderResult(_message.Message):
     def tree(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
         """With `with_tree`: the hierarchy, depth first, children sorted by name."""
 
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rank]:
+        """Tasks in the order of service, likewise."""
+
     def __init__(
         self,
         *,
         queues: _abc.Iterable[Global___Rank] | None = ...,
         jobs: _abc.Iterable[Global___Rank] | None = ...,
         tree: _abc.Iterable[Global___TreeNode] | None = ...,
+        tasks: _abc.Iterable[Global___Rank] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "queues", b"queues", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "queues", b"queues", "tasks", b"tasks", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1339,15 +1359,16 @@ Global___OrderResult: _TypeAlias = OrderResult  # noqa: Y015
 
 @_typing.final
 class Rank(_message.Message):
-    """Rank of one queue or job."""
+    """Rank of one queue, job or task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the queue or job."""
+    """Name of the queue, job or task."""
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why it has no rank. Absent: it has one."""
@@ -1357,8 +1378,13 @@ class Rank(_message.Message):
         """Order keys, in tier order. Two records compare key by key; the first
         difference decides, then creation time, then name. Where this is not a total
         order (under `compatibility: upstream`), the server selects the first of the
-        remaining records until none is left.
+        remaining records until none is left. Between tasks, names that end in
+        different numbers compare by these before creation time.
         """
+
+    @_builtins.property
+    def state(self) -> Global___JobState:
+        """Of a job: its state by the plugins of the policy."""
 
     def __init__(
         self,
@@ -1366,14 +1392,112 @@ class Rank(_message.Message):
         name: _builtins.str = ...,
         problem: _types_pb2.Problem | None = ...,
         keys: _abc.Iterable[Global___OrderKey] | None = ...,
+        state: Global___JobState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "problem", b"problem", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rank: _TypeAlias = Rank  # noqa: Y015
+
+@_typing.final
+class JobState(_message.Message):
+    """State of a job, by Volcano's reductions over the plugins of the policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    PIPELINED_FIELD_NUMBER: _builtins.int
+    STARVING_FIELD_NUMBER: _builtins.int
+    OPINIONS_FIELD_NUMBER: _builtins.int
+    valid: _builtins.bool
+    """True: no plugin objects to the job."""
+    reason: _builtins.str
+    """Reason of the first objection, such as "NotEnoughPodsOfTask". Empty: valid."""
+    message: _builtins.str
+    """Sentence of the first objection. Empty: valid."""
+    ready: _builtins.bool
+    """True: the tasks that hold resources are enough to start the job."""
+    pipelined: _builtins.bool
+    """True: they are, with those that wait for resources that are being released."""
+    starving: _builtins.bool
+    """True: the job may evict others to get its tasks."""
+    @_builtins.property
+    def opinions(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobOpinion]:
+        """With `plugins`: the opinion of each plugin. The fields above are then those of
+        the named plugins together.
+        """
+
+    def __init__(
+        self,
+        *,
+        valid: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        ready: _builtins.bool = ...,
+        pipelined: _builtins.bool = ...,
+        starving: _builtins.bool = ...,
+        opinions: _abc.Iterable[Global___JobOpinion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "opinions", b"opinions", "pipelined", b"pipelined", "ready", b"ready", "reason", b"reason", "starving", b"starving", "valid", b"valid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobState: _TypeAlias = JobState  # noqa: Y015
+
+@_typing.final
+class JobOpinion(_message.Message):
+    """Opinion of one plugin on the state of a job. An absent field: the plugin has
+    none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    PIPELINED_FIELD_NUMBER: _builtins.int
+    STARVING_FIELD_NUMBER: _builtins.int
+    plugin: _builtins.str
+    """Name of the plugin."""
+    ready: _builtins.bool
+    """True: the job is ready."""
+    pipelined: _builtins.int
+    """1 permits to keep the job's pipelined tasks, 0 abstains, −1 rejects."""
+    starving: _builtins.bool
+    """True: the job is starving."""
+    def __init__(
+        self,
+        *,
+        plugin: _builtins.str = ...,
+        ready: _builtins.bool | None = ...,
+        pipelined: _builtins.int | None = ...,
+        starving: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pipelined", b"_pipelined", "_ready", b"_ready", "_starving", b"_starving", "pipelined", b"pipelined", "ready", b"ready", "starving", b"starving"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pipelined", b"_pipelined", "_ready", b"_ready", "_starving", b"_starving", "pipelined", b"pipelined", "plugin", b"plugin", "ready", b"ready", "starving", b"starving"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pipelined: _TypeAlias = _typing.Literal["pipelined"]  # noqa: Y015
+    _WhichOneofArgType__pipelined: _TypeAlias = _typing.Literal["_pipelined", b"_pipelined"]  # noqa: Y015
+    _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
+    _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
+    _WhichOneofReturnType__starving: _TypeAlias = _typing.Literal["starving"]  # noqa: Y015
+    _WhichOneofArgType__starving: _TypeAlias = _typing.Literal["_starving", b"_starving"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pipelined) -> _WhichOneofReturnType__pipelined | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__starving) -> _WhichOneofReturnType__starving | None: ...
+
+Global___JobOpinion: _TypeAlias = JobOpinion  # noqa: Y015
 
 @_typing.final
 class OrderKey(_message.Message):
@@ -1392,6 +1516,8 @@ class OrderKey(_message.Message):
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
         queue: for each level below the root, saturated (0 or 1) and share/weight.
+        priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
+        seconds and nanoseconds of the deadline, infinite for a job without one.
         """
 
     def __init__(

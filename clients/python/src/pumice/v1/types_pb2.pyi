@@ -650,6 +650,26 @@ class Job(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class MinTaskMemberEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
@@ -659,6 +679,8 @@ class Job(_message.Message):
     MIN_MEMBER_FIELD_NUMBER: _builtins.int
     MIN_RESOURCES_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    MIN_TASK_MEMBER_FIELD_NUMBER: _builtins.int
+    SUB_GROUP_POLICIES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the job: "namespace/name"."""
     uid: _builtins.str
@@ -666,7 +688,9 @@ class Job(_message.Message):
     queue: _builtins.str
     """Name of the job's queue."""
     priority: _builtins.int
-    """Priority. A larger number goes first."""
+    """Value of the priority class, or the cluster's default. A larger number goes
+    first.
+    """
     phase: Global___JobPhase.ValueType
     """status.phase."""
     min_member: _builtins.int
@@ -683,6 +707,16 @@ class Job(_message.Message):
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Annotations. The server keeps only annotations that a plugin declares."""
 
+    @_builtins.property
+    def min_task_member(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """spec.minTaskMember: least number of tasks by role. They count only if their
+        sum is at most `min_member`. Empty: none.
+        """
+
+    @_builtins.property
+    def sub_group_policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubGroupPolicy]:
+        """spec.subGroupPolicy: least numbers of groups of tasks. Empty: none."""
+
     def __init__(
         self,
         *,
@@ -695,14 +729,53 @@ class Job(_message.Message):
         min_member: _builtins.int = ...,
         min_resources: Global___ResourceList | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        min_task_member: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        sub_group_policies: _abc.Iterable[Global___SubGroupPolicy] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["creation_time", b"creation_time", "min_resources", b"min_resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creation_time", b"creation_time", "min_member", b"min_member", "min_resources", b"min_resources", "name", b"name", "phase", b"phase", "priority", b"priority", "queue", b"queue", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creation_time", b"creation_time", "min_member", b"min_member", "min_resources", b"min_resources", "min_task_member", b"min_task_member", "name", b"name", "phase", b"phase", "priority", b"priority", "queue", b"queue", "sub_group_policies", b"sub_group_policies", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class SubGroupPolicy(_message.Message):
+    """Policy about groups of a job's tasks. A task names its group in `sub_group`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    MIN_GROUPS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the policy."""
+    size: _builtins.int
+    """subGroupSize: number of tasks with which a group is ready. Absent: 1."""
+    min_groups: _builtins.int
+    """minSubGroups: number of groups that have to be ready. Absent: 0."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size: _builtins.int | None = ...,
+        min_groups: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "min_groups", b"min_groups", "size", b"size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "min_groups", b"min_groups", "name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_groups: _TypeAlias = _typing.Literal["min_groups"]  # noqa: Y015
+    _WhichOneofArgType__min_groups: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups"]  # noqa: Y015
+    _WhichOneofReturnType__size: _TypeAlias = _typing.Literal["size"]  # noqa: Y015
+    _WhichOneofArgType__size: _TypeAlias = _typing.Literal["_size", b"_size"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_groups) -> _WhichOneofReturnType__min_groups | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size) -> _WhichOneofReturnType__size | None: ...
+
+Global___SubGroupPolicy: _TypeAlias = SubGroupPolicy  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -771,6 +844,10 @@ class Task(_message.Message):
     UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_NAME_FIELD_NUMBER: _builtins.int
+    SCHEDULING_GATES_FIELD_NUMBER: _builtins.int
+    SUB_GROUP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -778,7 +855,10 @@ class Task(_message.Message):
     job: _builtins.str
     """Name of the task's job. Empty: none."""
     priority: _builtins.int
-    """Priority. A larger number goes first."""
+    """Priority, as the pod's scheduler counts it. A larger number goes first.
+    Volcano's is the annotation "volcano.sh/task-priority", then spec.priority,
+    then 1.
+    """
     status: Global___TaskStatus.ValueType
     """Status of the task."""
     node: _builtins.str
@@ -789,6 +869,17 @@ class Task(_message.Message):
     """True: the pod has a scheduling gate."""
     nominated_node: _builtins.str
     """status.nominatedNodeName. Empty: none."""
+    role: _builtins.str
+    """Role of the task in its job: the annotation "volcano.sh/task-spec", else the
+    label of that name. Empty: none.
+    """
+    priority_class_name: _builtins.str
+    """spec.priorityClassName. Empty: none."""
+    sub_group: _builtins.str
+    """Group of the task by its job's `sub_group_policies`: the name of the first
+    policy that the pod matches, "/", and the values of that policy's
+    matchLabelKeys, joined by "-". Empty: none.
+    """
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Annotations. The server keeps only annotations that a plugin declares."""
@@ -838,6 +929,12 @@ class Task(_message.Message):
     def constraints(self) -> Global___PodConstraints:
         """Constraints of the pod on nodes and on other pods. Absent: none."""
 
+    @_builtins.property
+    def scheduling_gates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the pod's scheduling gates. With a name, the task is `gated`. Empty
+        for a gated task: gates other than Volcano's own one.
+        """
+
     def __init__(
         self,
         *,
@@ -858,10 +955,14 @@ class Task(_message.Message):
         unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         constraints: Global___PodConstraints | None = ...,
+        role: _builtins.str = ...,
+        priority_class_name: _builtins.str = ...,
+        scheduling_gates: _abc.Iterable[_builtins.str] | None = ...,
+        sub_group: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "requests", b"requests", "status", b"status", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "priority_class_name", b"priority_class_name", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1586,6 +1687,7 @@ class EvaluationRef(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     INLINE_FIELD_NUMBER: _builtins.int
     NODE_TABLE_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def latest(self) -> Global___LatestRef:
         """The latest snapshot."""
@@ -1606,6 +1708,13 @@ class EvaluationRef(_message.Message):
         with these. Another epoch or generation: FAILED_PRECONDITION.
         """
 
+    @_builtins.property
+    def now(self) -> _timestamp_pb2.Timestamp:
+        """Time of the decision, in whole seconds, for plugins that compare with it
+        (sla). The server never reads a clock for a decision. Absent: these plugins
+        take no part in what depends on the time, and `not_evaluated` names them.
+        """
+
     def __init__(
         self,
         *,
@@ -1613,10 +1722,11 @@ class EvaluationRef(_message.Message):
         session: Global___SessionRef | None = ...,
         inline: Global___InlineSnapshot | None = ...,
         node_table: Global___NodeTableVersion | None = ...,
+        now: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "session", b"session", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "now", b"now", "session", b"session", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "session", b"session", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "now", b"now", "session", b"session", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["latest", "session", "inline"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
@@ -1859,6 +1969,7 @@ class ResponseMetadata(_message.Message):
     EFFECTS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     """Unique id of this response."""
     policy: _builtins.str
@@ -1895,6 +2006,10 @@ class ResponseMetadata(_message.Message):
         server does not implement, sorted by name. Empty if the request names plugins.
         """
 
+    @_builtins.property
+    def now(self) -> _timestamp_pb2.Timestamp:
+        """Time of the decision that the request gave. Absent: it gave none."""
+
     def __init__(
         self,
         *,
@@ -1907,10 +2022,11 @@ class ResponseMetadata(_message.Message):
         effects: Global___SessionEffects | None = ...,
         warnings: _abc.Iterable[Global___Problem] | None = ...,
         not_evaluated: _abc.Iterable[Global___NotEvaluated] | None = ...,
+        now: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects", "node_table", b"node_table", "revision", b"revision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects", "node_table", b"node_table", "now", b"now", "revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "effects", b"effects", "node_table", b"node_table", "not_evaluated", b"not_evaluated", "policy", b"policy", "policy_hash", b"policy_hash", "policy_version", b"policy_version", "revision", b"revision", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "effects", b"effects", "node_table", b"node_table", "not_evaluated", b"not_evaluated", "now", b"now", "policy", b"policy", "policy_hash", b"policy_hash", "policy_version", b"policy_version", "revision", b"revision", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
