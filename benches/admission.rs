@@ -60,7 +60,7 @@ fn engine(criterion: &mut Criterion) {
             let mut derived = derived.clone();
             bencher.iter(|| {
                 for job in &jobs {
-                    assert!(black_box(judge.judge(&cluster_state, &mut derived, job).unwrap()).permitted);
+                    assert!(black_box(judge.judge(&cluster_state, &mut derived, None, job).unwrap()).permitted);
                 }
             });
         });
@@ -70,7 +70,7 @@ fn engine(criterion: &mut Criterion) {
                 fresh,
                 |(mut cluster_state, mut derived)| {
                     for job in &jobs {
-                        let admission = judge.judge(&cluster_state, &mut derived, job).unwrap();
+                        let admission = judge.judge(&cluster_state, &mut derived, None, job).unwrap();
                         cluster_state.put_reservation(Arc::new(Reservation {
                             job: Arc::clone(&job.name),
                             queue: Arc::clone(&job.queue),

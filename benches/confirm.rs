@@ -91,6 +91,7 @@ impl DurableBenchState {
                 all.spawn(async move {
                     let _turn = gate.acquire().await.unwrap();
                     let confirm = LedgerConfirm {
+                        now: None,
                         policy: "default".into(),
                         profile: Arc::default(),
                         plugins: Vec::new(),

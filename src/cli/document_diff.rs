@@ -360,7 +360,7 @@ mod tests {
                 "~ binpack enableNodeOrder: true → false   [score]",
                 "~ binpack arguments.x.v: 2 → 3   [score]",
                 "+ binpack arguments.z: [1]   [score]",
-                "+ plugin gang: tier 2",
+                "+ plugin gang: tier 2   [order, victims]",
             ]
         );
         assert_eq!(lines(before, before), Vec::<String>::new());

@@ -27,6 +27,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "use another node, or change `proportional` in the policy; preemption does not help",
     ),
     (
+        "TooFewOfRole",
+        "place tasks of every role and group of the job together, or lower its minimums",
+    ),
+    (
         "TooFewTasks",
         "give at least as many tasks as must start together, or lower the minimum",
     ),
@@ -44,6 +48,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "InsufficientScalarQuota",
         "wait until jobs of the queue end, request fewer cards, accept more kinds of cards (`volcano.sh/card.name: A|B`), \
          or raise the annotation `volcano.sh/card.quota` of the queue",
+    ),
+    (
+        "ResourceOveruse",
+        "wait until jobs end, request less in `spec.minResources`, add nodes, or raise `overcommit-factor` in the policy",
     ),
     (
         "CardNotOnNode",

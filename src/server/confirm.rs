@@ -26,10 +26,11 @@ impl ServerContext {
         call: AdmitCall,
         metadata: &MetadataMap,
     ) -> Result<pb::AdmitResponse, CallError> {
+        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         match evaluation_ref {
-            EvaluationRef::Latest(evaluation_ref) => self.confirm_latest(evaluation_ref, call, metadata).await,
-            EvaluationRef::Session(step) => self.confirm_in_session(step, call).await,
+            EvaluationRef::Latest(evaluation_ref) => self.confirm_latest(evaluation_ref, now, call, metadata).await,
+            EvaluationRef::Session(step) => self.confirm_in_session(step, now, call).await,
             EvaluationRef::Inline(_) => {
                 let message = "mode: CONFIRM writes to shared state, and the request brings a cluster of its own";
                 Err(CallError::invalid("CONFIRM_INLINE", message))
@@ -40,6 +41,7 @@ impl ServerContext {
     async fn confirm_latest(
         self: &Arc<Self>,
         evaluation_ref: LatestRef,
+        now: Option<i64>,
         call: AdmitCall,
         metadata: &MetadataMap,
     ) -> Result<pb::AdmitResponse, CallError> {
@@ -67,12 +69,14 @@ impl ServerContext {
             profile: evaluation_ref.profile,
             plugins: call.plugins.clone(),
             lease: call.lease,
+            now,
             read_items: self.item_reader(call),
         };
         let done = self.state.confirm(confirm).await?;
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
-                not_evaluated: unserved(&done.policy, no_plugins),
+                not_evaluated: unserved(&done.policy, no_plugins, now),
+                now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
                 ..response_metadata(self.next_decision_id(), done.revision, &done.policy)
             }),
             ..confirm_response(&done)
@@ -82,6 +86,7 @@ impl ServerContext {
     async fn confirm_in_session(
         self: &Arc<Self>,
         step: SessionRef,
+        now: Option<i64>,
         call: AdmitCall,
     ) -> Result<pb::AdmitResponse, CallError> {
         let name = step.session.clone();
@@ -90,6 +95,7 @@ impl ServerContext {
         let confirm = SessionConfirm {
             plugins,
             lease,
+            now,
             read_items: (!all_enqueued).then(|| self.item_reader(call)),
         };
         let edge = Arc::clone(self);
@@ -109,7 +115,8 @@ impl ServerContext {
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
                 effects: effects.effects,
-                not_evaluated: unserved(&done.policy, no_plugins),
+                not_evaluated: unserved(&done.policy, no_plugins, now),
+                now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
                 ..response_metadata(effects.decision_id, done.revision, &done.policy)
             }),
             ..confirm_response(&done)
@@ -127,13 +134,18 @@ impl ServerContext {
     }
 }
 
-/// Unserved plugins of the policy that would judge jobs, unless the request names plugins.
-fn unserved(policy: &PolicyInForce, no_plugins: bool) -> Vec<pb::NotEvaluated> {
-    if no_plugins {
+/// Unserved plugins of the policy that would judge jobs, unless the request names plugins, and those that miss the time.
+fn unserved(policy: &PolicyInForce, no_plugins: bool, now: Option<i64>) -> Vec<pb::NotEvaluated> {
+    let mut all = if no_plugins {
         not_evaluated::of_policy(&policy.policy, DecisionKind::Admit)
     } else {
         Vec::new()
+    };
+    if now.is_none() {
+        all.extend(not_evaluated::of_time(&policy.policy, DecisionKind::Admit));
+        all.sort_by(|one, other| one.name.cmp(&other.name));
     }
+    all
 }
 
 fn confirm_response(done: &ConfirmOutcome) -> pb::AdmitResponse {

@@ -214,6 +214,7 @@ impl DecisionRpc {
                 .evaluate_blocking(context, move |edge, context| check_admit(edge, context, call))
                 .await;
         }
+        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
         let EvaluationRef::Session(step) = evaluation_ref else {
             let message = "mode: TENTATIVE counts in a session, and the request names none";
@@ -222,13 +223,15 @@ impl DecisionRpc {
         let edge = Arc::clone(&self.0);
         let plugins = call.plugins.clone();
         let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
-            let query = call.into_query(cluster_state, &edge.read_options);
+            let mut query = call.into_query(cluster_state, &edge.read_options);
+            query.now = now;
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
             let bytes = items.len() * size_of::<pb::AdmitItem>();
             let state = EvaluatedState::new(cluster_state, &policy.policy);
             Ok(weighed(admit::admit_result(&query, &items, state), bytes))
         };
-        let (context, result) = self.0.query_session(step, ask).await?;
+        let (mut context, result) = self.0.query_session(step, ask).await?;
+        context.now = now;
         Ok(pb::AdmitResponse {
             metadata: Some(context.decision_metadata(&self.0, NodeEncoding::Names, DecisionKind::Admit, &plugins)),
             result: Some(pb::AdmitResult::clone(&result)),
@@ -366,7 +369,8 @@ fn filter(
     stop: &CancellationToken,
     request: pb::FilterRequest,
 ) -> Result<pb::FilterResponse, CallError> {
-    let call = query::read_filter(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    let mut call = query::read_filter(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    call.query.now = context.now;
     let query = &call.query;
     let start = Instant::now();
     let derived = context.plugin_states_for(&query.plugins);
@@ -396,7 +400,8 @@ fn check_admit(
     context: &EvaluationContext,
     call: AdmitCall,
 ) -> Result<pb::AdmitResponse, CallError> {
-    let query = call.into_query(context.cluster_state(), &edge.read_options);
+    let mut query = call.into_query(context.cluster_state(), &edge.read_options);
+    query.now = context.now;
     let mut derived = context.plugin_states();
     let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
     Ok(pb::AdmitResponse {
@@ -411,7 +416,8 @@ fn order(
     context: &EvaluationContext,
     request: pb::OrderRequest,
 ) -> Result<pb::OrderResponse, CallError> {
-    let query = convert::order::read_order(request, &edge.read_options.limits)?;
+    let mut query = convert::order::read_order(request, &edge.read_options.limits)?;
+    query.now = context.now;
     let cluster_state = context.cluster_state();
     let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
     Ok(pb::OrderResponse {
@@ -425,7 +431,8 @@ fn select_victims(
     context: &EvaluationContext,
     request: pb::SelectVictimsRequest,
 ) -> Result<pb::SelectVictimsResponse, CallError> {
-    let query = convert::victims::read_victims(request, context.cluster_state(), &edge.read_options)?;
+    let mut query = convert::victims::read_victims(request, context.cluster_state(), &edge.read_options)?;
+    query.now = context.now;
     let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
     Ok(pb::SelectVictimsResponse {
         metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Victims, &query.plugins)),
@@ -443,7 +450,8 @@ fn score(
     stop: &CancellationToken,
     request: pb::ScoreRequest,
 ) -> Result<pb::ScoreResponse, CallError> {
-    let call = query::read_score(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    let mut call = query::read_score(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    call.query.node_query.now = context.now;
     let query = &call.query;
     let start = Instant::now();
     let derived = context.plugin_states_for(&query.node_query.plugins);

@@ -26,6 +26,12 @@ impl EvaluationContext {
         if plugins.is_empty() {
             metadata.not_evaluated = not_evaluated::of_policy(&self.policy.policy, kind);
         }
+        if self.now.is_none() {
+            let mut timeless = not_evaluated::of_time(&self.policy.policy, kind);
+            timeless.retain(|own| plugins.is_empty() || plugins.iter().any(|plugin| **plugin == *own.name));
+            metadata.not_evaluated.extend(timeless);
+            metadata.not_evaluated.sort_by(|one, other| one.name.cmp(&other.name));
+        }
         metadata
     }
 }

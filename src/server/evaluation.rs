@@ -55,6 +55,8 @@ pub(super) struct EvaluationContext {
     revision: Revision,
     node_table: Option<pb::NodeTableVersion>,
     warnings: Vec<Problem>,
+    /// Time of the decision; `None`: the request gives none.
+    pub(super) now: Option<i64>,
 }
 
 impl EvaluationContext {
@@ -113,7 +115,7 @@ impl EvaluationContext {
         PluginContext {
             cluster_state: self.cluster_state(),
             plugin_states: derived,
-            now: None,
+            now: self.now,
         }
     }
 
@@ -153,6 +155,7 @@ impl EvaluationContext {
             node_table: (encoding == NodeEncoding::Slots).then(|| self.node_sets().table_version()),
             effects,
             warnings: problems(&self.warnings),
+            now: self.now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
             ..response_metadata(edge.next_decision_id(), self.revision, &self.policy)
         }
     }
@@ -314,6 +317,7 @@ impl ServerContext {
             state: HeldState::Session(Box::new(stepped)),
             node_table: None,
             warnings: Vec::new(),
+            now: None,
         }
     }
 
@@ -351,6 +355,7 @@ impl ServerContext {
         evaluation_ref: Option<pb::EvaluationRef>,
         metadata: &MetadataMap,
     ) -> Result<EvaluationContext, CallError> {
+        let now = convert::evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, table) = convert::evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         let context = match evaluation_ref {
             EvaluationRef::Latest(evaluation_ref) => self.resolve_latest(evaluation_ref, metadata).await?,
@@ -369,11 +374,13 @@ impl ServerContext {
                     revision,
                     node_table: None,
                     warnings,
+                    now: None,
                 }
             }
         };
         Ok(EvaluationContext {
             node_table: table,
+            now,
             ..context
         })
     }
@@ -414,6 +421,7 @@ impl ServerContext {
             state: HeldState::Snapshot(snapshot),
             node_table: None,
             warnings: Vec::new(),
+            now: None,
         })
     }
 

@@ -50,6 +50,7 @@ impl DecisionRpc {
         evaluation_ref: Option<pb::EvaluationRef>,
         call: PlaceCall,
     ) -> Result<pb::PlaceResponse, CallError> {
+        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
         let EvaluationRef::Session(step) = evaluation_ref else {
             let message = "effect: SESSION changes a session, and the request names none";
@@ -69,7 +70,8 @@ impl DecisionRpc {
                     epoch,
                     inline: false,
                 };
-                let query = call.into_query(nodes, table.as_ref(), &edge.read_options)?;
+                let mut query = call.into_query(nodes, table.as_ref(), &edge.read_options)?;
+                query.now = now;
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
                 outcome.merge(did);
@@ -84,7 +86,8 @@ impl DecisionRpc {
             };
             edge.state.query_cycle(&session, after, &changes, place)
         };
-        let (context, result) = self.0.change_session(step, change).await?;
+        let (mut context, result) = self.0.change_session(step, change).await?;
+        context.now = now;
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(&self.0, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),
@@ -99,7 +102,8 @@ fn preview_place(
     call: PlaceCall,
 ) -> Result<pb::PlaceResponse, CallError> {
     let encoding = call.encoding;
-    let query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
+    let mut query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
+    query.now = context.now;
     let policy = &context.policy.policy;
     let admits = policy.allocators().iter().any(|tier| !tier.is_empty());
     // Filters may read plugin states where no plugin is asked for admission.

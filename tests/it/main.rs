@@ -8,6 +8,7 @@ mod docs;
 mod documents;
 mod hierarchy;
 mod hostile;
+mod job_state;
 mod ledger;
 mod openb;
 mod operate;

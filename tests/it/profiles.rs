@@ -43,6 +43,7 @@ fn score_request(evaluation_ref: Target) -> pb::ScoreRequest {
         against: Some(pb::EvaluationRef {
             target: Some(evaluation_ref),
             node_table: None,
+            now: None,
         }),
         tasks: vec![pb::Task {
             requests: Some(pb::ResourceList { items }),

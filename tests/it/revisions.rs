@@ -100,6 +100,7 @@ fn a_sources_position_is_waited_for() {
         Some(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
             node_table: None,
+            now: None,
         })
     };
     assert!(score(wire, at(4)).is_ok());
@@ -143,6 +144,7 @@ fn ask(
     let evaluation_ref = pb::EvaluationRef {
         target: None,
         node_table: Some(version),
+        now: None,
     };
     let reply = wire.score(pb::ScoreRequest {
         against: by_slot.then_some(evaluation_ref),
@@ -258,6 +260,7 @@ fn the_table_only_grows_and_another_one_is_rejected() {
             against: Some(pb::EvaluationRef {
                 target: None,
                 node_table: Some(version),
+                now: None,
             }),
             tasks: vec![hypothetical_task(&[("cpu", "1")])],
             candidates: Some(pb::NodeSet {

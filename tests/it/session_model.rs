@@ -234,7 +234,7 @@ fn inline_ref() -> pb::EvaluationRef {
     };
     pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Inline(inline)),
-        node_table: None,
+        ..pb::EvaluationRef::default()
     }
 }
 

@@ -74,6 +74,7 @@ pub fn read_ref(
     let pb::EvaluationRef {
         target: evaluation_ref,
         node_table,
+        now: _,
     } = evaluation_ref.unwrap_or_default();
     let evaluation_ref = match evaluation_ref {
         None => EvaluationRef::Latest(read_latest(pb::LatestRef::default(), limits)?),
@@ -86,6 +87,11 @@ pub fn read_ref(
         }
     };
     Ok((evaluation_ref, node_table))
+}
+
+/// Time of the decision that a reference gives, in whole seconds since 1970.
+pub fn decision_time(evaluation_ref: Option<&pb::EvaluationRef>) -> Option<i64> {
+    Some(evaluation_ref?.now.as_ref()?.seconds)
 }
 
 fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> Result<LatestRef, CallError> {

@@ -287,7 +287,15 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
         min_member,
         min_resources,
         annotations,
+        gang,
     } = record;
+    let minimums = gang.as_deref().cloned().unwrap_or_default();
+    let roles = minimums.min_task_member.iter();
+    let policies = minimums.sub_groups.iter().map(|policy| pb::SubGroupPolicy {
+        name: policy.name.to_string(),
+        size: policy.size,
+        min_groups: policy.min_groups,
+    });
     let phase = match phase {
         JobPhase::Unspecified => pb::JobPhase::Unspecified,
         JobPhase::Pending => pb::JobPhase::Pending,
@@ -306,6 +314,8 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
         min_member: *min_member,
         min_resources: min_resources.as_ref().map(|amounts| resource_list(amounts, resources)),
         annotations: text_map(annotations),
+        min_task_member: roles.map(|(role, least)| (role.to_string(), *least)).collect(),
+        sub_group_policies: policies.collect(),
     }
 }
 
@@ -332,6 +342,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         card: _,
         unevaluated_fields,
         constraints: stored,
+        gang: _,
     } = &**shape;
     let optional =
         |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
@@ -355,6 +366,10 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         counted_requests: optional(counted_requests),
         creation_time: timestamp(creation_time.seconds()),
         unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
+        role: shape.role().to_owned(),
+        priority_class_name: shape.priority_class().to_owned(),
+        scheduling_gates: shape.scheduling_gates().iter().map(ToString::to_string).collect(),
+        sub_group: shape.sub_group().to_owned(),
     }
 }
 

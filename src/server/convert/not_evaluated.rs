@@ -32,6 +32,26 @@ pub fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     messages(&decide::not_evaluated_of_policy(policy, kind))
 }
 
+/// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
+pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
+    match kind {
+        DecisionKind::Admit | DecisionKind::Order => {}
+        DecisionKind::Filter
+        | DecisionKind::Score
+        | DecisionKind::FilteredScore
+        | DecisionKind::Place
+        | DecisionKind::Victims
+        | DecisionKind::Session => return Vec::new(),
+    }
+    let entry = |(name, effect): (&std::sync::Arc<str>, &'static str)| pb::NotEvaluated {
+        subject: "policy".to_owned(),
+        name: name.to_string(),
+        count: 0,
+        effect: effect.to_owned(),
+    };
+    policy.time_effects().map(entry).collect()
+}
+
 /// Cluster state and policy of a decision, by which its results name what they leave out.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluatedState<'a> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
-use pumice_engine::decide::{OrderQuery, OrderRank, OrderResult};
-use pumice_engine::plugin::QueueTreeNode;
+use pumice_engine::decide::{JobState, OrderQuery, OrderRank, OrderResult};
+use pumice_engine::plugin::{JobOpinion, QueueTreeNode};
 
 use super::accounts::account_amounts;
 use super::batch::problem;
@@ -23,11 +23,13 @@ pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<Orde
         jobs,
         plugins: asked,
         with_tree,
+        tasks,
     } = request;
     Ok(OrderQuery {
         now: None,
         queues: read_names("queues", queues, limits)?,
         jobs: read_names("jobs", jobs, limits)?,
+        tasks: read_names("tasks", tasks, limits)?,
         plugins: read_plugins(asked, limits.plugins)?,
         with_tree,
     })
@@ -59,16 +61,22 @@ fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Res
 
 /// Result of Order.
 pub fn order_result(result: OrderResult) -> pb::OrderResult {
-    let OrderResult { queues, jobs, tree } = result;
+    let OrderResult {
+        queues,
+        jobs,
+        tasks,
+        tree,
+    } = result;
     pb::OrderResult {
         queues: queues.into_iter().map(|own| order_rank(own, "queues")).collect(),
         jobs: jobs.into_iter().map(|own| order_rank(own, "jobs")).collect(),
         tree: tree.into_iter().map(tree_node).collect(),
+        tasks: tasks.into_iter().map(|own| order_rank(own, "tasks")).collect(),
     }
 }
 
 fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
-    let OrderRank { name, keys } = rank;
+    let OrderRank { name, keys, state } = rank;
     let (keys, problem) = match keys {
         Ok(keys) => (keys, None),
         Err(mut found) => {
@@ -86,6 +94,37 @@ fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
         name: name.to_string(),
         problem,
         keys: keys.into_iter().map(key).collect(),
+        state: state.map(job_state),
+    }
+}
+
+fn job_state(state: JobState) -> pb::JobState {
+    let JobState {
+        objection,
+        ready,
+        pipelined,
+        starving,
+        opinions,
+    } = state;
+    let opinion = |(plugin, own): (Arc<str>, JobOpinion)| pb::JobOpinion {
+        plugin: plugin.to_string(),
+        ready: own.ready,
+        pipelined: own
+            .pipelined
+            .map(|vote| i32::try_from(vote.signum()).unwrap_or_default()),
+        starving: own.starving,
+    };
+    let (reason, message) = objection
+        .map(|own| (own.reason.to_owned(), own.message))
+        .unwrap_or_default();
+    pb::JobState {
+        valid: reason.is_empty(),
+        reason,
+        message,
+        ready,
+        pipelined,
+        starving,
+        opinions: opinions.into_iter().map(opinion).collect(),
     }
 }
 

@@ -279,12 +279,13 @@ impl NamelessTask {
             card: _,
             unevaluated_fields,
             constraints,
+            gang,
         } = &**shape;
         // Terms about other pods belong to a namespace.
         let namespace = self.0.namespace();
         (
             (requests, limits, nonzero_requests, counted_requests),
-            (annotations, job, node, nominated_node),
+            (annotations, job, node, nominated_node, gang),
             (priority, status, gated, creation_time, unevaluated_fields),
             (constraints, labels, namespace),
         )

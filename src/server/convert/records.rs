@@ -1,13 +1,18 @@
 //! Records as they arrive: nodes, queues, jobs and tasks.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use crate::server::pb;
 use pumice_engine::model::{
-    JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskFields,
-    TaskRecord, TaskStatus, UnevaluatedFields,
+    GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts,
+    ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::reader::WireReader;
 
+/// Most roles, group policies or scheduling gates of a record.
+const MAX_GANG_ENTRIES: usize = 256;
 /// Most names of unevaluated fields in a record.
 const MAX_UNEVALUATED_FIELDS: usize = 32;
 
@@ -89,6 +94,8 @@ impl WireReader<'_> {
             min_member,
             min_resources,
             annotations,
+            min_task_member,
+            sub_group_policies,
         } = job;
         JobRecord {
             name: self.record_name(name),
@@ -100,6 +107,7 @@ impl WireReader<'_> {
             min_member,
             min_resources: self.optional_amounts("min_resources", min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
+            gang: self.gang_minimums(min_task_member, sub_group_policies),
         }
     }
 
@@ -136,6 +144,10 @@ impl WireReader<'_> {
             unevaluated_fields,
             labels,
             constraints,
+            role,
+            priority_class_name,
+            scheduling_gates,
+            sub_group,
         } = task;
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
@@ -146,19 +158,70 @@ impl WireReader<'_> {
             priority,
             status: self.enum_value("status", status).map(task_status).unwrap_or_default(),
             node: self.name("node", node),
-            gated,
+            gated: gated || !scheduling_gates.is_empty(),
             nominated_node: self.name("nominated_node", nominated_node),
             annotations: self.text_map("annotations", annotations, |declared| &declared.task_annotations),
             requests: self.with_pod(requests),
             limits: self.optional_amounts("limits", limits).map(Box::new),
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
-            card: std::sync::Arc::default(),
+            card: Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
+            gang: GangMember {
+                role: self.name("role", role),
+                sub_group: self.name("sub_group", sub_group),
+                priority_class: self.name("priority_class_name", priority_class_name),
+                scheduling_gates: self.names("scheduling_gates", scheduling_gates),
+            }
+            .into_field(),
             creation_time: self.seconds("creation_time", creation_time),
             constraints: self.pod_constraints(constraints),
             labels: self.text_map("labels", labels, |declared| &declared.task_labels),
         })
+    }
+
+    /// Reads a list of names.
+    fn names(&mut self, field: &'static str, names: Vec<String>) -> Vec<Arc<str>> {
+        let few = self.is_short_list(field, names.len());
+        let names = names.into_iter().filter(|_| few);
+        names.map(|name| self.name(field, name)).collect()
+    }
+
+    /// True if a list of a gang is not too long; else that is a problem.
+    fn is_short_list(&mut self, field: &str, len: usize) -> bool {
+        let few = len <= MAX_GANG_ENTRIES;
+        if !few {
+            let message = format!("{len} entries; at most {MAX_GANG_ENTRIES} are allowed");
+            self.problem(ProblemKind::Exhausted, "TOO_MANY_FIELDS", field.to_owned(), message);
+        }
+        few
+    }
+
+    /// Reads the minimums of a job beside the number of its tasks.
+    fn gang_minimums(
+        &mut self,
+        roles: BTreeMap<String, i32>,
+        policies: Vec<pb::SubGroupPolicy>,
+    ) -> Option<Arc<GangMinimums>> {
+        if !self.is_short_list("min_task_member", roles.len())
+            || !self.is_short_list("sub_group_policies", policies.len())
+        {
+            return None;
+        }
+        let roles = roles
+            .into_iter()
+            .map(|(role, least)| (self.name("min_task_member", role), least));
+        let min_task_member = roles.collect();
+        let policies = policies.into_iter().map(|policy| SubGroupPolicy {
+            name: self.name("sub_group_policies", policy.name),
+            size: policy.size,
+            min_groups: policy.min_groups,
+        });
+        let gang = GangMinimums {
+            min_task_member,
+            sub_groups: policies.collect(),
+        };
+        gang.into_field()
     }
 
     /// Reads the names of fields that the record does not carry.

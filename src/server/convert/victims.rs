@@ -36,8 +36,10 @@ pub fn read_victims(
     let kind = match pb::VictimKind::try_from(kind) {
         Ok(pb::VictimKind::Preempt) => VictimKind::Preempt,
         Ok(pb::VictimKind::Reclaim) => VictimKind::Reclaim,
+        Ok(pb::VictimKind::GangPreempt) => VictimKind::GangPreempt,
+        Ok(pb::VictimKind::GangReclaim) => VictimKind::GangReclaim,
         Ok(pb::VictimKind::Unspecified) | Err(_) => {
-            let message = "kind: give PREEMPT (within a queue) or RECLAIM (between queues)";
+            let message = "kind: give PREEMPT (within a queue), RECLAIM (between queues), GANG_PREEMPT or GANG_RECLAIM";
             return Err(CallError::invalid("VICTIM_KIND_MISSING", message));
         }
     };

@@ -86,6 +86,7 @@ async fn names_come_sorted_and_slots_as_bitmaps() {
     by_slot.against = Some(pb::EvaluationRef {
         target: None,
         node_table: Some(table),
+        now: None,
     });
     let ordered = server.decisions.score(by_slot.clone()).await.unwrap().into_inner();
     assert_eq!(
@@ -98,6 +99,7 @@ async fn names_come_sorted_and_slots_as_bitmaps() {
             generation: table.generation + 1,
             ..table
         }),
+        now: None,
     });
     let stale = server.decisions.score(by_slot).await.unwrap_err();
     assert_eq!(
@@ -183,7 +185,7 @@ async fn responses_and_errors_carry_applied_through() {
                 after,
                 changes: changes.collect(),
             })),
-            node_table: None,
+            ..pb::EvaluationRef::default()
         })
     };
     let mut query = score(vec![task("", &[("cpu", "7")])]);
@@ -246,7 +248,7 @@ async fn an_inline_cluster_is_evaluated_and_not_stored() {
                 cluster: Some(cluster),
                 ..pb::InlineSnapshot::default()
             })),
-            node_table: None,
+            ..pb::EvaluationRef::default()
         })
     };
     let mut query = score(vec![task("", &[("cpu", "1")])]);
@@ -296,7 +298,7 @@ async fn queue_usage_changes_invalidate_every_node() {
         let query = pb::ScoreRequest {
             against: Some(pb::EvaluationRef {
                 target: Some(pb::evaluation_ref::Target::Session(step)),
-                node_table: None,
+                ..pb::EvaluationRef::default()
             }),
             ..score(vec![task("", &[("cpu", "1")])])
         };

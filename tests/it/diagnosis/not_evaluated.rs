@@ -11,7 +11,7 @@ use crate::support::records::{node, queue, task, task_on_node};
 use crate::tools::ToolTestFolder;
 
 /// A policy of which three of seven plugins are served.
-const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  - name: drf\n  - name: predicates\n  - name: proportion\n  - name: nodeorder\n  - name: binpack\n";
+const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: cdp\n  - name: pdb\n- plugins:\n  - name: drf\n  - name: predicates\n  - name: proportion\n  - name: nodeorder\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
 fn fields(names: &[&str]) -> Vec<String> {
@@ -186,7 +186,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     assert!(plugins(reply.metadata.as_ref()).is_empty());
 
     let reply = server.wire.order(pb::OrderRequest::default()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["gang", "priority"]);
+    assert!(plugins(reply.metadata.as_ref()).is_empty());
 
     let reply = server.wire.select_victims(pb::SelectVictimsRequest {
         kind: pb::VictimKind::Preempt.into(),
@@ -199,7 +199,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::SelectVictimsRequest::default()
     });
     let reply = reply.unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["gang", "predicates", "priority"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["cdp", "pdb", "predicates"]);
     assert_eq!(
         listed(&reply.result.unwrap().items[0].not_evaluated),
         [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE]
@@ -208,7 +208,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["gang", "nodeorder", "predicates", "priority"]
+        ["cdp", "nodeorder", "pdb", "predicates"]
     );
 }
 
@@ -376,8 +376,7 @@ fn explain_qualifies_its_sentence() {
     );
     assert!(
         first.ends_with(
-            ". Not evaluated: gang (policy), nodeorder (policy), predicates (policy), priority (policy), \
-             nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
+            ". Not evaluated: nodeorder (policy), predicates (policy), nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
         ),
         "{first}"
     );

@@ -122,6 +122,7 @@ fn every_code_is_in_troubleshooting() {
     for file in [
         "capacity/plugin.rs",
         "capacity_card/rejection.rs",
+        "overcommit/mod.rs",
         "proportion/plugin.rs",
         "resource_strategy_fit/proportional.rs",
     ] {
@@ -261,6 +262,11 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
         &["strict_arguments.rs", "scarce_resource_avoidance.rs"],
     ),
     ("drf", &["drf/hierarchy.rs"]),
+    ("conformance", &[]),
+    ("gang", &[]),
+    ("overcommit", &["overcommit/mod.rs"]),
+    ("priority", &[]),
+    ("sla", &["sla.rs"]),
     (
         "capacity-card",
         &["capacity_card/config.rs", "capacity_card/annotations.rs"],
@@ -276,6 +282,8 @@ const NO_KEYS: &[&str] = &[
     "portable",
     "score",
     "filter",
+    "admit",
+    "order",
     "ephemeral-storage",
     "pumice.noResources",
 ];

@@ -90,6 +90,7 @@ fn hostile_documents_are_rejected_and_the_server_keeps_serving() {
             against: Some(pb::EvaluationRef {
                 target: Some(pb::evaluation_ref::Target::Inline(inline)),
                 node_table: None,
+                now: None,
             }),
             tasks: vec![hypothetical_task(&[("cpu", "1")])],
             ..Default::default()

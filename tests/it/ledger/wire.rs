@@ -200,6 +200,7 @@ fn shared_state_is_written_from_shared_state_only() {
     let inline = pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot::default())),
         node_table: None,
+        now: None,
     };
     let on_inline = pb::AdmitRequest {
         against: Some(inline.clone()),

@@ -188,6 +188,7 @@ fn a_writer_that_falls_behind_fires() {
     watched.fires_after("PumiceWriterBehind", || {
         // The writer reads the items of a confirmation, and is held up there.
         let confirm = LedgerConfirm {
+            now: None,
             policy: "default".into(),
             profile: "".into(),
             plugins: Vec::new(),

@@ -188,6 +188,7 @@ fn on_inline() -> pb::ScoreRequest {
         against: Some(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Inline(inline)),
             node_table: None,
+            now: None,
         }),
         ..score_request(1)
     }

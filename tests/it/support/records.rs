@@ -116,7 +116,7 @@ pub(crate) fn session_ref(session: &str, after: u64, changes: Vec<pb::session_ch
     };
     pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Session(step)),
-        node_table: None,
+        ..pb::EvaluationRef::default()
     }
 }
 
@@ -132,6 +132,6 @@ pub(crate) fn latest_ref(revision: pb::Revision, wait_milliseconds: i32) -> pb::
     };
     pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-        node_table: None,
+        ..pb::EvaluationRef::default()
     }
 }

@@ -103,7 +103,7 @@ impl<'p> JobAdmitter<'p> {
         AdmitPlugins::of(policy, plugins).map(Self)
     }
 
-    /// Judges one job, without a time, and reserves nothing: the verdict names the amounts to promise.
+    /// Judges one job at a time, and reserves nothing: the verdict names the amounts to promise.
     ///
     /// # Errors
     /// The job cannot be judged.
@@ -111,9 +111,10 @@ impl<'p> JobAdmitter<'p> {
         &self,
         cluster_state: &ClusterState,
         plugin_states: &mut PluginStates,
+        now: Option<i64>,
         job: &JobRecord,
     ) -> Result<AdmitVerdict, Problem> {
-        self.0.judge_job((cluster_state, None), plugin_states, job, false)
+        self.0.judge_job((cluster_state, now), plugin_states, job, false)
     }
 }
 

@@ -6,8 +6,10 @@ mod candidates;
 mod class_scorers;
 mod classes;
 mod filter;
+mod job_state;
 mod not_evaluated;
 mod order;
+mod order_tasks;
 mod place;
 mod plugin_selection;
 mod query;
@@ -24,6 +26,7 @@ mod victims;
 pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admit_task};
 pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
+pub use job_state::JobState;
 pub use not_evaluated::{
     ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_of_node_fields, not_evaluated_of_nodes,
     not_evaluated_of_policy, not_evaluated_of_tasks,

@@ -1,8 +1,10 @@
-//! Order: the order in which queues and jobs are served.
+//! Order: the order in which queues, jobs and tasks are served.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::job_state::{JobState, JobStateJudge};
+use super::order_tasks::order_tasks;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
@@ -19,6 +21,8 @@ pub struct OrderQuery {
     pub queues: Option<Vec<Arc<str>>>,
     /// Names of jobs to order; empty: all jobs; `None`: no jobs.
     pub jobs: Option<Vec<Arc<str>>>,
+    /// Names of tasks to order; empty: all tasks; `None`: no tasks.
+    pub tasks: Option<Vec<Arc<str>>>,
     /// Plugins whose keys are returned, without an order; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
     /// True: the result has the tree of queues.
@@ -31,13 +35,25 @@ type PluginKey = (Arc<str>, Vec<f64>);
 /// Keys by plugin.
 pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
 
-/// Rank of a queue or job.
+/// Rank of a queue, job or task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderRank {
-    /// Name of the queue or job.
+    /// Name of the queue, job or task.
     pub name: Arc<str>,
     /// Keys by plugin, in tier order; or the problem that it has no rank.
     pub keys: Result<PluginKeys, Problem>,
+    /// State of a job; `None`: no plugin has an opinion on it.
+    pub state: Option<JobState>,
+}
+
+impl OrderRank {
+    pub(super) fn new(name: Arc<str>, keys: Result<PluginKeys, Problem>) -> Self {
+        Self {
+            name,
+            keys,
+            state: None,
+        }
+    }
 }
 
 /// Result of Order.
@@ -47,6 +63,8 @@ pub struct OrderResult {
     pub queues: Vec<OrderRank>,
     /// Jobs in serving order, likewise.
     pub jobs: Vec<OrderRank>,
+    /// Tasks in serving order, likewise.
+    pub tasks: Vec<OrderRank>,
     /// Tree of queues, depth first, children by name; filled with `with_tree`.
     pub tree: Vec<QueueTreeNode>,
 }
@@ -76,10 +94,9 @@ pub fn order(
         plugin_states: derived,
         now: query.now,
     };
-    let each: Vec<PolicyHook> = named_plugins(policy, &query.plugins)?
-        .into_iter()
-        .filter_map(order_hook)
-        .collect();
+    let named = named_plugins(policy, &query.plugins)?;
+    let each: Vec<PolicyHook> = named.iter().copied().filter_map(order_hook).collect();
+    let task_orders = task_orders(policy, &named);
     let is_each = !query.plugins.is_empty();
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
     let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
@@ -95,26 +112,7 @@ pub fn order(
         let comparisons = queue_comparisons(&mut ranks, &hooks, context);
         arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons)
     };
-    let queues = query.queues.as_ref().map(|names| {
-        let known = |name: &str| cluster_state.queues().get(name).map(|queue| queue.record.creation_time);
-        subjects(
-            names,
-            cluster_state.queues().iter().map(|(name, _)| name),
-            known,
-            "queue",
-            "UNKNOWN_QUEUE",
-        )
-    });
-    let jobs = query.jobs.as_ref().map(|names| {
-        let known = |name: &str| cluster_state.jobs().get(name).map(|job| job.record.creation_time);
-        subjects(
-            names,
-            cluster_state.jobs().iter().map(|(name, _)| name),
-            known,
-            "job",
-            "UNKNOWN_JOB",
-        )
-    });
+    let (queues, jobs) = (queue_subjects(cluster_state, query), job_subjects(cluster_state, query));
     let accounts = if query.with_tree {
         derived.accounts()
     } else {
@@ -122,12 +120,62 @@ pub fn order(
     };
     let mut trees = accounts.iter().map(|(_, accounts)| accounts.queue_tree());
     let tree = trees.find(|tree| !tree.is_empty());
+    let mut jobs = arrange(jobs, hooks(policy.job_orders()), |plugin, context, names| {
+        plugin.job_keys(context, names)
+    });
+    add_states(&mut jobs, JobStateJudge::of(policy, named), context);
+    let tasks = query.tasks.as_ref().map(|names| {
+        let rules = (is_each, policy.compatibility());
+        order_tasks(names, &task_orders, context, rules)
+    });
     Ok(OrderResult {
         queues: arrange_queues(queues, hooks(policy.queue_orders())),
-        jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, context, names| {
-            plugin.job_keys(context, names)
-        }),
+        jobs,
+        tasks: tasks.unwrap_or_default(),
         tree: tree.unwrap_or_default(),
+    })
+}
+
+/// Queues to order; `None`: no queues.
+fn queue_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<OrderSubject>> {
+    let table = cluster_state.queues();
+    let known = |name: &str| table.get(name).map(|queue| queue.record.creation_time);
+    let names = query.queues.as_ref()?;
+    let all = table.iter().map(|(name, _)| name);
+    Some(subjects(names, all, known, "queue", "UNKNOWN_QUEUE"))
+}
+
+/// Jobs to order; `None`: no jobs.
+fn job_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<OrderSubject>> {
+    let table = cluster_state.jobs();
+    let known = |name: &str| table.get(name).map(|job| job.record.creation_time);
+    let names = query.jobs.as_ref()?;
+    let all = table.iter().map(|(name, _)| name);
+    Some(subjects(names, all, known, "job", "UNKNOWN_JOB"))
+}
+
+/// Plugins that order tasks: the named ones, or those of the tiers.
+fn task_orders(policy: &Policy, named: &[&RegisteredPlugin]) -> Vec<PolicyHook> {
+    if named.is_empty() {
+        return policy.task_orders().to_vec();
+    }
+    named.iter().copied().filter_map(task_order_hook).collect()
+}
+
+/// Adds the states of jobs that exist.
+fn add_states(jobs: &mut [OrderRank], judge: Option<JobStateJudge<'_>>, context: PluginContext<'_>) {
+    let Some(judge) = judge else { return };
+    for rank in jobs {
+        let stored = context.cluster_state.jobs().get(&rank.name);
+        rank.state = stored.map(|stored| judge.judge(context, &stored.record));
+    }
+}
+
+fn task_order_hook(registered: &RegisteredPlugin) -> Option<PolicyHook> {
+    Some(PolicyHook {
+        name: Arc::clone(&registered.name),
+        plugin: Arc::clone(registered.task_order.as_ref()?),
+        weight: registered.weight,
     })
 }
 
@@ -225,7 +273,7 @@ fn order_entries(
             }
         };
         OrderEntry {
-            rank: OrderRank { name, keys },
+            rank: OrderRank::new(name, keys),
             creation_time,
             position: 0,
         }

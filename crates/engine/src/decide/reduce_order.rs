@@ -52,6 +52,11 @@ impl TieBreakKey<'_> {
         }
     }
 
+    /// True if the name has three or more parts between `-` and ends in an integer.
+    pub fn has_number(&self) -> bool {
+        self.task_index().is_some()
+    }
+
     fn task_index(&self) -> Option<i64> {
         let name = self.name.rsplit_once('/').map_or(self.name, |(_, name)| name);
         let (_, last) = name.split_once('-')?.1.rsplit_once('-')?;

@@ -124,6 +124,18 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Order keys of tasks, in their order, smaller first; `None`: the plugin does not order tasks.
+    fn task_keys(&self, context: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+        let _ = (context, tasks);
+        None
+    }
+
+    /// Opinion on the state of a job of the cluster state.
+    fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
+        let _ = (context, job);
+        JobOpinion::default()
+    }
+
     /// Opinion on whether a job may be enqueued; `None`: the plugin abstains.
     ///
     /// # Errors
@@ -189,8 +201,8 @@ pub struct PluginContext<'a> {
     /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
     /// [`PluginHooks::accounts`].
     pub plugin_states: &'a PluginStates,
-    /// Time of the decision, in seconds since 1970, as the query gives it; `None`: it gives none, as every query over
-    /// the wire. Nothing else tells a plugin the time.
+    /// Time of the decision, in seconds since 1970, as the query gives it; `None`: it gives none.
+    /// Nothing else tells a plugin the time.
     pub now: Option<i64>,
 }
 
@@ -207,7 +219,29 @@ pub struct AdmitOpinion {
     pub reserve: NamedAmounts,
 }
 
-/// Order key of one job or queue, compared value by value; or the problem that it has none.
+/// Opinion of one plugin on the state of a job; `None`: it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobOpinion {
+    /// Objection: the job cannot start as it is.
+    pub objection: Option<JobObjection>,
+    /// True if the tasks that hold resources are enough to start the job.
+    pub ready: Option<bool>,
+    /// Vote on whether the job's pipelined tasks keep their places: above 0 permits, below 0 rejects.
+    pub pipelined: Option<i64>,
+    /// True if the job may evict others to get its tasks.
+    pub starving: Option<bool>,
+}
+
+/// Objection to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobObjection {
+    /// Stable code, usable as the reason of a condition.
+    pub reason: &'static str,
+    /// Sentence, usable as the message of that condition.
+    pub message: String,
+}
+
+/// Order key of one job, queue or task, compared value by value; or the problem that it has none.
 pub type OrderKey = Result<Vec<f64>, Problem>;
 
 /// Kinds of eviction.
@@ -217,6 +251,10 @@ pub enum VictimKind {
     Preempt,
     /// Eviction between queues.
     Reclaim,
+    /// Eviction of whole gangs within a queue, for the preemptor's job.
+    GangPreempt,
+    /// Eviction of whole gangs between queues, for the preemptor's job.
+    GangReclaim,
 }
 
 /// Query for the candidates that may be evicted for a preemptor.
@@ -249,6 +287,10 @@ pub struct PluginHooks {
     pub victims: bool,
     /// True if the plugin takes part in Admit.
     pub admit: bool,
+    /// True if the plugin has opinions on the state of jobs.
+    pub job_state: bool,
+    /// True if the plugin takes part in Order, of tasks.
+    pub task_order: bool,
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
@@ -280,6 +322,9 @@ pub struct PluginDef {
     pub excludes: Option<(Switch, &'static str)>,
     /// True if the accounts of the plugin's state have gauges: the page of metrics computes the state then.
     pub gauges: bool,
+    /// Sentence: the effect of a query that gives no time on Admit and on the state of jobs; `None`: the plugin does not
+    /// compare with the time.
+    pub time_effect: Option<&'static str>,
     /// Rules of the plugin about records; `None`: it has none.
     pub record_rules: Option<&'static dyn RecordRules>,
     /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
@@ -301,6 +346,7 @@ impl PluginDef {
             keeps_quotas: false,
             excludes: None,
             gauges: false,
+            time_effect: None,
             record_rules: None,
             compile,
         }

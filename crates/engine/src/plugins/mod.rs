@@ -5,16 +5,26 @@ mod argument_names;
 mod binpack;
 pub mod capacity;
 pub mod capacity_card;
+mod conformance;
 pub mod drf;
 mod effective_values;
+mod gang;
+mod go_duration;
+mod job_tallies;
 mod node_resources_fit_plus;
+pub mod overcommit;
+mod priority;
 pub mod proportion;
 mod queue_accounts;
 mod resource_strategy_fit;
 mod scarce_resource_avoidance;
+mod sla;
 mod strict_arguments;
 
 use super::plugin::PluginDef;
+
+/// Name in place of a plugin in reasons about a gang as a whole: that of the plugin that judges gangs.
+pub const GANG: &str = gang::NAME;
 
 /// Registry of all served plugins. Order and weights of decisions come from the policy; the order of
 /// entries only decides which of two problems of one queue is told first.
@@ -22,11 +32,16 @@ pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity::DEF,
     capacity_card::DEF,
+    conformance::DEF,
     drf::DEF,
+    gang::DEF,
     node_resources_fit_plus::DEF,
     proportion::DEF,
+    overcommit::DEF,
+    priority::DEF,
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,
+    sla::DEF,
 ];
 
 /// Registry entry of a name.

@@ -29,6 +29,19 @@ pub struct PolicyHook {
     pub weight: i32,
 }
 
+/// Plugins that judge the state of jobs, as far as they are switched on. A name may appear twice.
+#[derive(Clone, Debug, Default)]
+pub struct JobStateHooks {
+    /// Plugins that may object to a job, in the order of the tiers.
+    pub validators: Vec<PolicyHook>,
+    /// Plugins that say whether a job is ready, likewise.
+    pub ready: Vec<PolicyHook>,
+    /// Plugins that vote on pipelined jobs, tier by tier.
+    pub pipelined: Vec<Vec<PolicyHook>>,
+    /// Plugins that say whether a job is starving, likewise.
+    pub starving: Vec<Vec<PolicyHook>>,
+}
+
 /// Plugin of the policy by name, with its hooks whatever its switches say.
 #[derive(Clone, Debug)]
 pub struct RegisteredPlugin {
@@ -46,6 +59,10 @@ pub struct RegisteredPlugin {
     pub victims: Option<Arc<dyn Plugin>>,
     /// Hook that admits jobs and tasks, likewise.
     pub admit: Option<Arc<dyn Plugin>>,
+    /// Hook that judges the state of jobs, likewise.
+    pub job_state: Option<Arc<dyn Plugin>>,
+    /// Hook that orders tasks, likewise.
+    pub task_order: Option<Arc<dyn Plugin>>,
     /// Factor of the scores, see [`PolicyHook::weight`].
     pub weight: i32,
 }
@@ -107,6 +124,9 @@ pub struct Policy {
     queue_orders: Vec<PolicyHook>,
     preempters: Vec<Vec<PolicyHook>>,
     reclaimers: Vec<Vec<PolicyHook>>,
+    gang_evicters: Vec<Vec<PolicyHook>>,
+    task_orders: Vec<PolicyHook>,
+    job_states: JobStateHooks,
     /// Profiles of a `KubeSchedulerConfiguration`, by name. A single profile is this policy itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
     enqueuers: Vec<Vec<PolicyHook>>,
@@ -219,6 +239,8 @@ impl Policy {
                 order: None,
                 victims: None,
                 admit: None,
+                job_state: None,
+                task_order: None,
                 weight,
             };
             policy.registered.insert(name, registered);
@@ -271,6 +293,9 @@ impl Policy {
         policy.queue_orders = policy.hooks(&spec, Switch::QueueOrder, |own| own.order.as_ref());
         policy.preempters = policy.tiers(&spec, Switch::Preemptable, |own| own.victims.as_ref());
         policy.reclaimers = policy.tiers(&spec, Switch::Reclaimable, |own| own.victims.as_ref());
+        policy.gang_evicters = policy.tiers(&spec, None, |own| own.victims.as_ref());
+        policy.task_orders = policy.hooks(&spec, Switch::TaskOrder, |own| own.task_order.as_ref());
+        policy.job_states = policy.job_state_hooks(&spec);
         policy.enqueuers = policy.tiers(&spec, Switch::JobEnqueued, |own| own.admit.as_ref());
         policy.allocators = policy.tiers(&spec, Switch::Allocatable, |own| own.admit.as_ref());
         policy.spec = spec;
@@ -293,6 +318,8 @@ impl Policy {
                 victims: None,
                 weight: 1,
                 admit: None,
+                job_state: None,
+                task_order: None,
             });
         let def = plugins::find(&spec.name)?;
         let none = PluginArguments::default();
@@ -306,11 +333,23 @@ impl Policy {
             (hooks.order, &mut registered.order),
             (hooks.victims, &mut registered.victims),
             (hooks.admit, &mut registered.admit),
+            (hooks.job_state, &mut registered.job_state),
+            (hooks.task_order, &mut registered.task_order),
         ];
         for (_, place) in places.into_iter().filter(|(has, _)| *has) {
             *place = Some(Arc::clone(&plugin));
         }
         Some(plugin)
+    }
+
+    fn job_state_hooks(&self, spec: &PolicySpec) -> JobStateHooks {
+        let tiers = |switch: Option<Switch>| self.tiers(spec, switch, |own| own.job_state.as_ref());
+        JobStateHooks {
+            validators: tiers(None).into_iter().flatten().collect(),
+            ready: tiers(Some(Switch::JobReady)).into_iter().flatten().collect(),
+            pipelined: tiers(Some(Switch::JobPipelined)),
+            starving: tiers(Some(Switch::JobStarving)),
+        }
     }
 
     fn hooks(
@@ -322,11 +361,11 @@ impl Policy {
         self.tiers(spec, switch, own).into_iter().flatten().collect()
     }
 
-    /// Hooks that are switched on, tier by tier.
+    /// Hooks that are switched on, tier by tier; without a switch all.
     fn tiers(
         &self,
         spec: &PolicySpec,
-        switch: Switch,
+        switch: impl Into<Option<Switch>>,
         own: fn(&RegisteredPlugin) -> Option<&Arc<dyn Plugin>>,
     ) -> Vec<Vec<PolicyHook>> {
         let hook = |plugin: &PluginSpec| {
@@ -337,8 +376,10 @@ impl Policy {
                 weight: registered.weight,
             })
         };
+        let switch = switch.into();
         let tier = |tier: &Vec<PluginSpec>| {
-            let on = tier.iter().filter(|plugin| plugin.switches.is_on(switch));
+            let is_on = |plugin: &&PluginSpec| switch.is_none_or(|switch| plugin.switches.is_on(switch));
+            let on = tier.iter().filter(is_on);
             on.filter_map(hook).collect()
         };
         spec.tiers.iter().map(tier).collect()
@@ -409,11 +450,28 @@ impl Policy {
         &self.queue_orders
     }
 
+    /// Plugins that order tasks and are switched on, likewise.
+    pub fn task_orders(&self) -> &[PolicyHook] {
+        &self.task_orders
+    }
+
+    /// Plugins that judge the state of jobs.
+    pub fn job_states(&self) -> &JobStateHooks {
+        &self.job_states
+    }
+
+    /// Sentences of plugins that compare with the time, by name: the effect of a query that gives none.
+    pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
+        let names = self.registered.keys();
+        names.filter_map(|name| Some((name, plugins::find(name)?.time_effect?)))
+    }
+
     /// Plugins that select victims and are switched on, tier by tier.
     pub fn victims(&self, kind: VictimKind) -> &[Vec<PolicyHook>] {
         match kind {
             VictimKind::Preempt => &self.preempters,
             VictimKind::Reclaim => &self.reclaimers,
+            VictimKind::GangPreempt | VictimKind::GangReclaim => &self.gang_evicters,
         }
     }
 
@@ -470,7 +528,7 @@ impl Policy {
     pub fn has_plugin_state(&self) -> bool {
         self.registered
             .values()
-            .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some())
+            .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some() || own.job_state.is_some())
     }
 
     /// Computes the plugin states of a cluster state, whatever the switches say. If a name has several entries, the

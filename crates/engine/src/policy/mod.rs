@@ -17,7 +17,9 @@ mod unserved;
 pub mod yaml;
 
 pub use args::{ArgumentMap, PluginArgument, PluginArguments};
-pub use compile::{CompileOptions, CompiledPolicy, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile};
+pub use compile::{
+    CompileOptions, CompiledPolicy, JobStateHooks, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile,
+};
 pub use diagnostics::{
     Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, PolicyRejectionKind, Severity, UnservedPlugin, code,
 };

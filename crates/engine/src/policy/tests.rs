@@ -192,14 +192,14 @@ tiers:
 #[test]
 fn unserved_plugins_are_listed_once_each() {
     let text =
-        "actions: enqueue\ntiers: [{plugins: [{name: gang}, {name: binpack}]}, {plugins: [{name: gang}, {name: x}]}]\n";
+        "actions: enqueue\ntiers: [{plugins: [{name: pdb}, {name: binpack}]}, {plugins: [{name: pdb}, {name: x}]}]\n";
     let report = loaded(text).report;
     let listed: Vec<_> = report
         .unserved_plugins
         .iter()
         .map(|p| (p.name.as_str(), p.known_upstream))
         .collect();
-    assert_eq!(listed, [("gang", true), ("x", false)]);
+    assert_eq!(listed, [("pdb", true), ("x", false)]);
 }
 
 #[test]

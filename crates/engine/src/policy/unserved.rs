@@ -112,18 +112,12 @@ fn find(name: &str) -> (u8, &'static str) {
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[
     ("cdp", VICTIMS, "Pods in their cooldown time are not evicted."),
-    ("conformance", VICTIMS, "Critical pods are not evicted."),
     (
         "deviceshare",
         FILTER | SCORE,
         "Shares of devices (vGPU, GPU memory) may reject nodes and change scores.",
     ),
     ("extender", ALL, "An external service may change every decision."),
-    (
-        "gang",
-        ORDER | VICTIMS,
-        "Jobs that have not reached minMember go first, and evictions leave every job its minMember.",
-    ),
     (
         "network-topology-aware",
         FILTER | SCORE,
@@ -144,11 +138,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
-    (
-        "overcommit",
-        ADMIT,
-        "Jobs beyond the total resources times the overcommit factor are not admitted.",
-    ),
     ("pdb", VICTIMS, "PodDisruptionBudgets protect pods from eviction."),
     (
         "predicates",
@@ -156,21 +145,11 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "Node selectors, node and pod affinity, taints, host ports, volumes, topology spread and resource claims may \
          reject nodes.",
     ),
-    (
-        "priority",
-        ORDER | VICTIMS,
-        "Jobs and tasks of higher priority go first, and only lower priorities are evicted.",
-    ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
         "resourcequota",
         ADMIT,
         "ResourceQuotas of namespaces may hold jobs back.",
-    ),
-    (
-        "sla",
-        ADMIT | ORDER,
-        "Jobs that have waited longer than their SLA allows are admitted and go first.",
     ),
     (
         "task-topology",

@@ -6,6 +6,7 @@
 //! again.
 
 mod admission;
+mod gang_minimums;
 mod group;
 mod lookahead;
 mod pass;
@@ -112,8 +113,7 @@ pub struct PlaceBlocker {
     pub measurements: Vec<Measurement>,
 }
 
-/// Name in place of a plugin in reasons about the gang as a whole.
-pub const GANG: &str = "gang";
+pub use crate::plugins::GANG;
 
 /// Places the groups on a state without changing it.
 ///
@@ -155,6 +155,7 @@ pub fn place_cancellable(
     query: &PlaceQuery,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<PlaceResult>, Problem> {
+    let opening = (cluster_state, origin);
     let (cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
     let needed = min_count(&cluster_state, query);
     let mut desk = group::GroupPlacer {
@@ -190,6 +191,12 @@ pub fn place_cancellable(
         placing.groups.push(placed);
     }
     placing.placed = placing.placed_count >= needed && placing.groups.iter().all(Result::is_ok);
+    if let Some(blocker) = gang_minimums::short_of_minimums(opening, &desk.initial_state, policy, query, &placing) {
+        placing.placed = false;
+        if placing.blockers.is_empty() {
+            placing.blockers.push(blocker);
+        }
+    }
     if !placing.placed && placing.blockers.is_empty() {
         placing.blockers.extend(too_few_tasks(&placing, query));
     }

@@ -10,7 +10,7 @@ use crate::policy::CompiledPolicy;
 const PLUGINS: &str = "{name: resource-strategy-fit, arguments: {resourceStrategyFitWeight: 1, resources: {cpu: {type: \
                        LeastAllocated, weight: 1}}, proportional: {enable: true, resources: nvidia.com/gpu, \
                        resourceProportion: {nvidia.com/gpu.cpu: 1, nvidia.com/gpu.memory: 0}}}}, {name: binpack}, \
-                       {name: gang}";
+                       {name: pdb}";
 
 fn node(resources: &mut ResourceTable, name: &str, cpu: &str, gpus: &str) -> NodeRecord {
     let all = [
@@ -172,7 +172,7 @@ fn unavailable_plugins_fail_the_query() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
     for (name, kind, reason) in [
-        ("gang", ProblemKind::Unserved, "PLUGIN_NOT_SERVED"),
+        ("pdb", ProblemKind::Unserved, "PLUGIN_NOT_SERVED"),
         ("drf", ProblemKind::NotFound, "PLUGIN_NOT_FOUND"),
     ] {
         query.plugins = vec!["binpack".into(), name.into()];

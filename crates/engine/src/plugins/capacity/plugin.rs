@@ -161,6 +161,8 @@ impl Plugin for Capacity {
         let state = own_state(context)?;
         match query.kind {
             VictimKind::Preempt => Ok(None),
+            VictimKind::GangPreempt => Ok(Some((0..query.candidates.len()).collect())),
+            VictimKind::GangReclaim => state.gang_reclaimable(query).map(Some),
             VictimKind::Reclaim => state.reclaimable(context.cluster_state, query).map(Some),
         }
     }

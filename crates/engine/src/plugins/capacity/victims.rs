@@ -96,6 +96,29 @@ impl QueueCapacityState {
         Ok(victims)
     }
 
+    /// Candidates of whole gangs that may be reclaimed: whoever reclaims, a queue gives up what it holds above what it
+    /// deserves, and keeps its guarantee.
+    ///
+    /// # Errors
+    /// The errors of [`Self::reclaimable`].
+    pub(super) fn gang_reclaimable(&self, query: &VictimQuery<'_>) -> Result<Vec<usize>, Problem> {
+        let (mut left, mut victims) = (RemainingAmounts::default(), Vec::new());
+        if self.unready_reason().is_some() {
+            return Ok(victims);
+        }
+        for (position, task) in query.candidates.iter().enumerate() {
+            let Some(candidate) = self.candidate(task) else {
+                continue;
+            };
+            if self.is_above_deserved(&mut left, &candidate)?.is_some() {
+                let own = left.of(candidate.queue, candidate.account);
+                own.subtract(&candidate.requests);
+                victims.push(position);
+            }
+        }
+        Ok(victims)
+    }
+
     /// True if the queue of a candidate deserves none of its resources, false if it holds more than it deserves of one;
     /// `None`: neither, or its guarantee needs the candidate.
     fn is_above_deserved<'a>(

@@ -18,7 +18,7 @@ use crate::model::{
 };
 use crate::plugin::{
     AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginAccounts, PluginContext, PluginDef,
-    PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimQuery,
+    PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimKind, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition, older_as};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -63,6 +63,7 @@ impl Plugin for CapacityCard {
             admit: true,
             victims: self.config.victims,
             accounts: self.compatibility == Compatibility::Corrected,
+            ..PluginHooks::default()
         }
     }
 
@@ -135,7 +136,10 @@ impl Plugin for CapacityCard {
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        Ok(capacity_state(context)?.victim_verdicts(query))
+        match query.kind {
+            VictimKind::Preempt | VictimKind::Reclaim => Ok(capacity_state(context)?.victim_verdicts(query)),
+            VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
+        }
     }
 
     fn quota(&self) -> Option<&dyn QuotaPlugin> {

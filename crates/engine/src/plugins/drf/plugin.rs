@@ -81,6 +81,7 @@ impl Plugin for DrfPlugin {
         match query.kind {
             VictimKind::Preempt => drf.preempt(query.preemptor, query.candidates).map(Some),
             VictimKind::Reclaim => drf.reclaim(query.preemptor, query.candidates),
+            VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }
     }
 }

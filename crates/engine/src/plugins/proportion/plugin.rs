@@ -137,7 +137,7 @@ impl Plugin for Proportion {
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match query.kind {
             VictimKind::Reclaim => own_state(context)?.reclaimable(context.cluster_state, query).map(Some),
-            VictimKind::Preempt => Ok(None),
+            VictimKind::Preempt | VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }
     }
 

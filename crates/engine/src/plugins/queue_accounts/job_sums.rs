@@ -107,7 +107,7 @@ impl JobSums {
         } else {
             self.tasks.saturating_sub(1)
         };
-        if task.gated {
+        if task.has_foreign_gate() {
             self.gated.add_record(&task.requests, times);
         }
         if rules.holds(task.status) {

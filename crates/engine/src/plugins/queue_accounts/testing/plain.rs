@@ -121,7 +121,7 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
     for (_, stored) in state.tasks().iter().filter(|(_, stored)| *stored.record.job == *name) {
         let task = &stored.record;
         let requests = plain(Some(&task.requests));
-        if task.gated {
+        if task.has_foreign_gate() {
             add(&mut gated, &requests);
         }
         if counts(task, compatibility) {

@@ -1,0 +1,110 @@
+//! State of jobs: the opinions of the policy's plugins, reduced as Volcano's tiers reduce them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::reduce_order::{objection, permits, starving};
+use crate::model::JobRecord;
+use crate::plugin::{JobObjection, JobOpinion, Plugin, PluginContext};
+use crate::policy::{Policy, PolicyHook, RegisteredPlugin};
+
+/// State of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobState {
+    /// First objection; `None`: the job is valid.
+    pub objection: Option<JobObjection>,
+    /// True if the tasks that hold resources are enough to start the job.
+    pub ready: bool,
+    /// True if they are, with those that wait for resources that are being released.
+    pub pipelined: bool,
+    /// True if the job may evict others to get its tasks.
+    pub starving: bool,
+    /// Opinion of each named plugin; empty: the query names none.
+    pub opinions: Vec<(Arc<str>, JobOpinion)>,
+}
+
+/// Plugins that judge the state of jobs.
+pub(super) enum JobStateJudge<'p> {
+    /// Plugins of the policy's tiers.
+    Tiers(&'p Policy),
+    /// Named plugins, as if they were one tier.
+    Named(Vec<&'p RegisteredPlugin>),
+}
+
+impl<'p> JobStateJudge<'p> {
+    /// Judge by the tiers, or by these plugins; `None`: no plugin has an opinion.
+    pub(super) fn of(policy: &'p Policy, named: Vec<&'p RegisteredPlugin>) -> Option<Self> {
+        if !named.is_empty() {
+            let any = named.iter().any(|plugin| plugin.job_state.is_some());
+            return any.then_some(Self::Named(named));
+        }
+        // Whatever its switches say, a plugin may object to a job.
+        let any = !policy.job_states().validators.is_empty();
+        any.then_some(Self::Tiers(policy))
+    }
+
+    /// State of a job.
+    pub(super) fn judge(&self, context: PluginContext<'_>, job: &JobRecord) -> JobState {
+        match self {
+            Self::Tiers(policy) => judge_by_tiers(policy, context, job),
+            Self::Named(named) => judge_by_names(named, context, job),
+        }
+    }
+}
+
+/// Opinions by name; each plugin is asked once.
+struct AskedOpinions<'a> {
+    context: PluginContext<'a>,
+    job: &'a JobRecord,
+    known: BTreeMap<Arc<str>, JobOpinion>,
+}
+
+impl AskedOpinions<'_> {
+    fn of(&mut self, hook: &PolicyHook) -> &JobOpinion {
+        let plugin: &dyn Plugin = &*hook.plugin;
+        let (context, job) = (self.context, self.job);
+        let place = self.known.entry(Arc::clone(&hook.name));
+        place.or_insert_with(|| plugin.job_opinion(context, job))
+    }
+
+    fn all<T>(&mut self, hooks: &[PolicyHook], opinion: impl Fn(&JobOpinion) -> Option<T>) -> Vec<T> {
+        hooks.iter().filter_map(|hook| opinion(self.of(hook))).collect()
+    }
+
+    fn by_tier<T>(&mut self, tiers: &[Vec<PolicyHook>], opinion: impl Fn(&JobOpinion) -> Option<T>) -> Vec<Vec<T>> {
+        tiers.iter().map(|tier| self.all(tier, &opinion)).collect()
+    }
+}
+
+fn judge_by_tiers(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> JobState {
+    let hooks = policy.job_states();
+    let mut asked = AskedOpinions {
+        context,
+        job,
+        known: BTreeMap::new(),
+    };
+    JobState {
+        objection: objection(asked.all(&hooks.validators, |own| Some(own.objection.clone()))),
+        ready: asked.all(&hooks.ready, |own| own.ready).into_iter().all(|ready| ready),
+        pipelined: permits(asked.by_tier(&hooks.pipelined, |own| own.pipelined)),
+        starving: starving(asked.by_tier(&hooks.starving, |own| own.starving)),
+        opinions: Vec::new(),
+    }
+}
+
+fn judge_by_names(named: &[&RegisteredPlugin], context: PluginContext<'_>, job: &JobRecord) -> JobState {
+    let opinion = |plugin: &&RegisteredPlugin| {
+        let hook = plugin.job_state.as_ref();
+        let own = hook.map(|hook| hook.job_opinion(context, job)).unwrap_or_default();
+        (Arc::clone(&plugin.name), own)
+    };
+    let opinions: Vec<(Arc<str>, JobOpinion)> = named.iter().map(opinion).collect();
+    let each = || opinions.iter().map(|(_, own)| own);
+    JobState {
+        objection: objection(each().map(|own| own.objection.clone())),
+        ready: each().filter_map(|own| own.ready).all(|ready| ready),
+        pipelined: permits([each().filter_map(|own| own.pipelined)]),
+        starving: starving([each().filter_map(|own| own.starving)]),
+        opinions,
+    }
+}

@@ -1,0 +1,49 @@
+//! `conformance`: critical pods are not evicted (Volcano ed72c7c81, pkg/scheduler/plugins/conformance).
+
+use std::sync::Arc;
+
+use crate::model::{Problem, TaskRecord};
+use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    families: &["victims"],
+    ..PluginDef::new("conformance", compile)
+};
+
+/// Priority classes of critical pods.
+const CRITICAL_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
+/// Namespace of the system's own pods.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct Conformance;
+
+fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
+    arguments.warn_unknown(report, DEF.name, &[], |_| false);
+    Arc::new(Conformance)
+}
+
+fn is_critical(task: &TaskRecord) -> bool {
+    let namespace = task.name.split_once('/').map_or("", |(namespace, _)| namespace);
+    CRITICAL_CLASSES.contains(&task.priority_class()) || namespace == SYSTEM_NAMESPACE
+}
+
+impl Plugin for Conformance {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            victims: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        YamlValue::Null
+    }
+
+    fn victims(&self, _: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        Ok(Some(query.candidates.iter().map(|task| !is_critical(task)).collect()))
+    }
+}

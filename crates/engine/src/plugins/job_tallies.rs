@@ -1,0 +1,323 @@
+//! Numbers of tasks of jobs by status, role and group: the state of plugins that judge gangs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::{
+    ClusterState, Problem, ResourceAmounts, ResourceId, SortedTable, StateDiff, TaskRecord, TaskStatus,
+};
+use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
+
+/// Number of statuses of a task.
+const STATUSES: usize = TaskStatus::Unknown as usize + 1;
+
+/// Numbers of tasks by status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StatusCounts {
+    by_status: [u32; STATUSES],
+    /// Pending tasks that request nothing but pods.
+    without_requests: u32,
+}
+
+impl StatusCounts {
+    fn change(&mut self, task: &TaskRecord, joins: bool) {
+        let without_requests = task.status == TaskStatus::Pending && requests_nothing(&task.requests);
+        let places = [
+            self.by_status.get_mut(task.status as usize),
+            without_requests.then_some(&mut self.without_requests),
+        ];
+        for place in places.into_iter().flatten() {
+            *place = if joins { *place + 1 } else { place.saturating_sub(1) };
+        }
+    }
+
+    /// Number of tasks in a status.
+    pub(super) fn of(&self, status: TaskStatus) -> i64 {
+        self.by_status.get(status as usize).copied().unwrap_or(0).into()
+    }
+
+    /// Number of tasks that hold resources: those in Allocated, Binding, Bound and Running.
+    pub(super) fn held(&self) -> i64 {
+        let held = [
+            TaskStatus::Allocated,
+            TaskStatus::Binding,
+            TaskStatus::Bound,
+            TaskStatus::Running,
+        ];
+        held.into_iter().map(|status| self.of(status)).sum()
+    }
+
+    /// Number of tasks that hold resources or succeeded.
+    pub(super) fn ready(&self) -> i64 {
+        self.held() + self.of(TaskStatus::Succeeded)
+    }
+
+    /// Number of pending tasks that request nothing but pods.
+    pub(super) fn without_requests(&self) -> i64 {
+        self.without_requests.into()
+    }
+
+    /// Number of tasks that hold resources, succeeded, or wait on or for a node.
+    pub(super) fn valid(&self) -> i64 {
+        self.ready() + self.of(TaskStatus::Pipelined) + self.of(TaskStatus::Pending)
+    }
+
+    /// Number of all tasks.
+    pub(super) fn total(&self) -> i64 {
+        self.by_status.iter().map(|count| i64::from(*count)).sum()
+    }
+}
+
+/// True if nothing but pods is requested.
+fn requests_nothing(requests: &ResourceAmounts) -> bool {
+    let mut requested = requests.iter().filter(|(id, _)| *id != ResourceId::PODS);
+    requested.all(|(_, amount)| amount <= 0)
+}
+
+/// Numbers of tasks of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobTally {
+    /// All tasks.
+    pub(super) tasks: StatusCounts,
+    /// Tasks by role, for roles that have a name.
+    roles: BTreeMap<Arc<str>, StatusCounts>,
+    /// Tasks by group, for those that are in a group.
+    groups: BTreeMap<Arc<str>, StatusCounts>,
+}
+
+impl JobTally {
+    fn change(&mut self, task: &TaskRecord, joins: bool) {
+        self.tasks.change(task, joins);
+        for (by_name, name) in [(&mut self.roles, task.role()), (&mut self.groups, task.sub_group())] {
+            if name.is_empty() {
+                continue;
+            }
+            if !by_name.contains_key(name) {
+                by_name.insert(Arc::from(name), StatusCounts::default());
+            }
+            if let Some(counts) = by_name.get_mut(name) {
+                counts.change(task, joins);
+                if counts.total() == 0 {
+                    by_name.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Number of tasks of a role, by a count; the empty role is that of tasks without one.
+    pub(super) fn of_role(&self, role: &str, count: impl Fn(&StatusCounts) -> i64) -> i64 {
+        if role.is_empty() {
+            return count(&self.tasks) - self.roles.values().map(&count).sum::<i64>();
+        }
+        self.roles.get(role).map_or(0, count)
+    }
+
+    /// Groups of a policy.
+    pub(super) fn groups_of<'a>(&'a self, policy: &'a str) -> impl Iterator<Item = &'a StatusCounts> {
+        let of_policy = move |name: &str| name.rsplit_once('/').is_some_and(|(own, _)| own == policy);
+        self.groups
+            .iter()
+            .filter(move |(name, _)| of_policy(name))
+            .map(|(_, counts)| counts)
+    }
+
+    fn held_bytes(&self) -> usize {
+        let names = self.roles.keys().chain(self.groups.keys());
+        size_of::<Self>()
+            + names
+                .map(|name| name.len() + size_of::<(Arc<str>, StatusCounts)>())
+                .sum::<usize>()
+    }
+}
+
+/// Tallies of all jobs that have tasks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobTallies {
+    jobs: SortedTable<Arc<JobTally>>,
+}
+
+impl JobTallies {
+    /// Tallies of a cluster state.
+    pub(super) fn of(cluster_state: &ClusterState) -> Self {
+        let mut jobs: BTreeMap<&Arc<str>, JobTally> = BTreeMap::new();
+        for (_, stored) in cluster_state.tasks().iter() {
+            let task = &stored.record;
+            if !task.job.is_empty() {
+                jobs.entry(&task.job).or_default().change(task, true);
+            }
+        }
+        let mut tallies = Self::default();
+        for (job, tally) in jobs {
+            tallies.jobs.insert(Arc::clone(job), Arc::new(tally));
+        }
+        tallies
+    }
+
+    /// Tally of a job.
+    pub(super) fn get(&self, job: &str) -> Option<&JobTally> {
+        self.jobs.get(job).map(|tally| &**tally)
+    }
+
+    /// Counts a task in its job, or stops counting it.
+    fn change(&mut self, task: &TaskRecord, joins: bool) {
+        if task.job.is_empty() {
+            return;
+        }
+        if !self.jobs.contains(&task.job) {
+            self.jobs.insert(Arc::clone(&task.job), Arc::default());
+        }
+        if let Some(tally) = self.jobs.get_mut(&task.job) {
+            let tally = Arc::make_mut(tally);
+            tally.change(task, joins);
+            if tally.tasks.total() == 0 {
+                self.jobs.remove(&task.job);
+            }
+        }
+    }
+}
+
+impl PartialEq for JobTallies {
+    fn eq(&self, other: &Self) -> bool {
+        self.jobs.len() == other.jobs.len() && self.jobs.iter().eq(other.jobs.iter())
+    }
+}
+
+impl PluginState for JobTallies {
+    fn apply(&mut self, _: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match event {
+            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
+                let TaskTransition { before, after, .. } = moved;
+                // The new one first, so that a job with one task keeps its place.
+                self.change(after, true);
+                self.change(before, false);
+            }
+            PlacementEvent::Enqueue(_) | PlacementEvent::Dequeue(_) | PlacementEvent::Reserve(_) => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn apply_batch(
+        &mut self,
+        cluster_state: &ClusterState,
+        events: &[PlacementEvent<'_>],
+    ) -> Result<BTreeSet<Arc<str>>, Problem> {
+        for event in events {
+            self.apply(cluster_state, event)?;
+        }
+        Ok(BTreeSet::new())
+    }
+
+    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+        let mut advanced = self.clone();
+        for task in changes.tasks() {
+            if let Some(after) = task.after {
+                advanced.change(after, true);
+            }
+            if let Some(before) = task.before {
+                advanced.change(before, false);
+            }
+        }
+        Some(Arc::new(advanced))
+    }
+
+    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
+        let none = Self::default();
+        let older = crate::plugin_state::older_as::<Self>(older).unwrap_or(&none);
+        let mut sum = self.jobs.unshared_bytes(&older.jobs);
+        self.jobs.unshared_entries(&older.jobs, |tally, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, tally)) {
+                sum += tally.held_bytes();
+            }
+        });
+        sum
+    }
+
+    fn copy(&self) -> Arc<dyn PluginState> {
+        Arc::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{GangMember, NodeSlot, TaskFields};
+
+    fn task(number: u8, kind: u8, status: u8) -> TaskRecord {
+        let statuses = [
+            TaskStatus::Pending,
+            TaskStatus::Allocated,
+            TaskStatus::Pipelined,
+            TaskStatus::Running,
+            TaskStatus::Releasing,
+            TaskStatus::Succeeded,
+        ];
+        let names = ["", "a", "b"];
+        let name = |at: u8| Arc::from(names[usize::from(at) % 3]);
+        let gang = GangMember {
+            role: name(kind),
+            sub_group: if kind.is_multiple_of(2) {
+                Arc::default()
+            } else {
+                format!("p/{}", kind % 3).into()
+            },
+            ..GangMember::default()
+        };
+        let cpu = i64::from(kind % 4);
+        TaskRecord::from(TaskFields {
+            name: format!("ns/t{number}").into(),
+            job: name(number / 2),
+            status: statuses[usize::from(status) % 6],
+            requests: ResourceAmounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]),
+            gang: gang.into_field(),
+            ..TaskFields::default()
+        })
+    }
+
+    proptest! {
+        /// Tallies that followed changes equal tallies that were counted again.
+        #[test]
+        fn tallies_follow_changes(steps in prop::collection::vec((0_u8..8, 0_u8..12, 0_u8..7, 0_u8..2), 1..40)) {
+            let mut state = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
+            let (mut advanced, mut applied) = (JobTallies::default(), JobTallies::default());
+            for (number, kind, status, removed) in steps {
+                let old = state.clone();
+                let after = task(number, kind, status);
+                let before = old.tasks().get(&after.name).map(|stored| stored.record.clone());
+                if status == 6 && removed == 0 {
+                    state.remove_task(&after.name);
+                    if let Some(before) = &before {
+                        applied.change(before, false);
+                    }
+                } else if let Some(before) = before.filter(|before| before.job == after.job) {
+                    let moved = TaskTransition { before: &before, after: &after, card: "" };
+                    applied.apply(&state, &PlacementEvent::Allocate(moved)).unwrap();
+                    state.put_task(after, &"s".into());
+                } else {
+                    applied.change(&after, true);
+                    state.put_task(after, &"s".into());
+                }
+                let diff = StateDiff { old: &old, new: &state };
+                let next = advanced.advance(&diff).unwrap();
+                let next: &dyn std::any::Any = &*next;
+                advanced = next.downcast_ref::<JobTallies>().unwrap().clone();
+                let again = JobTallies::of(&state);
+                prop_assert_eq!(&advanced, &again);
+                prop_assert_eq!(&applied, &again);
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_without_a_role_are_the_rest() {
+        let mut tally = JobTally::default();
+        for kind in 0..3 {
+            tally.change(&task(kind, kind, 3), true);
+        }
+        assert_eq!(
+            ["", "a", "b", "c"].map(|role| tally.of_role(role, StatusCounts::ready)),
+            [1, 1, 1, 0]
+        );
+    }
+}

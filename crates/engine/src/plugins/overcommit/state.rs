@@ -1,0 +1,472 @@
+//! State of the plugin: what the cluster has and uses, and what enqueued jobs are promised.
+//!
+//! Under `upstream` placements of a cycle change nothing before the next snapshot, as in a session of the reference; under
+//! `corrected` the state follows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::amounts::ExactVector;
+use super::nodes::{arrival_order, has_scalars, idle_without_tasks, resources_of};
+use crate::model::{
+    ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, ResourceId, ResourceTotals, ResourceVector,
+    SortedTable, StateDiff, TaskRecord, TaskStatus,
+};
+use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
+use crate::policy::Compatibility;
+
+/// Resource that the reference leaves out of what a job still needs.
+const LEFT_OUT: &str = "ephemeral-storage";
+
+/// State of the plugin.
+#[derive(Clone, Debug)]
+pub struct OvercommitState {
+    factor: f64,
+    compatibility: Compatibility,
+    /// Sum over ready nodes.
+    total: ExactVector,
+    /// Number of ready nodes that have a scalar resource.
+    scalar_nodes: u32,
+    /// Sum over ready nodes.
+    used: ExactVector,
+    /// Names of tasks in Binding, under `upstream`: its nodes know only those for which they had room.
+    binding: SortedTable<()>,
+    /// Requests of those without room.
+    unknown: ExactVector,
+    /// Amounts promised to all jobs, with the tentative ones.
+    inqueue: ExactVector,
+    /// Amounts promised to jobs, by job.
+    jobs: SortedTable<Arc<ExactVector>>,
+    /// Requests of tasks with a foreign scheduling gate, by job.
+    gated: SortedTable<Arc<ResourceTotals>>,
+    /// Amounts promised since the state was computed, in the order of the promises; under `corrected` until the next
+    /// admission, unless the job is enqueued.
+    tentative: Arc<Vec<(Arc<str>, ExactVector)>>,
+}
+
+impl PartialEq for OvercommitState {
+    fn eq(&self, other: &Self) -> bool {
+        let own = (
+            &self.total,
+            self.scalar_nodes,
+            &self.used,
+            &self.unknown,
+            &self.inqueue,
+            &self.tentative,
+        );
+        own == (
+            &other.total,
+            other.scalar_nodes,
+            &other.used,
+            &other.unknown,
+            &other.inqueue,
+            &other.tentative,
+        ) && self.binding.iter().eq(other.binding.iter())
+            && self.jobs.iter().eq(other.jobs.iter())
+            && self.gated.iter().eq(other.gated.iter())
+    }
+}
+
+impl OvercommitState {
+    /// State of a cluster state.
+    pub(super) fn of(cluster_state: &ClusterState, factor: f64, compatibility: Compatibility) -> Self {
+        let mut state = Self {
+            factor,
+            compatibility,
+            total: ExactVector::default(),
+            scalar_nodes: 0,
+            used: ExactVector::default(),
+            binding: SortedTable::default(),
+            unknown: ExactVector::default(),
+            inqueue: ExactVector::default(),
+            jobs: SortedTable::default(),
+            gated: SortedTable::default(),
+            tentative: Arc::default(),
+        };
+        for chunk in cluster_state.chunks().iter() {
+            state.add_chunk(chunk, true);
+        }
+        for (_, stored) in cluster_state.tasks().iter() {
+            state.count_gated(&stored.record, true);
+            state.note_binding(&stored.record, true);
+        }
+        state.leave_out_unknown(cluster_state);
+        for (job, _) in cluster_state.jobs().iter() {
+            state.update_job(cluster_state, job);
+        }
+        for (job, _) in cluster_state.reservations().iter() {
+            state.update_job(cluster_state, job);
+        }
+        state
+    }
+
+    /// Amounts that are not used of the total, times the factor; may be negative.
+    pub fn idle(&self) -> ResourceVector {
+        let mut idle = ResourceVector::from(&self.total);
+        idle.scale(self.factor);
+        let mut used = self.used.clone();
+        used.add(&self.unknown, false);
+        // The reference subtracts scalars from scalars only.
+        let all = self.scalar_nodes > 0 || self.compatibility == Compatibility::Corrected;
+        for (id, used) in used.iter().filter(|(id, _)| all || *id <= ResourceId::MEMORY) {
+            idle.set(id, idle.amount(id) - used as f64);
+        }
+        idle
+    }
+
+    /// Factor of the total.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Amounts of all ready nodes.
+    pub fn total(&self) -> ResourceVector {
+        ResourceVector::from(&self.total)
+    }
+
+    /// Amounts promised to jobs.
+    pub fn inqueue(&self) -> ResourceVector {
+        ResourceVector::from(&self.inqueue)
+    }
+
+    /// Amounts that would be promised with a job. Under `corrected` what the job has already counts once.
+    pub(super) fn inqueue_with(&self, cluster_state: &ClusterState, job: &JobRecord) -> ResourceVector {
+        let mut sum = self.inqueue.clone();
+        let mut asked = minimum(job);
+        if self.compatibility == Compatibility::Corrected {
+            asked = asked.above(&held(cluster_state, &job.name));
+            sum.add(&self.promised(&job.name), false);
+        }
+        sum.add(&asked, true);
+        // Presence decides nothing here but must not be lost: a request of 0 is still a request.
+        ResourceVector::from(&sum)
+    }
+
+    /// Amounts that a job is promised when it is enqueued.
+    pub(super) fn reserve_of(&self, job: &JobRecord) -> ExactVector {
+        self.ungated(&job.name, minimum(job))
+    }
+
+    /// Promises a permitted job its minimum; under `corrected` until the next admission.
+    pub(super) fn enqueue_tentatively(&mut self, cluster_state: &ClusterState, job: &JobRecord) {
+        let mut promise = self.reserve_of(job);
+        if self.compatibility == Compatibility::Corrected {
+            promise = promise.above(&held(cluster_state, &job.name));
+            promise = promise.above(&self.promised(&job.name));
+        }
+        self.inqueue.add(&promise, true);
+        Arc::make_mut(&mut self.tentative).push((Arc::clone(&job.name), promise));
+    }
+
+    /// Ends the promises to jobs that were not enqueued. Under `upstream` they all stay, as in the reference.
+    pub(super) fn end_tentative(&mut self) {
+        if self.compatibility == Compatibility::Corrected {
+            self.release_tentative();
+        }
+    }
+
+    fn release_tentative(&mut self) {
+        for (_, promise) in std::mem::take(&mut self.tentative).iter() {
+            self.inqueue.add(promise, false);
+        }
+    }
+
+    fn release_tentative_of(&mut self, job: &str) {
+        if self.tentative.iter().any(|(own, _)| **own == *job) {
+            let list = std::mem::take(&mut self.tentative);
+            let (own, others): (Vec<_>, Vec<_>) = list.iter().cloned().partition(|(own, _)| **own == *job);
+            self.tentative = Arc::new(others);
+            for (_, promise) in own {
+                self.inqueue.add(&promise, false);
+            }
+        }
+    }
+
+    /// All that a job is promised.
+    fn promised(&self, job: &str) -> ExactVector {
+        let mut promised = self
+            .jobs
+            .get(job)
+            .map(|own| ExactVector::clone(own))
+            .unwrap_or_default();
+        for (_, tentative) in self.tentative.iter().filter(|(own, _)| **own == *job) {
+            promised.add(tentative, true);
+        }
+        promised
+    }
+
+    fn add_chunk(&mut self, chunk: &NodeChunk, joins: bool) {
+        for entry in chunk.live().iter().filter_map(|offset| chunk.entry(offset)) {
+            if entry.record.ready == Some(false) {
+                continue;
+            }
+            let scalars = u32::from(has_scalars(entry));
+            self.scalar_nodes = if joins {
+                self.scalar_nodes.saturating_add(scalars)
+            } else {
+                self.scalar_nodes.saturating_sub(scalars)
+            };
+            for id in resources_of(entry) {
+                let sums = [
+                    (NodeVector::Allocatable, &mut self.total),
+                    (NodeVector::Used, &mut self.used),
+                ];
+                for (vector, sum) in sums {
+                    let amount = entry.exact(id, vector).unwrap_or(0);
+                    sum.change(id, if joins { amount } else { -amount });
+                }
+            }
+        }
+    }
+
+    /// Notes that a task is in Binding, or no longer.
+    fn note_binding(&mut self, task: &TaskRecord, joins: bool) {
+        if self.compatibility == Compatibility::Corrected || task.status != TaskStatus::Binding {
+            return;
+        }
+        if joins {
+            self.binding.insert(Arc::clone(&task.name), ());
+        } else {
+            self.binding.remove(&task.name);
+        }
+    }
+
+    /// Sums the requests of tasks in Binding for which their nodes have no room. The reference decides in the order in which
+    /// jobs reach it, each with its tasks in Binding last; here jobs come by name.
+    fn leave_out_unknown(&mut self, cluster_state: &ClusterState) {
+        self.unknown = ExactVector::default();
+        let mut idle_by_node: BTreeMap<&str, ResourceVector> = BTreeMap::new();
+        for (name, ()) in self.binding.iter() {
+            let task = cluster_state.tasks().get(name).map(|stored| &stored.record);
+            let node = task.and_then(|task| cluster_state.node_by_name(&task.node));
+            if let Some(node) = node.filter(|node| node.record.ready != Some(false)) {
+                idle_by_node.insert(&node.record.name, idle_without_tasks(node));
+            }
+        }
+        if idle_by_node.is_empty() {
+            return;
+        }
+        let all = cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
+        let mut tasks: Vec<&TaskRecord> = all
+            .filter(|task| task.status.is_used() && idle_by_node.contains_key(&*task.node))
+            .collect();
+        tasks.sort_by_key(|task| arrival_order(task));
+        for task in tasks {
+            let Some(idle) = idle_by_node.get_mut(&*task.node) else {
+                continue;
+            };
+            let requests = ResourceVector::from(&task.requests);
+            if task.status != TaskStatus::Binding || requests.is_at_most(idle) {
+                idle.subtract(&requests);
+            } else {
+                self.unknown.add(&ExactVector::from(&task.requests), true);
+            }
+        }
+    }
+
+    /// Counts the requests of a task with a foreign gate in its job, or stops counting them.
+    fn count_gated(&mut self, task: &TaskRecord, joins: bool) {
+        if task.job.is_empty() || !task.has_foreign_gate() {
+            return;
+        }
+        if !self.gated.contains(&task.job) {
+            self.gated.insert(Arc::clone(&task.job), Arc::default());
+        }
+        if let Some(totals) = self.gated.get_mut(&task.job) {
+            let totals = Arc::make_mut(totals);
+            if joins {
+                totals.add(&task.requests);
+            } else {
+                totals.subtract(&task.requests);
+            }
+            if totals.is_empty() {
+                self.gated.remove(&task.job);
+            }
+        }
+    }
+
+    /// Amounts without the requests of gated tasks, if these request more than pods.
+    fn ungated(&self, job: &str, amounts: ExactVector) -> ExactVector {
+        let gated = self.gated.get(job).map(|totals| ExactVector::from(&**totals));
+        match gated {
+            Some(gated) if gated.iter().any(|(id, _)| id != ResourceId::PODS) => amounts.above(&gated),
+            _ => amounts,
+        }
+    }
+
+    /// Amounts that a job is promised by its phase, or by the ledger.
+    fn promise_of(&self, cluster_state: &ClusterState, name: &str) -> ExactVector {
+        let stored = cluster_state.jobs().get(name).map(|stored| &stored.record);
+        let in_session = |job: &&JobRecord| cluster_state.queues().contains(&job.queue);
+        if let Some(job) = stored.filter(in_session).filter(|job| job.min_resources.is_some()) {
+            let holding = cluster_state.job_allocated(name).map_or(0, ResourceTotals::records);
+            match job.phase {
+                JobPhase::Inqueue if self.compatibility == Compatibility::Upstream => return self.reserve_of(job),
+                JobPhase::Inqueue => return self.rest(cluster_state, job),
+                JobPhase::Running if i64::from(holding) >= i64::from(job.min_member) => {
+                    return self.rest(cluster_state, job);
+                }
+                JobPhase::Unspecified
+                | JobPhase::Pending
+                | JobPhase::Running
+                | JobPhase::Unknown
+                | JobPhase::Completed => {}
+            }
+        }
+        let Some(row) = cluster_state.reservations().get(name) else {
+            return ExactVector::default();
+        };
+        let names = cluster_state.resources();
+        let known = row
+            .amounts
+            .iter()
+            .filter_map(|(name, amount)| Some((names.get(name)?, *amount)));
+        let promised: ExactVector = known.collect();
+        promised.above(&held(cluster_state, name))
+    }
+
+    /// Amounts of a job's minimum that it does not hold yet, without those of gated tasks.
+    fn rest(&self, cluster_state: &ClusterState, job: &JobRecord) -> ExactVector {
+        let mut rest = minimum(job).above(&held(cluster_state, &job.name));
+        if let (Compatibility::Upstream, Some(id)) = (self.compatibility, cluster_state.resources().get(LEFT_OUT)) {
+            rest.change(id, -rest.get(id));
+        }
+        self.ungated(&job.name, rest)
+    }
+
+    /// Computes the promise to a job again.
+    fn update_job(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
+        let promise = self.promise_of(cluster_state, job);
+        self.inqueue.add(&promise, true);
+        let before = if promise.is_zero() {
+            self.jobs.remove(job)
+        } else {
+            self.jobs.insert(Arc::clone(job), Arc::new(promise))
+        };
+        if let Some(before) = before {
+            self.inqueue.add(&before, false);
+        }
+    }
+
+    /// Follows a task of a cycle.
+    fn move_task(&mut self, cluster_state: &ClusterState, moved: &TaskTransition<'_>) {
+        for (task, joins) in [(moved.before, false), (moved.after, true)] {
+            let node = cluster_state.node_by_name(&task.node);
+            let counts = node.is_some_and(|node| node.record.ready != Some(false));
+            if counts && task.status.is_used() {
+                let requests = task.requests.iter().map(|(id, amount)| (id, i128::from(amount)));
+                self.used.add(&requests.collect(), joins);
+            }
+            self.count_gated(task, joins);
+        }
+        self.update_job(cluster_state, &moved.after.job);
+    }
+}
+
+fn minimum(job: &JobRecord) -> ExactVector {
+    job.min_resources.as_ref().map(ExactVector::from).unwrap_or_default()
+}
+
+fn held(cluster_state: &ClusterState, job: &str) -> ExactVector {
+    cluster_state
+        .job_allocated(job)
+        .map(ExactVector::from)
+        .unwrap_or_default()
+}
+
+impl PluginState for OvercommitState {
+    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match event {
+            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
+                if self.compatibility == Compatibility::Corrected {
+                    self.move_task(cluster_state, moved);
+                }
+            }
+            PlacementEvent::Enqueue(job) => {
+                self.release_tentative_of(job);
+                self.update_job(cluster_state, &Arc::from(*job));
+            }
+            PlacementEvent::Dequeue(job) | PlacementEvent::Reserve(job) => self.update_job(cluster_state, job),
+        }
+        Ok(Vec::new())
+    }
+
+    fn apply_batch(
+        &mut self,
+        cluster_state: &ClusterState,
+        events: &[PlacementEvent<'_>],
+    ) -> Result<BTreeSet<Arc<str>>, Problem> {
+        for event in events {
+            self.apply(cluster_state, event)?;
+        }
+        Ok(BTreeSet::new())
+    }
+
+    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+        let appeared = |queue: crate::model::RecordChange<'_, _>| queue.before.is_none() || queue.after.is_none();
+        if changes.queues().into_iter().any(appeared) {
+            // Jobs count only in queues that exist.
+            return None;
+        }
+        let mut state = self.clone();
+        state.release_tentative();
+        let (old, new) = (changes.old.chunks(), changes.new.chunks());
+        for number in 0..old.len().max(new.len()) {
+            let (old, new) = (old.get(number), new.get(number));
+            let shared = old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
+            for (chunk, joins) in [(new, true), (old, false)] {
+                if let (false, Some(chunk)) = (shared, chunk) {
+                    state.add_chunk(chunk, joins);
+                }
+            }
+        }
+        let mut jobs: BTreeSet<&Arc<str>> = changes.jobs().into_iter().map(|job| job.name).collect();
+        for task in changes.tasks() {
+            for (record, joins) in [(task.before, false), (task.after, true)] {
+                if let Some(record) = record {
+                    state.note_binding(record, joins);
+                }
+                if let Some(record) = record.filter(|record| !record.job.is_empty()) {
+                    state.count_gated(record, joins);
+                    jobs.insert(&record.job);
+                }
+            }
+        }
+        state.leave_out_unknown(changes.new);
+        let same = |one: &Arc<_>, other: &Arc<_>| Arc::ptr_eq(one, other) || one == other;
+        let rows = changes.old.reservations().differences(changes.new.reservations(), same);
+        jobs.extend(rows.into_iter().map(|(job, _, _)| job));
+        for job in jobs {
+            state.update_job(changes.new, job);
+        }
+        Some(Arc::new(state))
+    }
+
+    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
+        let older = older_as::<Self>(older);
+        let (jobs, gated) = older
+            .map(|older| (older.jobs.clone(), older.gated.clone()))
+            .unwrap_or_default();
+        let sums = [&self.total, &self.used, &self.inqueue];
+        let mut sum = size_of::<Self>()
+            + sums.map(ExactVector::held_bytes).iter().sum::<usize>()
+            + self.binding.len() * size_of::<(Arc<str>, ())>()
+            + self.jobs.unshared_bytes(&jobs)
+            + self.gated.unshared_bytes(&gated);
+        self.jobs.unshared_entries(&jobs, |own, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
+                sum += size_of::<ExactVector>() + own.held_bytes();
+            }
+        });
+        self.gated.unshared_entries(&gated, |own, before| {
+            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
+                sum += size_of::<ResourceTotals>() + own.iter().count() * size_of::<(ResourceId, i128)>();
+            }
+        });
+        sum
+    }
+
+    fn copy(&self) -> Arc<dyn PluginState> {
+        Arc::new(self.clone())
+    }
+}
