@@ -45,7 +45,7 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 /// Map of texts; empty where the case has none.
-fn texts(map: &Value) -> BTreeMap<String, String> {
+pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, value)| (name.clone(), text(value))).collect()
 }
@@ -192,6 +192,6 @@ pub(crate) fn inline_ref(cluster: pb::Cluster, document: String) -> pb::Evaluati
             policy_document: document,
             ..pb::InlineSnapshot::default()
         })),
-        node_table: None,
+        ..pb::EvaluationRef::default()
     }
 }

@@ -70,7 +70,7 @@ impl<'a> DrfVectorRun<'a> {
             };
             return pb::EvaluationRef {
                 target: Some(pb::evaluation_ref::Target::Session(step)),
-                node_table: None,
+                ..pb::EvaluationRef::default()
             };
         }
         let hierarchy = self.case["policy"]["enableHierarchy"] == Value::Bool(true);

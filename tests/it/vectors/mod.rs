@@ -11,6 +11,7 @@ mod config;
 mod drf;
 mod files;
 mod fit_family;
+mod job_plugins;
 mod koordinator;
 mod pods;
 mod policy_wire;
@@ -114,15 +115,20 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("capacity-card-queue-attrs", capacity_card::check),
     ("capacity-card-queue-order", capacity_card::check),
     ("capacity-card-task-request", capacity_card::check),
+    ("conformance", job_plugins::check),
     ("drf", drf::check),
+    ("gang", job_plugins::check),
     ("hdrf", drf::check),
     ("noderesourcesfitplus", koordinator::check),
+    ("overcommit", job_plugins::check),
     ("pods", pods::check),
     ("policy-yaml", policy_wire::check),
+    ("priority", job_plugins::check),
     ("proportional", fit_family::check),
     ("proportion", queue_plugins::check),
     ("quantities", quantities::check),
     ("rsf", fit_family::check),
+    ("sla", job_plugins::check),
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("tiers", tiers::check),

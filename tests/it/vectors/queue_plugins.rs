@@ -237,6 +237,8 @@ impl QueueSession<'_> {
         let kind = match (query["hook"].as_str(), query["kind"].as_str()) {
             (Some("reclaimable"), _) => pb::VictimKind::Reclaim,
             (Some("preemptable"), _) => pb::VictimKind::Preempt,
+            (_, Some("gang-preempt")) => pb::VictimKind::GangPreempt,
+            (_, Some("gang-reclaim")) => pb::VictimKind::GangReclaim,
             (hook, kind) => return bench.skip(format!("{hook:?} {kind:?}")),
         };
         let stored = |reference: &Value| pb::Task {

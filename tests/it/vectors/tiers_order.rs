@@ -95,7 +95,7 @@ impl<'a> OrderCase<'a> {
             queues: Some(pb::NameSet::default()),
             jobs: Some(pb::NameSet::default()),
             plugins: has_drf.then(|| "drf".to_owned()).into_iter().collect(),
-            with_tree: false,
+            ..pb::OrderRequest::default()
         })?;
         Ok(Self {
             wire,

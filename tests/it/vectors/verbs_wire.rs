@@ -82,7 +82,7 @@ impl SessionTarget {
         };
         pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Session(step)),
-            node_table: None,
+            ..pb::EvaluationRef::default()
         }
     }
 
