@@ -8,6 +8,7 @@ mod fixtures {
     pub(crate) mod gang;
     pub(crate) mod jobs;
     pub(crate) mod paths;
+    pub(crate) mod queue_quota;
     pub(crate) mod records;
     pub(crate) mod single_plugin;
     pub(crate) mod task_class;
@@ -21,7 +22,7 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 14] = [
+const PATHS: [&str; 23] = [
     "score",
     "score_best16",
     "filter",
@@ -36,6 +37,15 @@ const PATHS: [&str; 14] = [
     "score_fit_plus",
     "score_scarce",
     "filter_cards",
+    "proportion_task",
+    "proportion_weight",
+    "proportion_total",
+    "proportion_order",
+    "proportion_admit",
+    "capacity_task",
+    "capacity_total",
+    "capacity_order",
+    "capacity_admit",
 ];
 
 const ROUNDS: usize = 5;

@@ -115,7 +115,6 @@ impl Plugin for Capacity {
             return Ok(Some(AdmitOpinion::default()));
         };
         let names = &state.accounts.resources;
-        let asked = ResourceVector::from(&demand.asked);
         let mut levels = vec![(&*job.queue, account)];
         levels.extend(state.chain(&job.queue).skip(1));
         for (queue, account) in levels {
@@ -123,8 +122,8 @@ impl Plugin for Capacity {
             if self.compatibility == Compatibility::Upstream && !reasons.is_empty() {
                 break;
             }
-            let sum = state.accounts.sum_with_job(queue, account, &demand)?;
-            reasons.extend(capability_of(queue, &account.limits.real_capability).reasons(names, &sum, &asked));
+            let limit = capability_of(queue, &account.limits.real_capability);
+            reasons.extend(state.accounts.reasons_against_job(limit, account, &demand)?);
         }
         Ok(Some(AdmitOpinion {
             reserve: demand.reserve.named(names),

@@ -103,7 +103,6 @@ impl Plugin for Proportion {
         let Some(demand) = state.accounts.job_demand(job) else {
             return Ok(Some(AdmitOpinion::default()));
         };
-        let sum = state.accounts.sum_with_job(&job.queue, account, &demand)?;
         let limit = QuotaLimit {
             plugin: PLUGIN,
             code: OVER_CAPABILITY,
@@ -112,7 +111,7 @@ impl Plugin for Proportion {
             amounts: &account.limits.real_capability,
         };
         let names = &state.accounts.resources;
-        let reasons = limit.reasons(names, &sum, &ResourceVector::from(&demand.asked));
+        let reasons = state.accounts.reasons_against_job(limit, account, &demand)?;
         Ok(Some(AdmitOpinion {
             reserve: demand.reserve.named(names),
             ..opinion(reasons, None)

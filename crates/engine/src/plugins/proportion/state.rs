@@ -9,7 +9,9 @@ use super::super::queue_accounts::{
 };
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
-use crate::model::{ClusterState, Problem, ResourceVector, StateDiff, TaskRecord, TaskStatus};
+use crate::model::{
+    ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TaskRecord, TaskStatus,
+};
 use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
 use crate::policy::Compatibility;
 
@@ -37,7 +39,7 @@ impl ProportionState {
         for (_, entry) in cluster_state.nodes() {
             state.total.count_node(entry, true);
         }
-        state.set_limits(cluster_state);
+        state.set_limits(cluster_state, None);
         state.divide();
         state
     }
@@ -57,8 +59,8 @@ impl ProportionState {
         ResourceVector::from(&self.guaranteed)
     }
 
-    /// Computes the limits of all queues.
-    fn set_limits(&mut self, cluster_state: &ClusterState) {
+    /// Computes the limits of queues: of all, or if neither the total nor the guarantees changed, of `only` these.
+    fn set_limits(&mut self, cluster_state: &ClusterState, only: Option<&[RecordChange<'_, QueueRecord>]>) {
         let records = || {
             cluster_state
                 .queues()
@@ -72,29 +74,36 @@ impl ProportionState {
             }
         }
         let free = self.total.vector().excess_over(&ResourceVector::from(&guaranteed));
+        let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
+        match only {
+            Some(changed) => changed
+                .iter()
+                .filter_map(|queue| queue.after)
+                .for_each(|queue| self.set_limits_of(queue, &free)),
+            None => records().for_each(|(_, queue)| self.set_limits_of(queue, &free)),
+        }
         let mut problems = BTreeMap::new();
-        for (name, queue) in records() {
-            let mut limits = QueueBounds::of(queue);
-            limits.real_capability = free.clone();
-            limits.real_capability.add(&limits.guarantee);
-            limits.capability = queue.capability.as_ref().and_then(capability_limit);
-            if let Some(capability) = &limits.capability {
-                limits.real_capability.lower_to_limit(capability);
-            }
-            if self.compatibility() == Compatibility::Corrected
-                && let Some(problem) = weight_problem(queue)
-            {
-                problems.insert(Arc::clone(name), problem);
-            }
-            if let Some(account) = self.accounts.by_queue.get_mut(name)
-                && *account.limits != limits
-            {
-                Arc::make_mut(account).limits = Arc::new(limits);
-            }
+        if self.compatibility() == Compatibility::Corrected {
+            problems.extend(records().filter_map(|(name, queue)| Some((Arc::clone(name), weight_problem(queue)?))));
         }
         if *self.problems != problems {
             self.problems = Arc::new(problems);
+        }
+    }
+
+    fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector) {
+        let mut limits = QueueBounds::of(queue);
+        limits.real_capability = free.clone();
+        limits.real_capability.add(&limits.guarantee);
+        limits.capability = queue.capability.as_ref().and_then(capability_limit);
+        if let Some(capability) = &limits.capability {
+            limits.real_capability.lower_to_limit(capability);
+        }
+        if let Some(account) = self.accounts.by_queue.get_mut(&queue.name)
+            && *account.limits != limits
+        {
+            Arc::make_mut(account).limits = Arc::new(limits);
         }
     }
 
@@ -143,16 +152,11 @@ impl ProportionState {
             request: request.clone(),
             real_capability: &account.limits.real_capability,
             guarantee: &account.limits.guarantee,
-            deserved: ResourceVector::default(),
-            is_met: false,
         });
-        let mut shares: Vec<DivisionShare<'_>> = shares.collect();
-        divide(&total, &mut shares, self.compatibility());
-        let deserved = shares.into_iter().map(|share| share.deserved);
-        let divided = takers.iter().zip(deserved);
-        divided
-            .map(|((name, _, _), deserved)| (Arc::clone(name), deserved))
-            .collect()
+        let shares: Vec<DivisionShare<'_>> = shares.collect();
+        let deserved = divide(&total, &shares, self.compatibility());
+        let names: Vec<Arc<str>> = takers.iter().map(|(name, _, _)| Arc::clone(name)).collect();
+        names.into_iter().zip(deserved).collect()
     }
 
     /// Amounts that a queue deserves for a task: those of its account if it waits for the task already, else those that it
@@ -240,7 +244,10 @@ impl ProportionState {
         }
         let has_limits = !nodes.is_empty() || !queues.is_empty();
         if has_limits {
-            next.set_limits(changes.new);
+            next.set_limits(
+                changes.new,
+                Some(&queues).filter(|_| nodes.is_empty()).map(Vec::as_slice),
+            );
         }
         if has_limits || touched.requests {
             next.divide();

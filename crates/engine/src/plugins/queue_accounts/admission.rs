@@ -136,26 +136,33 @@ impl QueueAccounts {
         Some(QuotaDemand { asked, own, reserve })
     }
 
-    /// Amounts that a queue would hold and keep with a job.
+    /// Reasons against a job: the amounts that its queue would hold and reserve with it are above the limit.
     ///
     /// # Errors
     /// Under `upstream`: more is elastic than is held, where the reference panics.
-    pub(crate) fn sum_with_job(
+    pub(crate) fn reasons_against_job(
         &self,
-        queue: &str,
+        limit: QuotaLimit<'_>,
         account: &QueueTotals,
         demand: &QuotaDemand,
-    ) -> Result<ResourceVector, Problem> {
-        let mut sum = demand.asked.clone();
-        sum.add(&account.allocated);
-        sum.add(&account.inqueue);
-        sum.subtract(&demand.own);
-        if self.rules.compatibility == Compatibility::Upstream && account.elastic.first_beyond(&sum).is_some() {
-            let message = format!("more is elastic in queue `{queue}` than it holds with the job");
+    ) -> Result<Vec<QuotaReason>, Problem> {
+        let plus = |id: ResourceId| {
+            demand.asked.get(id) + account.allocated.get(id) + account.inqueue.get(id) - demand.own.get(id)
+        };
+        if self.rules.compatibility == Compatibility::Upstream
+            && account.elastic.iter().any(|(id, elastic)| elastic > plus(id))
+        {
+            let message = format!("more is elastic in queue `{}` than it holds with the job", limit.queue);
             return Err(reference_panics(&message));
         }
-        sum.subtract(&account.elastic);
-        Ok(ResourceVector::from(&sum))
+        let asked = demand
+            .asked
+            .iter()
+            .filter(|(id, amount)| *id != ResourceId::PODS && *amount > 0);
+        let sums = asked.map(|(id, amount)| (id, amount, (plus(id) - account.elastic.get(id)) as f64));
+        let over = sums.filter(|(id, _, sum)| *sum > limit.amounts.amount(*id));
+        let reasons = over.map(|(id, amount, sum)| limit.reason(&self.resources, id, sum, amount as f64));
+        Ok(reasons.collect())
     }
 }
 

@@ -196,18 +196,32 @@ impl QueueAccounts {
         Some(Arc::clone(&row.queue))
     }
 
-    /// Puts sums of a job in place of its former ones; the accounts follow.
-    fn replace(&mut self, name: &Arc<str>, next: Option<JobSums>) {
-        if let Some(old) = self.jobs.get(name).cloned() {
+    /// Puts sums of a job in place of its former ones; the accounts follow. True if what the queue's jobs request changed.
+    fn replace(&mut self, name: &Arc<str>, next: Option<JobSums>) -> bool {
+        let old = match next {
+            Some(next) => {
+                let next = Arc::new(next);
+                let old = self.jobs.insert(Arc::clone(name), Arc::clone(&next));
+                if let Some(old) = old
+                    .as_ref()
+                    .filter(|old| next.has_record && old.has_record && old.queue == next.queue)
+                {
+                    let (before, after) = (old.contribution(self.rules), next.contribution(self.rules));
+                    self.update(&next.queue, |account| {
+                        account.subtract(&before);
+                        account.add(&after);
+                    });
+                    return before.request != after.request;
+                }
+                self.count_job(&next, true);
+                old
+            }
+            None => self.jobs.remove(name),
+        };
+        if let Some(old) = old {
             self.count_job(&old, false);
         }
-        match next {
-            Some(next) => {
-                self.count_job(&next, true);
-                self.jobs.insert(Arc::clone(name), Arc::new(next));
-            }
-            None => drop(self.jobs.remove(name)),
-        }
+        true
     }
 
     /// Follows the promise of the ledger to a job, as the cluster state has it now; returns the queues whose accounts changed.
@@ -288,14 +302,11 @@ impl QueueAccounts {
         let row = changes.new.reservations().get(name).map(|row| &**row);
         next.set_promise(row, |row| promised_amounts(&self.resources, row));
         let next = is_known.then_some(next);
-        let request = |sums: &JobSums| (Arc::clone(&sums.queue), sums.contribution(rules).request);
-        let old_request = old.as_deref().map(request);
-        touched.requests |= old_request != next.as_ref().map(request);
         for own in old.as_deref().into_iter().chain(&next) {
             touched.queues.insert(Arc::clone(&own.queue));
         }
         if old.as_deref() != next.as_ref() {
-            self.replace(name, next);
+            touched.requests |= self.replace(name, next);
         }
         if let Some(row) = changes.new.reservations().get(name) {
             touched.queues.extend(self.count_detached(row));
