@@ -50,7 +50,10 @@ impl<'a> VictimOrder<'a> {
             .job_orders()
             .iter()
             .filter_map(|hook| hook.plugin.job_keys(context, &jobs));
-        let task_keys = std::iter::empty();
+        let task_keys = policy
+            .task_orders()
+            .iter()
+            .filter_map(|hook| hook.plugin.task_keys(context, candidates));
         Self {
             context,
             policy,
