@@ -83,6 +83,18 @@ pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
     }
 }
 
+/// Complete cluster of a case of Volcano's plugins for queues: a task whose priority is not set has the reference's 1.
+pub(crate) fn queue_cluster(recorded: &Value) -> pb::Cluster {
+    let mut sent = cluster(recorded);
+    let recorded = members(&recorded["jobs"]).iter().flat_map(|job| members(&job["tasks"]));
+    for (task, recorded) in sent.tasks.iter_mut().zip(recorded) {
+        if recorded["priority"].is_null() {
+            task.priority = 1;
+        }
+    }
+    sent
+}
+
 fn node(node: &Value) -> pb::Node {
     pb::Node {
         name: name(node),

@@ -103,6 +103,7 @@ type VectorCheck = fn(&mut VectorHarness, &Value) -> VectorVerdict;
 /// Families that are run. Other families are listed.
 const FAMILIES: &[(&str, VectorCheck)] = &[
     ("binpack", binpack::check),
+    ("capacity", queue_plugins::check),
     ("capacity-card-allocatable", capacity_card::check),
     ("capacity-card-annotations", capacity_card::check),
     ("capacity-card-check-scalar", capacity_card::check),

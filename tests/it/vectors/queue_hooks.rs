@@ -30,7 +30,7 @@ type Difference = (String, String, String);
 impl EngineQueues {
     /// Cycle at the beginning of a case.
     pub(crate) fn new(case: &Value, document: &str) -> Self {
-        let cluster_state = engine::cluster_state(&cluster::cluster(&case["cluster"]));
+        let cluster_state = engine::cluster_state(&cluster::queue_cluster(&case["cluster"]));
         let compiled = policy::compile(document, &CompileOptions::default()).unwrap();
         let name: Arc<str> = Arc::from(text(&case["policy"]["plugin"]));
         let plugin = compiled

@@ -40,7 +40,7 @@ fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> Vec
     let wire = bench.wire().clone();
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(
-            cluster::cluster(&case["cluster"]),
+            cluster::queue_cluster(&case["cluster"]),
             document.clone(),
         )),
         ..pb::OpenSessionRequest::default()
