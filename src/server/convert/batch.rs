@@ -79,6 +79,11 @@ pub fn read_batch(
         let message = format!("batch.source: the name of a source has 1 to {limit} bytes (limit `name_bytes`)");
         return Err(CallError::invalid("SOURCE_INVALID", message));
     }
+    if let Some(at) = source.find(char::is_control) {
+        // The name is a label of metrics and a line of pages, which operators read in terminals.
+        let message = format!("batch.source: the name of a source has a control character at byte {at}");
+        return Err(CallError::invalid("SOURCE_INVALID", message));
+    }
     let kind = match pb::BatchKind::try_from(kind) {
         Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
         Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,

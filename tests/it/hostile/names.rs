@@ -153,6 +153,7 @@ fn odd_names_are_stored_or_refused_and_break_no_line() {
         let is_sound = line.starts_with("# ") || line.starts_with("pumice_") || line.starts_with("process_");
         assert!(is_sound && !line.starts_with("pumice_injected"), "{line:?}");
         assert!(line.len() < 4_000, "{} bytes", line.len());
+        assert!(!line.chars().any(char::is_control), "{line:?}");
     }
     let (_, page) = fetch(program.http, "/readyz?verbose");
     assert!(!page.contains('\u{1b}') && page.len() < 1 << 16, "{} bytes", page.len());
