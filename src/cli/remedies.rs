@@ -31,6 +31,30 @@ const REMEDIES: &[(&str, &str)] = &[
         "place tasks of every role and group of the job together, or lower its minimums",
     ),
     (
+        "NodeAffinityMismatch",
+        "correct the node selector or node affinity of the pod, or label nodes",
+    ),
+    (
+        "NodeAffinityConflict",
+        "correct the required terms of the node affinity: they name no node in common",
+    ),
+    (
+        "UntoleratedTaint",
+        "add a toleration to the pod, or remove the taint from nodes",
+    ),
+    (
+        "HostPortTaken",
+        "wait until the pod that takes the port ends, or use another host port",
+    ),
+    (
+        "TooManyPods",
+        "wait until pods end, or let nodes run more pods (`maxPods` of the kubelet)",
+    ),
+    (
+        "EquivalenceCache",
+        "switch `predicate.CacheEnable` off: pods of one template differ",
+    ),
+    (
         "TooFewTasks",
         "give at least as many tasks as must start together, or lower the minimum",
     ),
@@ -56,6 +80,19 @@ const REMEDIES: &[(&str, &str)] = &[
     (
         "CardNotOnNode",
         "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)",
+    ),
+    (
+        "QueueOverDeserved",
+        "wait until jobs of the queue end, or raise the weight or `spec.guarantee` of the queue",
+    ),
+    (
+        "QueueOverCapability",
+        "wait until jobs of the queue end, request less, or raise `spec.capability` of the queue",
+    ),
+    ("QueueNotALeaf", "use a queue that has no queues below it"),
+    (
+        "QueueTreeNotReady",
+        "correct `spec.parent` of the queue that the message names, or move the jobs of inner queues to leaves",
     ),
     (
         "QueuePathInvalid",

@@ -116,6 +116,7 @@ impl EvaluationContext {
             cluster_state: self.cluster_state(),
             plugin_states: derived,
             now: self.now,
+            after_release: false,
         }
     }
 

@@ -312,6 +312,7 @@ impl CommitJudge<'_> {
             cluster_state: &self.tentative.cluster_state,
             plugin_states: &self.tentative.plugin_states,
             now: None,
+            after_release: false,
         }
     }
 

@@ -236,6 +236,7 @@ fn victims(cluster_state: &ClusterState, kind: VictimKind, preemptor: &str, cand
         cluster_state,
         plugin_states: &derived,
         now: None,
+        after_release: false,
     };
     let query = VictimQuery {
         kind,

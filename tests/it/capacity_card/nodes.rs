@@ -156,6 +156,7 @@ fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
             cluster_state,
             plugin_states: derived,
             now: None,
+            after_release: false,
         };
         let items = decide::filter_with(
             context,

@@ -285,3 +285,62 @@ fn queue_metrics_match_the_state() {
     assert_eq!(plain("share"), Some(0.4));
     assert_eq!(read("pumice_queue_series_omitted"), Some(0.0));
 }
+
+/// A queue whose source leaves the state out takes jobs, whatever plugin keeps quotas.
+#[test]
+fn a_queue_without_a_state_takes_jobs() {
+    let server = EmbeddedServer::start();
+    let permits = |plugin: &str, compatibility: &str, state: pb::QueueState| {
+        let cluster = pb::Cluster {
+            nodes: vec![crate::support::records::node(
+                "n",
+                &[("cpu", "8"), ("memory", "8Gi"), ("pods", "9")],
+            )],
+            queues: vec![pb::Queue {
+                name: "q".to_owned(),
+                state: state.into(),
+                capability: Some(crate::support::records::amounts(&[("cpu", "8"), ("memory", "8Gi")])),
+                ..pb::Queue::default()
+            }],
+            jobs: vec![pb::Job {
+                name: "ns/j".to_owned(),
+                queue: "q".to_owned(),
+                min_member: 1,
+                min_resources: Some(crate::support::records::amounts(&[("cpu", "1")])),
+                ..pb::Job::default()
+            }],
+            tasks: vec![crate::support::records::task("ns/t", "ns/j", &[("cpu", "1")])],
+        };
+        let document = format!(
+            "actions: enqueue\ntiers: [{{plugins: [{{name: {plugin}}}]}}]\npumice: {{compatibility: {compatibility}}}\n"
+        );
+        let inline = pb::InlineSnapshot {
+            cluster: Some(cluster),
+            policy_document: document,
+            ..pb::InlineSnapshot::default()
+        };
+        let request = pb::AdmitRequest {
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Inline(inline)),
+                ..pb::EvaluationRef::default()
+            }),
+            items: vec![pb::AdmitSubject {
+                subject: Some(pb::admit_subject::Subject::Job(pb::Job {
+                    name: "ns/j".to_owned(),
+                    ..pb::Job::default()
+                })),
+                ..pb::AdmitSubject::default()
+            }],
+            ..pb::AdmitRequest::default()
+        };
+        let item = server.wire.admit(request).unwrap().result.unwrap().items.remove(0);
+        assert_eq!(item.problem, None, "{plugin}");
+        item.permitted
+    };
+    for plugin in ["capacity-card", "capacity", "proportion"] {
+        for compatibility in ["upstream", "corrected"] {
+            assert!(permits(plugin, compatibility, pb::QueueState::Unspecified), "{plugin}");
+            assert!(!permits(plugin, compatibility, pb::QueueState::Closed), "{plugin}");
+        }
+    }
+}

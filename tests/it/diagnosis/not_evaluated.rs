@@ -11,7 +11,7 @@ use crate::support::records::{node, queue, task, task_on_node};
 use crate::tools::ToolTestFolder;
 
 /// A policy of which three of seven plugins are served.
-const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: cdp\n  - name: pdb\n- plugins:\n  - name: drf\n  - name: predicates\n  - name: proportion\n  - name: nodeorder\n  - name: binpack\n";
+const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: pdb\n- plugins:\n  - name: drf\n  - name: numaaware\n  - name: resourcequota\n  - name: task-topology\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
 fn fields(names: &[&str]) -> Vec<String> {
@@ -84,7 +84,7 @@ fn filter_and_score_name_plugins_fields_and_tainted_nodes() {
         ..pb::FilterRequest::default()
     };
     let reply = server.wire.filter(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["predicates"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware"]);
     let items = reply.result.unwrap().items;
     let own = [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE];
     assert_eq!(listed(&items[0].not_evaluated), own);
@@ -105,14 +105,14 @@ fn filter_and_score_name_plugins_fields_and_tainted_nodes() {
         ..pb::ScoreRequest::default()
     };
     let reply = server.wire.score(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["nodeorder"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "task-topology"]);
     assert_eq!(listed(&reply.result.unwrap().items[0].not_evaluated), own);
     let filtered = pb::ScoreRequest {
         with_filter: true,
         ..request.clone()
     };
     let reply = server.wire.score(filtered).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["nodeorder", "predicates"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "task-topology"]);
     let of_binpack = pb::ScoreRequest {
         plugins: fields(&["binpack"]),
         ..request
@@ -132,7 +132,10 @@ fn place_names_the_fields_of_its_tasks_and_chosen_nodes() {
         ..pb::PlaceRequest::default()
     };
     let reply = server.wire.place(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["nodeorder", "predicates"]);
+    assert_eq!(
+        plugins(reply.metadata.as_ref()),
+        ["numaaware", "resourcequota", "task-topology"]
+    );
     let result = reply.result.unwrap();
     assert!(result.placed);
     // Three tasks of 4 cores take both nodes.
@@ -173,7 +176,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(request.clone()).unwrap();
-    assert!(plugins(reply.metadata.as_ref()).is_empty());
+    assert_eq!(plugins(reply.metadata.as_ref()), ["resourcequota"]);
     let items = reply.result.unwrap().items;
     assert!(listed(&items[0].not_evaluated).is_empty());
     assert_eq!(listed(&items[1].not_evaluated), TASK_FIELDS);
@@ -183,10 +186,10 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(confirm).unwrap();
-    assert!(plugins(reply.metadata.as_ref()).is_empty());
+    assert_eq!(plugins(reply.metadata.as_ref()), ["resourcequota"]);
 
     let reply = server.wire.order(pb::OrderRequest::default()).unwrap();
-    assert!(plugins(reply.metadata.as_ref()).is_empty());
+    assert_eq!(plugins(reply.metadata.as_ref()), ["task-topology"]);
 
     let reply = server.wire.select_victims(pb::SelectVictimsRequest {
         kind: pb::VictimKind::Preempt.into(),
@@ -199,7 +202,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::SelectVictimsRequest::default()
     });
     let reply = reply.unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["cdp", "pdb", "predicates"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "pdb"]);
     assert_eq!(
         listed(&reply.result.unwrap().items[0].not_evaluated),
         [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE]
@@ -208,7 +211,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["cdp", "nodeorder", "pdb", "predicates"]
+        ["numaaware", "pdb", "resourcequota", "task-topology"]
     );
 }
 
@@ -297,7 +300,7 @@ fn pod_and_job(folder: &ToolTestFolder) -> [String; 2] {
 }
 
 const PARAGRAPH_TITLES: [&str; 3] = [
-    "  predicates (policy): ",
+    "  numaaware (policy): ",
     "  nodeSelector (1 task): ",
     "  taints (1 node): ",
 ];
@@ -348,7 +351,7 @@ fn each_command_prints_the_constraints_as_json() {
         let mut found = Vec::new();
         entries(&report, &mut found);
         for (subject, name, count) in [
-            ("policy", "predicates", 0),
+            ("policy", "numaaware", 0),
             ("task", "nodeSelector", 1),
             ("nodes", "taints", 1),
         ] {
@@ -376,7 +379,8 @@ fn explain_qualifies_its_sentence() {
     );
     assert!(
         first.ends_with(
-            ". Not evaluated: nodeorder (policy), predicates (policy), nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
+            ". Not evaluated: numaaware (policy), resourcequota (policy), task-topology (policy), \
+             nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
         ),
         "{first}"
     );
@@ -399,7 +403,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     let said = ends(None, &arguments, 0);
     let text = paragraph(&said);
     for title in [
-        "  predicates (policy mixed): ",
+        "  numaaware (policy mixed): ",
         "  nodeSelector (1 task): ",
         "  taints (1 node): ",
     ] {
@@ -408,7 +412,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     let output = pumice(None, &[&arguments[..], &["-o", "json"]].concat());
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!(report["notEvaluated"][0]["name"], "nodeSelector");
-    assert_eq!(report["policies"][0]["notEvaluated"][1]["name"], "predicates");
+    assert_eq!(report["policies"][0]["notEvaluated"][0]["name"], "numaaware");
 }
 
 #[test]
@@ -418,7 +422,7 @@ fn policy_check_says_what_an_unserved_plugin_would_do() {
     std::fs::write(&file, MIXED).unwrap();
     let said = ends(None, &["policy", "check", file.to_str().unwrap()], 0);
     assert!(
-        said.contains("note: Pumice does not serve `predicates`. Not evaluated: Node selectors"),
+        said.contains("note: Pumice does not serve `resourcequota`. Not evaluated: ResourceQuotas"),
         "{said}"
     );
 }

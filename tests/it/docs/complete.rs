@@ -123,6 +123,7 @@ fn every_code_is_in_troubleshooting() {
         "capacity/plugin.rs",
         "capacity_card/rejection.rs",
         "overcommit/mod.rs",
+        "predicates/node_filter.rs",
         "proportion/plugin.rs",
         "resource_strategy_fit/proportional.rs",
     ] {
@@ -251,6 +252,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("capacity", &["capacity/config.rs"]),
+    ("predicates", &["predicates/arguments.rs", "predicates/node_filter.rs"]),
     ("proportion", &[]),
     ("binpack", &["binpack.rs"]),
     (

@@ -14,7 +14,15 @@ pub(super) const CARD: &str = "volcano.sh/card.name";
 pub(super) const JOB: &str = "ns/job";
 
 /// Policies with every supported plugin.
-pub(super) const POLICIES: [&str; 12] = [
+pub(super) const POLICIES: [&str; 15] = [
+    "- name: predicates
+  - {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1}}",
+    "- name: predicates
+  - name: capacity-card
+  - name: resource-strategy-fit",
+    "- name: binpack
+  - {name: predicates, arguments: {predicate.TaintTolerationEnable: false}}
+  - name: drf",
     "- name: resource-strategy-fit
     arguments:
       resourceStrategyFitWeight: 10
@@ -68,10 +76,13 @@ pub(super) struct CaseGroup {
     pub(super) gpu: u32,
     pub(super) card: &'static str,
     pub(super) count: usize,
+    /// Kind of its constraints, of [`constraints`].
+    constraints: u8,
 }
 
-/// Node: cpu, gpus, used parts of both, its card, and its state (0: ready).
-type CaseNode = (u32, u32, u32, u32, usize, u8);
+/// Node: cpu, gpus, used parts of both, its card, and its state (0: ready); its zone and number of pods, and whether it
+/// is tainted.
+type CaseNode = ((u32, u32, u32, u32, usize, u8), (u8, u8, bool));
 
 #[derive(Clone, Debug)]
 pub(super) struct PlaceCase {
@@ -81,7 +92,7 @@ pub(super) struct PlaceCase {
     /// True if nodes have so much memory, and so little left, that floats skip integers.
     huge: bool,
     /// Tasks on nodes: node, status, cpu, gpus.
-    running_tasks: Vec<(usize, usize, u32, u32)>,
+    running_tasks: Vec<(usize, usize, u32, u32, u8)>,
     pub(super) groups: Vec<CaseGroup>,
     /// Quota of the queue: cores, cards A and B.
     quota: (u32, u32, u32),
@@ -95,7 +106,9 @@ pub(super) struct PlaceCase {
 fn group() -> impl Strategy<Value = CaseGroup> {
     let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
     let count = prop_oneof![4 => 0_usize..14, 1 => 14_usize..60];
-    (0_u32..5, 0_u32..5, 0_u32..3, cards, count).prop_map(|(cpu, memory, gpu, card, count)| CaseGroup {
+    let amounts = (0_u32..5, 0_u32..5, 0_u32..3);
+    (amounts, cards, count, 0_u8..9).prop_map(|((cpu, memory, gpu), card, count, constraints)| CaseGroup {
+        constraints,
         cpu,
         memory,
         unit: "Gi",
@@ -106,14 +119,18 @@ fn group() -> impl Strategy<Value = CaseGroup> {
 }
 
 pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
-    let node = (1_u32..16, 0_u32..5, 0_u32..6, 0_u32..2, 0_usize..3, 0_u8..12);
+    let amounts = (1_u32..16, 0_u32..5, 0_u32..6, 0_u32..2, 0_usize..3, 0_u8..12);
+    let node = (amounts, (0_u8..4, 0_u8..9, prop::bool::weighted(0.3)));
     // Equal nodes tie at every step.
     let equal = (node.clone(), 1..most_nodes).prop_map(|(node, count)| vec![node; count]);
     let nodes = prop_oneof![4 => prop::collection::vec(node, 1..most_nodes), 1 => equal];
     let statuses = 0..STATUSES.len();
     let state = (
         nodes,
-        prop::collection::vec((any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3), 0..12),
+        prop::collection::vec(
+            (any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3, 0_u8..9),
+            0..12,
+        ),
         (4_u32..60, 0_u32..9, 0_u32..9),
         prop::bool::weighted(0.1),
     );
@@ -140,7 +157,7 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
                 policy,
                 compatibility,
                 running_tasks: context
-                    .map(|(node, status, cpu, gpu)| (node.index(nodes.len()), status, cpu, gpu))
+                    .map(|(node, status, cpu, gpu, own)| (node.index(nodes.len()), status, cpu, gpu, own))
                     .collect(),
                 nodes,
                 groups,
@@ -204,14 +221,18 @@ impl PlaceCase {
     #[expect(clippy::too_many_lines, reason = "one case after another, each short")]
     pub(super) fn cluster(&self) -> pb::Cluster {
         let nodes = self.nodes.iter().enumerate().map(|(number, own)| {
-            let (cpu, gpu, used, gpus_used, card, state) = own;
+            let ((cpu, gpu, used, gpus_used, card, state), (zone, pods, tainted)) = own;
             let huge = |more: u64| ((1_u64 << 53) + more).to_string();
             let memory = if self.huge { huge(31) } else { format!("{}Gi", cpu * 2) };
             let mut items = vec![("cpu", cpu.to_string()), ("memory", memory)];
             items.push((GPU, gpu.to_string()));
             items.push((NIC, "1".to_owned()));
+            items.insert(
+                2,
+                ("pods", if *pods == 0 { "110".to_owned() } else { pods.to_string() }),
+            );
             let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
-            let mut node = node(&name(number), if *gpu == 0 { &items[..2] } else { &items[..] });
+            let mut node = node(&name(number), if *gpu == 0 { &items[..3] } else { &items[..] });
             let mut used = vec![("cpu", used.to_string())];
             if *gpu > 0 {
                 used.push((GPU, gpus_used.min(gpu).to_string()));
@@ -226,6 +247,16 @@ impl PlaceCase {
                 let labels = labels.map(|(end, text)| (format!("{GPU}.{end}"), text.to_owned()));
                 node.labels = BTreeMap::from(labels);
             }
+            if *zone < 3 {
+                node.labels.insert("zone".to_owned(), zone.to_string());
+            }
+            if *tainted {
+                node.taints.push(pb::Taint {
+                    key: "gpu".to_owned(),
+                    value: String::new(),
+                    effect: "NoSchedule".to_owned(),
+                });
+            }
             node.ready = (*state == 1).then_some(false);
             node.unschedulable = *state == 2;
             node
@@ -235,12 +266,13 @@ impl PlaceCase {
             .running_tasks
             .iter()
             .enumerate()
-            .map(|(number, (on, status, cpu, gpu))| {
-                let there = task(
+            .map(|(number, (on, status, cpu, gpu, own))| {
+                let mut there = task(
                     &format!("ns/there-{number}"),
                     "ns/other",
                     &[("cpu", &cpu.to_string()), (GPU, &gpu.to_string())],
                 );
+                there.constraints = constraints(*own);
                 task_on_node(there, STATUSES[*status], &name(*on))
             });
         let mut tasks: Vec<pb::Task> = context.collect();
@@ -276,6 +308,27 @@ impl PlaceCase {
     }
 }
 
+/// Constraints by kind; most kinds have none.
+fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
+    let mut own = pb::PodConstraints::default();
+    if matches!(kind, 1 | 4) {
+        own.node_selector.insert("zone".to_owned(), "1".to_owned());
+    }
+    if matches!(kind, 2 | 5) {
+        own.tolerations.push(pb::Toleration {
+            operator: "Exists".to_owned(),
+            ..pb::Toleration::default()
+        });
+    }
+    if matches!(kind, 3..=5) {
+        own.host_ports.push(pb::HostPort {
+            port: 80,
+            ..pb::HostPort::default()
+        });
+    }
+    (kind < 6 && kind > 0).then(|| Box::new(own))
+}
+
 impl CaseGroup {
     pub(super) fn task(&self) -> pb::Task {
         let items = [
@@ -285,6 +338,7 @@ impl CaseGroup {
         ];
         let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
         let mut task = task("", JOB, if self.gpu == 0 { &items[..2] } else { &items[..] });
+        task.constraints = constraints(self.constraints);
         if !self.card.is_empty() {
             task.annotations = BTreeMap::from([(CARD.to_owned(), self.card.to_owned())]);
         }

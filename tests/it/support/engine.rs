@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::constraints;
 use pumice::server::pb;
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
 use pumice_engine::model::quantity::Quantity;
@@ -101,6 +102,7 @@ pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
             labels: texts(&node.labels),
             ready: node.ready,
             unschedulable: node.unschedulable,
+            properties: constraints::properties(node),
             allocatable: amounts(&mut table, node.allocatable.as_ref()),
             unattributed_used: node
                 .unattributed_used
@@ -163,6 +165,8 @@ pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
         job: Arc::from(&*task.job),
         status: status(task),
         node: Arc::from(&*task.node),
+        constraints: constraints::constraints(task),
+        labels: texts(&task.labels),
         priority: task.priority,
         gated: task.gated,
         creation_time: task.creation_time.map(|time| time.seconds),

@@ -1,5 +1,6 @@
 //! Servers and clients for tests.
 
+pub(crate) mod constraints;
 pub(crate) mod engine;
 pub(crate) mod process;
 pub(crate) mod records;

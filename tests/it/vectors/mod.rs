@@ -13,9 +13,11 @@ mod files;
 mod fit_family;
 mod job_plugins;
 mod koordinator;
+mod pod_cluster;
 mod pods;
 mod policy_wire;
 mod policy_yaml;
+mod predicates;
 mod quantities;
 pub(crate) mod query;
 mod queue_hooks;
@@ -123,6 +125,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("noderesourcesfitplus", koordinator::check),
     ("overcommit", job_plugins::check),
     ("pods", pods::check),
+    ("predicates", predicates::check),
     ("policy-yaml", policy_wire::check),
     ("priority", job_plugins::check),
     ("proportional", fit_family::check),

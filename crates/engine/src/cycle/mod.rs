@@ -141,6 +141,7 @@ impl SchedulingCycle {
             cluster_state: self.cluster_state(),
             plugin_states: self.plugin_states(),
             now,
+            after_release: false,
         }
     }
 

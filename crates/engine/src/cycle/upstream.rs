@@ -297,6 +297,18 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
         .unwrap_or_else(|| Arc::new(initial_vectors(entry)));
     let vectors = Arc::make_mut(&mut own);
     match (status, joins) {
+        // An eviction takes the pod off for filters of Kubernetes.
+        (TaskStatus::Releasing, _) => {}
+        (_, true) => {
+            vectors.pods += 1;
+            vectors.ports.add(task);
+        }
+        (_, false) => {
+            vectors.pods -= 1;
+            vectors.ports.subtract(task);
+        }
+    }
+    match (status, joins) {
         (TaskStatus::Pipelined, _) => {}
         (_, true) => vectors.kubernetes_delta.add_task(task),
         (_, false) => vectors.kubernetes_delta.subtract_task(task),
@@ -338,7 +350,10 @@ fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
             *idle.entry(*id).or_default() -= amount;
         }
     }
+    let pods = |vector| entry.exact(ResourceId::PODS, vector).unwrap_or(0);
     UpstreamNode {
+        pods: pods(NodeVector::Used) + pods(NodeVector::Pipelined),
+        ports: entry.usage.ports.clone(),
         idle,
         used,
         releasing: all(NodeVector::Releasing),

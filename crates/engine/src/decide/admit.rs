@@ -83,6 +83,7 @@ pub fn admit(
                 cluster_state,
                 plugin_states: derived,
                 now: query.now,
+                after_release: false,
             };
             asked.judge_task(context, task)
         }
@@ -186,6 +187,7 @@ impl<'p> AdmitPlugins<'p> {
                         cluster_state,
                         plugin_states,
                         now,
+                        after_release: false,
                     },
                     job,
                 )?,

@@ -6,8 +6,10 @@ use smallvec::SmallVec;
 
 use super::query::ResourceFit;
 use crate::kernel::kernel;
+use crate::model::constraints::ConstraintKind;
 use crate::model::{CHUNK_SIZE, MIN_AMOUNT, NodeChunk, NodeMask, NodeVector, RequestedAmount, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
+use crate::policy::Policy;
 
 /// Name in place of a plugin in reasons about the node itself.
 pub const NODE_STATE: &str = "node-state";
@@ -25,9 +27,23 @@ pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
     }
 }
 
-/// Filter that rejects nodes that are not ready, cordoned, or whose newest record was rejected.
+/// Filter that rejects nodes that are not ready, whose newest record was rejected, or that are cordoned.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NodeStateFilter;
+pub(super) struct NodeStateFilter {
+    /// True if a plugin of the policy judges cordoned nodes: some pods tolerate them.
+    leaves_cordoned: bool,
+}
+
+impl NodeStateFilter {
+    /// Filter under a policy. A policy that names such a plugin and switches it off accepts cordoned nodes, as the
+    /// reference does.
+    pub(super) fn of(policy: &Policy) -> Self {
+        let evaluated = policy.registered_constraints(&[]);
+        Self {
+            leaves_cordoned: evaluated.contains(ConstraintKind::Unschedulable),
+        }
+    }
+}
 
 /// Codes and messages by number of the reason.
 const STATES: [(&str, &str); 3] = [
@@ -38,7 +54,12 @@ const STATES: [(&str, &str); 3] = [
 
 impl NodeFilter for NodeStateFilter {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
-        let refused = among.and_not(chunk.placeable());
+        let accepted = if self.leaves_cordoned {
+            chunk.usable()
+        } else {
+            chunk.placeable()
+        };
+        let refused = among.and_not(accepted);
         if verdicts.ignores_reasons() {
             return refused;
         }
@@ -46,7 +67,7 @@ impl NodeFilter for NodeStateFilter {
             let record = chunk.entry(offset).map(|entry| &entry.record);
             let number = match record {
                 Some(record) if record.ready == Some(false) => 0,
-                Some(record) if record.unschedulable => 1,
+                Some(record) if record.unschedulable && !self.leaves_cordoned => 1,
                 _ => 2,
             };
             verdicts.reject(number, &NodeMask::single(offset));

@@ -9,7 +9,7 @@ use super::class_scorers::ScoreScratch;
 use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
 use crate::model::constraints::{ConstraintSet, PodConstraints};
 use crate::model::{
-    ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap,
+    ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap, find_text,
 };
 use crate::policy::Policy;
 
@@ -21,6 +21,8 @@ struct ClassKey<'q> {
     counted: [Option<&'q ResourceAmounts>; 2],
     /// Set only for plugins that declare that they read the charged account.
     charge: Option<ChargeKey<'q>>,
+    /// Constraints of the first task of the template, for plugins that judge a template by it.
+    template: (bool, Option<&'q PodConstraints>),
     /// Set only for plugins that evaluate constraints.
     constraints: Option<&'q PodConstraints>,
     /// Namespace and labels, set only for plugins that select pods.
@@ -45,7 +47,11 @@ pub(super) struct ClassLookup<'a> {
     policy: &'a Policy,
     reads_accounts: bool,
     evaluated: ConstraintSet,
+    template_annotation: Option<&'static str>,
 }
+
+/// First task of each template in a query, with its number.
+struct TemplateFirsts<'q>(BTreeMap<&'q str, (usize, &'q TaskRecord)>);
 
 impl<'a> ClassLookup<'a> {
     /// Lookup in this state for these plugins; empty: the plugins of the policy.
@@ -55,6 +61,7 @@ impl<'a> ClassLookup<'a> {
             policy,
             reads_accounts: policy.reads_plugin_state(plugins),
             evaluated: policy.registered_constraints(plugins),
+            template_annotation: policy.template_annotation(),
         }
     }
 
@@ -67,7 +74,36 @@ impl<'a> ClassLookup<'a> {
         Some((queue, self.policy.reads_job(task).then_some(&task.job)))
     }
 
-    fn key<'q>(&self, task: &'q TaskRecord) -> ClassKey<'q>
+    /// First task of each template in a query, if a plugin judges a template by it.
+    fn first_of_templates<'q>(&self, query: &'q NodeQuery) -> TemplateFirsts<'q> {
+        let mut firsts = BTreeMap::new();
+        let read = query.tasks.iter().enumerate();
+        let read = read.filter_map(|(number, item)| Some((number, item.as_ref().ok()?)));
+        for (number, item) in read.filter(|_| self.template_annotation.is_some()) {
+            if let Some(template) = self.template(&item.task) {
+                firsts.entry(template).or_insert((number, &*item.task));
+            }
+        }
+        TemplateFirsts(firsts)
+    }
+
+    fn template<'q>(&self, task: &'q TaskRecord) -> Option<&'q str> {
+        let template = find_text(&task.annotations, self.template_annotation?);
+        template.filter(|template| !template.is_empty())
+    }
+
+    /// First task of a task's template, if it is another one.
+    fn first_of_template<'q>(
+        &self,
+        number: usize,
+        task: &TaskRecord,
+        firsts: &TemplateFirsts<'q>,
+    ) -> Option<&'q TaskRecord> {
+        let (first, record) = firsts.0.get(self.template(task)?)?;
+        (*first != number).then_some(record)
+    }
+
+    fn key<'q>(&self, task: &'q TaskRecord, first: Option<&'q TaskRecord>) -> ClassKey<'q>
     where
         'a: 'q,
     {
@@ -78,6 +114,7 @@ impl<'a> ClassLookup<'a> {
         });
         let constraints = task.constraints.as_deref();
         ClassKey {
+            template: (first.is_some(), first.and_then(|first| first.constraints.as_deref())),
             requests: &task.requests,
             annotations: &task.annotations,
             counted: [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()],
@@ -148,22 +185,28 @@ pub(super) fn evaluate_classes<'q, T: Send + Sync>(
     parallelism: Parallelism<'_>,
     judge: impl Fn(&[TaskClass]) -> Option<Vec<ClassResult<T>>> + Sync,
 ) -> Option<TaskResults<T>> {
-    // First task of each class, and the class of each task.
-    let mut firsts: Vec<&TaskRecord> = Vec::new();
+    let templates = lookup.first_of_templates(query);
+    // First task of each class, with the first one of its template; and the class of each task.
+    let mut firsts: Vec<(&TaskRecord, Option<&TaskRecord>)> = Vec::new();
     let mut known: BTreeMap<ClassKey<'_>, usize> = BTreeMap::new();
     let mut classes = Vec::with_capacity(query.tasks.len());
-    for item in &query.tasks {
+    for (number, item) in query.tasks.iter().enumerate() {
         classes.push(item.as_ref().ok().map(|item| {
-            *known.entry(lookup.key(&item.task)).or_insert_with(|| {
-                firsts.push(&item.task);
+            let template = lookup.first_of_template(number, &item.task, &templates);
+            *known.entry(lookup.key(&item.task, template)).or_insert_with(|| {
+                firsts.push((&item.task, template));
                 firsts.len() - 1
             })
         }));
     }
     let fair = firsts.len().div_ceil(parallelism.threads.max(1));
-    let groups: Vec<&[&TaskRecord]> = firsts.chunks(fair.clamp(1, CLASSES_PER_PASS)).collect();
-    let judge_some = |tasks: &&[&TaskRecord]| {
-        let classes = tasks.iter().map(|task| lookup.class_of(task, &query.resources));
+    let groups: Vec<&[(&TaskRecord, Option<&TaskRecord>)]> = firsts.chunks(fair.clamp(1, CLASSES_PER_PASS)).collect();
+    let judge_some = |tasks: &&[(&TaskRecord, Option<&TaskRecord>)]| {
+        let classes = tasks.iter().map(|(task, template)| {
+            let mut class = lookup.class_of(task, &query.resources);
+            class.template_constraints = template.map(|first| first.constraints.clone().unwrap_or_default());
+            class
+        });
         judge(&classes.collect::<Vec<_>>())
     };
     let judged = run_parallel(&groups, parallelism.threads, judge_some)?

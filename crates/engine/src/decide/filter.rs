@@ -6,7 +6,7 @@ use super::candidates::{ChunkSlice, NodeCandidates};
 use super::class_scorers::ScoreScratch;
 use super::classes::{self, ChunkVisitor, ClassLookup, ClassResult};
 use super::plugin_selection::PluginSelection;
-use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
+use super::query::{FilterVerdict, NodeQuery, Parallelism, ResourceFit, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
 use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
@@ -34,6 +34,7 @@ pub fn filter(
         cluster_state,
         plugin_states: &derived,
         now: query.now,
+        after_release: false,
     };
     Ok(filter_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
@@ -97,6 +98,10 @@ impl<'a> FilterPass<'a> {
         candidates: &'a NodeCandidates<'_>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
+        let context = PluginContext {
+            after_release: query.resource_fit == ResourceFit::FutureIdle,
+            ..context
+        };
         Ok(Self {
             context,
             query,

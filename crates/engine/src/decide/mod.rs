@@ -19,7 +19,7 @@ pub mod reduce_victims;
 mod rejections;
 mod score;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod top;
 mod victims;
 

@@ -93,6 +93,7 @@ pub fn order(
         cluster_state,
         plugin_states: derived,
         now: query.now,
+        after_release: false,
     };
     let named = named_plugins(policy, &query.plugins)?;
     let each: Vec<PolicyHook> = named.iter().copied().filter_map(order_hook).collect();

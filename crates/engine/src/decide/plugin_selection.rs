@@ -55,8 +55,8 @@ impl<'p> PluginSelection<'p> {
         'p: 'a,
     {
         let mut filterers: Vec<Box<dyn NodeFilter + 'a>> = Vec::new();
-        if !self.is_named() {
-            filterers.push(Box::new(NodeStateFilter));
+        if let Self::Tiers(policy) = self {
+            filterers.push(Box::new(NodeStateFilter::of(policy)));
         }
         if let Some(room) = ResourceFitFilter::of(class, query.resource_fit) {
             filterers.push(Box::new(room));

@@ -31,6 +31,7 @@ pub fn score(
         cluster_state,
         plugin_states: &derived,
         now: query.node_query.now,
+        after_release: false,
     };
     Ok(score_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }

@@ -222,6 +222,11 @@ impl NodeChunk {
         self.column(id, vector).get(offset)
     }
 
+    /// Nodes with vectors of their own, as in sessions under `compatibility: upstream`.
+    pub fn own_vectors(&self) -> &NodeMask {
+        &self.upstream
+    }
+
     /// True if some node has an idle vector of its own, as in sessions under `compatibility: upstream`.
     pub fn has_own_idle(&self) -> bool {
         !self.upstream.is_empty()
@@ -333,7 +338,6 @@ impl NodeChunk {
 
     /// Puts back the entry of a node whose usage changed by tasks with these requests, and by nothing else.
     pub(crate) fn change_usage(&mut self, offset: usize, entry: Arc<NodeEntry>, requests: &ResourceAmounts) {
-        self.with_ports.set(offset, entry.has_ports());
         let delta = entry.kubernetes_delta();
         // Kubernetes counts some cpu and memory for pods that request none.
         let plain = [ResourceId::CPU, ResourceId::MEMORY].into_iter();
@@ -346,6 +350,7 @@ impl NodeChunk {
 
     /// Puts back the entry of a node whose columns already show it.
     pub(super) fn restore_entry(&mut self, offset: usize, entry: Arc<NodeEntry>) {
+        self.with_ports.set(offset, entry.has_ports());
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);
         }

@@ -1,6 +1,6 @@
 //! Task classes: the part of a task that plugins read. Tasks that differ only in name are one class.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::amounts::{ResourceAmounts, ResourceId};
 use super::constraints::PodConstraints;
@@ -33,6 +33,9 @@ pub struct TaskClass {
     pub annotations: TextMap,
     /// Constraints on nodes and on other pods; `None`: the task has none.
     pub constraints: Option<Arc<PodConstraints>>,
+    /// Constraints of the first task of the same template in the query; set only if a plugin of the query judges all
+    /// tasks of a template by the first one.
+    pub template_constraints: Option<Arc<PodConstraints>>,
     /// Namespace and labels; set only if a plugin of the query evaluates terms about pods.
     pub pod: Option<PodIdentity>,
     /// Account that the task is charged to; set only if a plugin of the query declares that it reads it.
@@ -95,6 +98,7 @@ impl TaskClass {
             requested,
             annotations: Arc::clone(&task.annotations),
             constraints: task.constraints.clone(),
+            template_constraints: None,
             pod: None,
             charge: None,
         }
@@ -114,6 +118,12 @@ impl TaskClass {
             charge: Some(charge),
             ..self
         }
+    }
+
+    /// Constraints of the class, empty if it has none.
+    pub fn constraints(&self) -> &PodConstraints {
+        static NONE: LazyLock<PodConstraints> = LazyLock::new(PodConstraints::default);
+        self.constraints.as_deref().unwrap_or(&NONE)
     }
 
     /// Requests that Volcano counts: it takes object quotas (`count/pods`) for no resource of a node.

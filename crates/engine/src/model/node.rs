@@ -23,12 +23,17 @@ pub struct NodeUsage {
     pub kubernetes_delta: AmountDelta,
     /// Ports that tasks take, each with the number of tasks.
     pub ports: PortCounts,
+    /// Ports of tasks that are being released.
+    pub releasing_ports: PortCounts,
 }
 
 impl NodeUsage {
     /// Adds a task in its status.
     pub fn add(&mut self, task: &TaskRecord) {
         self.ports.add(task);
+        if task.status == TaskStatus::Releasing {
+            self.releasing_ports.add(task);
+        }
         self.each(task.status, |totals| totals.add(&task.requests));
         if task.status.is_used() {
             self.kubernetes_delta.add_task(task);
@@ -38,6 +43,9 @@ impl NodeUsage {
     /// Subtracts a task that was added in this status.
     pub fn subtract(&mut self, task: &TaskRecord) {
         self.ports.subtract(task);
+        if task.status == TaskStatus::Releasing {
+            self.releasing_ports.subtract(task);
+        }
         self.each(task.status, |totals| totals.subtract(&task.requests));
         if task.status.is_used() {
             self.kubernetes_delta.subtract_task(task);
@@ -47,7 +55,10 @@ impl NodeUsage {
     /// Bytes of the lists.
     pub(super) fn held_bytes(&self) -> usize {
         let totals = [&self.used, &self.releasing, &self.pipelined].map(ResourceTotals::held_bytes);
-        totals.iter().sum::<usize>() + self.kubernetes_delta.held_bytes() + self.ports.held_bytes()
+        totals.iter().sum::<usize>()
+            + self.kubernetes_delta.held_bytes()
+            + self.ports.held_bytes()
+            + self.releasing_ports.held_bytes()
     }
 
     /// True if no task is counted.
@@ -89,6 +100,10 @@ pub struct UpstreamNode {
     pub pipelined: BTreeMap<ResourceId, i128>,
     /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
+    /// Number of pods as filters of Kubernetes see it: an evicted one is gone at once.
+    pub pods: i128,
+    /// Ports of those pods.
+    pub ports: PortCounts,
 }
 
 /// Bytes of the block of a small map.
@@ -99,7 +114,7 @@ impl UpstreamNode {
     pub(super) fn held_bytes(&self) -> usize {
         let maps = [&self.idle, &self.used, &self.releasing, &self.pipelined];
         let blocks = maps.map(|map| map.len().div_ceil(8) * MAP_BYTES);
-        size_of::<Self>() + blocks.iter().sum::<usize>() + self.kubernetes_delta.held_bytes()
+        size_of::<Self>() + blocks.iter().sum::<usize>() + self.kubernetes_delta.held_bytes() + self.ports.held_bytes()
     }
 }
 
@@ -131,7 +146,10 @@ impl NodeEntry {
 
     /// True if tasks on the node take ports.
     pub fn has_ports(&self) -> bool {
-        !self.usage.ports.is_empty()
+        match &self.upstream {
+            Some(own) => !own.ports.is_empty(),
+            None => !self.usage.ports.is_empty(),
+        }
     }
 
     /// True if the reference's idle + releasing − pipelined has no entry for a resource: the resource is a scalar, and

@@ -41,6 +41,12 @@ impl PortCounts {
         }
     }
 
+    /// Number of tasks that take a port.
+    pub fn count(&self, port: &HostPort) -> u32 {
+        let counts = self.0.as_ref();
+        counts.and_then(|counts| counts.get(port)).copied().unwrap_or(0)
+    }
+
     /// True if no port is taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -67,8 +73,7 @@ fn ports(task: &TaskRecord) -> &[HostPort] {
         task.status,
         TaskStatus::Pending | TaskStatus::Succeeded | TaskStatus::Failed
     );
-    let constraints = task.constraints.as_deref().filter(|_| on_node);
-    constraints.map_or(&[], |constraints| &constraints.host_ports)
+    if on_node { task.host_ports() } else { &[] }
 }
 
 #[cfg(test)]

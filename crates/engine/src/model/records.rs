@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::amounts::ResourceAmounts;
-use super::constraints::{NodeProperties, PodConstraints, Taint};
+use super::constraints::{HostPort, NodeProperties, PodConstraints, Taint};
 use super::gang::{GangMember, GangMinimums};
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
@@ -306,6 +306,13 @@ pub struct TaskRecord {
 }
 
 impl TaskRecord {
+    /// Ports that the task takes on its node.
+    pub fn host_ports(&self) -> &[HostPort] {
+        self.constraints
+            .as_ref()
+            .map_or(&[], |constraints| &constraints.host_ports)
+    }
+
     /// Namespace of the task: its name up to the first `/`; empty: the name has none.
     pub fn namespace(&self) -> &str {
         self.name.split_once('/').map_or("", |(namespace, _)| namespace)

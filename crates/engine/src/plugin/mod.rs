@@ -201,6 +201,8 @@ pub struct PluginContext<'a> {
     /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
     /// [`PluginHooks::accounts`].
     pub plugin_states: &'a PluginStates,
+    /// True if nodes are judged as they will be once the tasks that are being released are gone.
+    pub after_release: bool,
     /// Time of the decision, in seconds since 1970, as the query gives it; `None`: it gives none.
     /// Nothing else tells a plugin the time.
     pub now: Option<i64>,
@@ -294,6 +296,9 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
+    /// Annotation that names the template of a task, if the filter judges all tasks of a template by the first one in
+    /// the query.
+    pub template_annotation: Option<&'static str>,
 }
 
 /// Registry entry of a plugin.

@@ -68,7 +68,8 @@ impl ChunkRejections {
         self.ignore_reasons
     }
 
-    /// Records that these nodes are rejected for this reason. A filter rejects a node once.
+    /// Records that these nodes are rejected for this reason. A filter that collects reasons, as the reference does, may
+    /// record a node for several; others record it for one.
     pub fn reject(&mut self, number: u16, nodes: &NodeMask) {
         if self.ignore_reasons || nodes.is_empty() {
             return;

@@ -24,6 +24,7 @@ pub trait QuotaPlugin: Plugin {
             cluster_state,
             plugin_states,
             now,
+            after_release: false,
         };
         self.admit_job(context, job)
     }

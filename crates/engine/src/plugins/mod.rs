@@ -13,6 +13,7 @@ mod go_duration;
 mod job_tallies;
 mod node_resources_fit_plus;
 pub mod overcommit;
+mod predicates;
 mod priority;
 pub mod proportion;
 mod queue_accounts;
@@ -36,6 +37,7 @@ pub const REGISTRY: &[PluginDef] = &[
     drf::DEF,
     gang::DEF,
     node_resources_fit_plus::DEF,
+    predicates::DEF,
     proportion::DEF,
     overcommit::DEF,
     priority::DEF,

@@ -415,6 +415,12 @@ impl Policy {
         unserved::effects(unserved.map(|own| &*own.name))
     }
 
+    /// Annotation of the template of a task, if a filter judges all tasks of a template by the first one in a query.
+    pub fn template_annotation(&self) -> Option<&'static str> {
+        let mut filters = self.filters.iter();
+        filters.find_map(|hook| hook.plugin.hooks().template_annotation)
+    }
+
     /// Constraints between pods and nodes that the plugins which are switched on evaluate.
     pub fn evaluated_constraints(&self) -> ConstraintSet {
         let hooks = self.filters.iter().chain(&self.scorers);

@@ -139,12 +139,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
     ("pdb", VICTIMS, "PodDisruptionBudgets protect pods from eviction."),
-    (
-        "predicates",
-        FILTER,
-        "Node selectors, node and pod affinity, taints, host ports, volumes, topology spread and resource claims may \
-         reject nodes.",
-    ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
         "resourcequota",
@@ -285,7 +279,7 @@ mod tests {
             ]
             .map(|kind| effect.takes_part_in(kind))
         };
-        assert_eq!(kinds("predicates"), [true, false, true, false, false, true, true]);
+        assert_eq!(kinds("numaaware"), [true, true, true, false, false, true, true]);
         assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
         assert_eq!(kinds("nodeorder"), [false, true, true, false, false, false, true]);
         assert_eq!(kinds("no-such-plugin"), [true; 7]);

@@ -98,9 +98,11 @@ pub(super) fn images(object: &Value) -> ImportConstraintResult<Vec<pb::NodeImage
 }
 
 /// Reads the ports that a pod takes on its node: hostPort, which the API server sets to containerPort for pods on the
-/// host's network. Of init containers only those that keep running count.
+/// host's network; a pod without a phase is a manifest that it has not seen. Of init containers only those that keep
+/// running count.
 fn host_ports(object: &Value) -> ImportConstraintResult<Vec<pb::HostPort>> {
-    let on_host = boolean(object, "spec.hostNetwork")?.unwrap_or_default();
+    let is_manifest = get(object, "status.phase").is_none();
+    let on_host = is_manifest && boolean(object, "spec.hostNetwork")?.unwrap_or_default();
     let ports = |container: &Value| {
         items(container, "ports", |port| {
             let host = integer(port, "hostPort")?.unwrap_or_default();
@@ -234,6 +236,8 @@ mod tests {
             ports(json!({"containers": [container], "hostNetwork": true})),
             [80, 8_081]
         );
+        let stored = json!({"spec": {"containers": [container], "hostNetwork": true}, "status": {"phase": "Pending"}});
+        assert_eq!(read(&stored).unwrap().host_ports.len(), 1);
         let restarted = json!({"restartPolicy": "Always", "ports": [{"hostPort": 9}]});
         assert_eq!(ports(json!({"initContainers": [container, restarted]})), [9]);
     }

@@ -37,11 +37,11 @@ const POD_SPEC: &[&str] = &[
     "resourceClaims",
     "resources",
 ];
-const CONTAINER: &[&str] = &["name", "resources", "resizePolicy", "restartPolicy"];
+const CONTAINER: &[&str] = &["image", "name", "ports", "resources", "resizePolicy", "restartPolicy"];
 const RESOURCES: &[&str] = &["requests", "limits", "claims"];
 const NODE: &[ObjectPart] = &[
     ("spec", &["unschedulable", "taints"]),
-    ("status", &["allocatable", "capacity", "conditions"]),
+    ("status", &["allocatable", "capacity", "conditions", "images"]),
 ];
 const POD: &[ObjectPart] = &[("spec", POD_SPEC)];
 const QUEUE: &[ObjectPart] = &[
@@ -126,6 +126,7 @@ const ANNOTATIONS: &[&str] = &[
     "volcano.sh/sla-waiting-time",
     "volcano.sh/task-priority",
     "volcano.sh/task-spec",
+    "volcano.sh/template-uid",
 ];
 
 /// Looks for misspelt names. Each name is compared once, however many objects have it.

@@ -100,6 +100,7 @@ impl<'q> GroupAdmitter<'q> {
             cluster_state,
             plugin_states: derived,
             now: self.now,
+            after_release: false,
         };
         let admission = admit::admit_task(context, self.policy, &task).map_err(|mut problem| {
             if problem.field == "queue" {
@@ -198,6 +199,7 @@ impl<'q> GroupAdmitter<'q> {
                 cluster_state,
                 plugin_states: derived,
                 now: self.now,
+                after_release: false,
             };
             card = self.policy.card_on_node(context, &before, &node, &self.cards);
             let after = TaskRecord {

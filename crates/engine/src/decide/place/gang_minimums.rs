@@ -38,6 +38,7 @@ pub(super) fn short_of_minimums(
         cluster_state: &placed,
         plugin_states: &states,
         now: query.now,
+        after_release: false,
     };
     if judge.judge(context, job).pipelined {
         return None;

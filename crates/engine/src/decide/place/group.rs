@@ -18,7 +18,7 @@ use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
 use crate::plugin_state::PluginStates;
-use crate::policy::Policy;
+use crate::policy::{Compatibility, Policy};
 
 /// State after the groups before.
 pub(super) struct GroupPlacer<'q> {
@@ -89,11 +89,12 @@ impl<'q> GroupPlacer<'q> {
                 break;
             };
             for (slot, times) in taken {
-                let has_entry = joins.needs_entries() || self.current_entries.contains(slot);
-                if !has_entry && joins.add_to_columns(&mut self.state, *slot, *times) {
+                let upstream = self.policy.compatibility() == Compatibility::Upstream;
+                let is_current = upstream || self.current_entries.contains(slot);
+                if !is_current && joins.add_to_columns(&mut self.state, *slot, *times) {
                     continue;
                 }
-                let entry = if has_entry {
+                let entry = if is_current {
                     self.state.node(*slot).map(|entry| joins.entry_after(entry, *times))
                 } else {
                     self.current_entries.insert(*slot);
@@ -137,6 +138,7 @@ impl<'q> GroupPlacer<'q> {
             cluster_state: &self.state,
             plugin_states: &derived,
             now: self.query.now,
+            after_release: false,
         };
         let run = PlacePass::new(context, self.policy, class, &query, joins)?;
         let candidates = NodeCandidates::of(&self.state, slots);
@@ -198,6 +200,7 @@ impl<'q> GroupPlacer<'q> {
             cluster_state: &self.state,
             plugin_states: &self.plugin_states,
             now: self.query.now,
+            after_release: false,
         };
         if self.query.idle_only {
             query.resource_fit = ResourceFit::Idle;

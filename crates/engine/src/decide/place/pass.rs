@@ -64,14 +64,13 @@ impl ArrivingTask {
         after
     }
 
-    /// True if nodes that take such tasks have vectors of their own.
-    pub(super) fn needs_entries(&self) -> bool {
-        self.uniform_arrival.is_none()
-    }
-
     /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
     pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
-        let arrival = self.uniform_arrival.as_ref();
+        // Columns do not show the ports of tasks.
+        let arrival = self
+            .uniform_arrival
+            .as_ref()
+            .filter(|_| self.task.host_ports().is_empty());
         arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
     }
 }
@@ -93,6 +92,10 @@ impl<'a> PlacePass<'a> {
         joins: &'a ArrivingTask,
     ) -> Result<Self, Problem> {
         let asked = PluginSelection::of(policy, query)?;
+        let context = PluginContext {
+            after_release: joins.task.status == TaskStatus::Pipelined,
+            ..context
+        };
         let mut filterers = asked.filterers(context, query, class)?;
         if joins.task.status == TaskStatus::Allocated
             && let Some(room) = ResourceFitFilter::of(class, ResourceFit::Idle)

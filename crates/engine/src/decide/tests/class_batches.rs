@@ -70,6 +70,7 @@ fn filters_match_single_task_queries() {
             cluster_state: &cluster_state,
             plugin_states: &derived,
             now: None,
+            after_release: false,
         };
         let items = decide::filter_with(context, &compiled.policy, &all, parallelism)
             .unwrap()
@@ -91,6 +92,7 @@ fn scores_match_single_task_queries() {
         cluster_state: &cluster_state,
         plugin_states: &derived,
         now: None,
+        after_release: false,
     };
     for (with_filter, limit, with_parts) in [
         (true, Some(1), false),
@@ -132,6 +134,7 @@ fn cancelled_queries_return_nothing() {
         cluster_state: &cluster_state,
         plugin_states: &derived,
         now: None,
+        after_release: false,
     };
     let parallelism = Parallelism {
         threads: 2,

@@ -4,7 +4,7 @@ mod class_batches;
 mod compatibility;
 mod design_examples;
 mod diagnostics;
-mod fixtures;
+pub(crate) mod fixtures;
 mod koordinator;
 mod naive;
 mod queries;

@@ -104,6 +104,10 @@ impl VictimSelection<'_> {
         resource_fit: ResourceFit,
     ) -> Result<Option<Resolution>, Problem> {
         let cluster_state = context.cluster_state;
+        let context = PluginContext {
+            after_release: resource_fit == ResourceFit::FutureIdle,
+            ..context
+        };
         let query = NodeQuery {
             now: context.now,
             tasks: Vec::new(),

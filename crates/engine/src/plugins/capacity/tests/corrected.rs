@@ -33,6 +33,7 @@ fn ask<T>(
         cluster_state: state,
         plugin_states: &states,
         now: None,
+        after_release: false,
     };
     query(&*plugin, context)
 }

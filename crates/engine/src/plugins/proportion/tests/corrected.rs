@@ -32,6 +32,7 @@ fn ask<T>(
         cluster_state: state,
         plugin_states: &states,
         now: None,
+        after_release: false,
     };
     query(&*plugin, context)
 }
@@ -173,6 +174,7 @@ fn elastic_amounts_follow_evictions() {
             cluster_state: &state,
             plugin_states: &states,
             now: None,
+            after_release: false,
         };
         let vote = plugin
             .admit_job(context, &asked.record)
@@ -293,6 +295,7 @@ fn equal_tasks_are_admitted_as_often_as_one_by_one() {
                 cluster_state: &state,
                 plugin_states: states,
                 now: None,
+                after_release: false,
             };
             let opinion = plugin.admit_task(context, "a", &asked).unwrap().unwrap();
             (opinion.reasons.is_empty(), opinion.headroom)

@@ -1,0 +1,144 @@
+//! Arguments of the plugin.
+
+use crate::plugins::effective_values::{map_entry, value_map};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+
+/// Arguments after defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each check is on or off, whatever the others are"
+)]
+pub(super) struct PredicateArguments {
+    pub(super) node_affinity: bool,
+    pub(super) host_ports: bool,
+    pub(super) taints: bool,
+    pub(super) pod_affinity: bool,
+    pub(super) volume_limits: bool,
+    pub(super) volume_zone: bool,
+    pub(super) topology_spread: bool,
+    pub(super) volume_binding: bool,
+    /// True if tasks of one template share the verdict of the first one.
+    pub(super) cache: bool,
+}
+
+const CACHE: &str = "predicate.CacheEnable";
+
+/// Switches, in the order of the reference, with their defaults.
+const SWITCHES: [(&str, bool); 9] = [
+    ("predicate.NodeAffinityEnable", true),
+    ("predicate.NodePortsEnable", true),
+    ("predicate.TaintTolerationEnable", true),
+    ("predicate.PodAffinityEnable", true),
+    ("predicate.NodeVolumeLimitsEnable", true),
+    ("predicate.VolumeZoneEnable", true),
+    ("predicate.PodTopologySpreadEnable", true),
+    ("predicate.VolumeBindingEnable", true),
+    (CACHE, false),
+];
+
+/// Documented switch that the reference does not read.
+const CLAIMS: &str = "predicate.DynamicResourceAllocationEnable";
+
+/// Numbers that end the reference's process if they have another type.
+const NUMBERS: [&str; 3] = [
+    "volumebinding.weight",
+    "volumebinding.bindTimeoutSeconds",
+    "dynamicresources.filterTimeoutSeconds",
+];
+
+/// Prefixes of keys that earlier versions read.
+const FORMER: [&str; 3] = [
+    "predicate.GPUSharingEnable",
+    "predicate.ProportionalEnable",
+    "predicate.resources",
+];
+
+impl PredicateArguments {
+    pub(super) fn read(
+        arguments: &PluginArguments,
+        compatibility: Compatibility,
+        report: &mut DiagnosticReport,
+    ) -> Self {
+        let known: Vec<&str> = SWITCHES
+            .iter()
+            .map(|(key, _)| *key)
+            .chain(NUMBERS)
+            .chain([CLAIMS])
+            .collect();
+        arguments.warn_unknown(report, super::NAME, &known, |key| {
+            FORMER.iter().any(|former| key.starts_with(former))
+        });
+        for (key, argument) in arguments.iter() {
+            let ignored = if key == CLAIMS {
+                "Volcano documents this switch and does not read it"
+            } else if FORMER.iter().any(|former| key.starts_with(former)) {
+                "only earlier versions of Volcano read this key"
+            } else {
+                continue;
+            };
+            report.warning(code::ARGUMENT_IGNORED, &argument.at(), ignored.to_owned());
+        }
+        for key in NUMBERS {
+            if let Some(argument) = arguments.get(key).filter(|argument| argument.lenient_int().is_none()) {
+                let message = format!("`{key}` must be a whole number: Volcano's process ends at any other value");
+                report.error(code::ARGUMENT_TYPE, &argument.at(), message);
+            }
+        }
+        let [
+            node_affinity,
+            host_ports,
+            taints,
+            pod_affinity,
+            volume_limits,
+            volume_zone,
+            topology_spread,
+            volume_binding,
+            cache,
+        ] = SWITCHES.map(|(key, default)| switch(arguments, key, default, report));
+        if cache && compatibility == Compatibility::Corrected {
+            let at = arguments.key_at(CACHE);
+            let message = "the cache has no effect: each task is judged by its own selector and tolerations";
+            report.warning(code::ARGUMENT_IGNORED, &at, message.to_owned());
+        }
+        Self {
+            node_affinity,
+            host_ports,
+            taints,
+            pod_affinity,
+            volume_limits,
+            volume_zone,
+            topology_spread,
+            volume_binding,
+            cache: cache && compatibility == Compatibility::Upstream,
+        }
+    }
+
+    pub(super) fn effective(&self) -> YamlValue {
+        let values = [
+            self.node_affinity,
+            self.host_ports,
+            self.taints,
+            self.pod_affinity,
+            self.volume_limits,
+            self.volume_zone,
+            self.topology_spread,
+            self.volume_binding,
+            self.cache,
+        ];
+        let entries = SWITCHES.iter().zip(values);
+        value_map(entries.map(|((key, _), value)| map_entry(key, YamlValue::Bool(value))))
+    }
+}
+
+/// Switch: a bool, or a text that Go's `ParseBool` reads. Anything else is ignored with a warning.
+fn switch(arguments: &PluginArguments, key: &str, default: bool, report: &mut DiagnosticReport) -> bool {
+    let Some(argument) = arguments.get(key) else {
+        return default;
+    };
+    argument.lenient_bool().unwrap_or_else(|| {
+        let message = format!("`{key}` is no bool and has no effect; the default is {default}");
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        default
+    })
+}

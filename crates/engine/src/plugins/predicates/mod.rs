@@ -1,0 +1,94 @@
+//! `predicates`: the filters of Kubernetes v1.36.1 that Volcano asks (Volcano ed72c7c81, pkg/scheduler/plugins/predicates).
+//!
+//! Order of the checks of one node: number of pods, cordon, node selector and node affinity, taints, host ports. A
+//! number of pods that is reached is noted, and the checks go on; a cordon, affinity or taint ends them. Under
+//! `corrected` a node has one reason.
+
+mod arguments;
+mod node_filter;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arguments::PredicateArguments;
+use node_filter::PodFilter;
+
+use crate::model::TaskClass;
+use crate::model::constraints::{ConstraintKind, ConstraintSet};
+use crate::plugin::{NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+
+/// Name of the plugin.
+pub(super) const NAME: &str = "predicates";
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    families: &["filter"],
+    node_labels: &["*"],
+    task_annotations: &[node_filter::TEMPLATE],
+    ..PluginDef::new(NAME, compile)
+};
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct Predicates {
+    arguments: PredicateArguments,
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(Predicates {
+        arguments: PredicateArguments::read(arguments, compatibility, report),
+        compatibility,
+    })
+}
+
+impl Plugin for Predicates {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            filter: true,
+            template_annotation: self.arguments.cache.then_some(node_filter::TEMPLATE),
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        self.arguments.effective()
+    }
+
+    fn evaluates(&self) -> ConstraintSet {
+        let PredicateArguments {
+            node_affinity,
+            host_ports,
+            taints,
+            ..
+        } = self.arguments;
+        let switched = [
+            (ConstraintKind::Unschedulable, true),
+            (ConstraintKind::NodeSelector, node_affinity),
+            (ConstraintKind::NodeAffinity, node_affinity),
+            (ConstraintKind::Taints, taints),
+            (ConstraintKind::HostPorts, host_ports),
+        ];
+        let on = switched.into_iter().filter(|(_, on)| *on);
+        on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
+    }
+
+    fn prepare_filter<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        Ok(Some(Box::new(PodFilter::new(
+            &self.arguments,
+            self.compatibility,
+            context,
+            class,
+        ))))
+    }
+}

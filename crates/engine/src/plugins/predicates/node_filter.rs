@@ -1,0 +1,353 @@
+//! Filter of one task class.
+
+use std::sync::Arc;
+
+use super::NAME;
+use super::arguments::PredicateArguments;
+use crate::kernel::kernel;
+use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, PortCounts, ResourceId, TaskClass};
+use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PluginContext, Reason, Resolution};
+use crate::policy::Compatibility;
+
+/// Annotation of the template of a task, by which the cache of the reference shares verdicts.
+pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
+
+/// Key of the taint that a cordon stands for.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
+
+/// Number of a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RejectionKind {
+    PodCount,
+    Cordon,
+    NodeAffinity,
+    Taint,
+    Cached,
+    HostPort,
+    TermConflict,
+}
+
+const KINDS: [RejectionKind; 7] = [
+    RejectionKind::PodCount,
+    RejectionKind::Cordon,
+    RejectionKind::NodeAffinity,
+    RejectionKind::Taint,
+    RejectionKind::Cached,
+    RejectionKind::HostPort,
+    RejectionKind::TermConflict,
+];
+
+impl RejectionKind {
+    fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// Code, the reference's message, and what evictions do.
+    fn texts(self) -> (&'static str, &'static str, Resolution) {
+        match self {
+            Self::PodCount => ("TooManyPods", "node(s) pod number exceeded", Resolution::Unschedulable),
+            Self::Cordon => (
+                "NodeUnschedulable",
+                "node(s) were unschedulable",
+                Resolution::Unresolvable,
+            ),
+            Self::NodeAffinity => (
+                "NodeAffinityMismatch",
+                "node(s) didn't match Pod's node affinity/selector",
+                Resolution::Unresolvable,
+            ),
+            Self::Taint => (
+                "UntoleratedTaint",
+                "node(s) had untolerated taint(s)",
+                Resolution::Unresolvable,
+            ),
+            Self::Cached => (
+                "EquivalenceCache",
+                "plugin equivalence cache predicates failed",
+                Resolution::Unresolvable,
+            ),
+            Self::HostPort => (
+                "HostPortTaken",
+                "node(s) didn't have free ports for the requested pod ports",
+                Resolution::Unschedulable,
+            ),
+            Self::TermConflict => (
+                "NodeAffinityConflict",
+                "plugin NodeAffinity pre-predicates failed pod affinity terms conflict",
+                Resolution::Unresolvable,
+            ),
+        }
+    }
+}
+
+/// Constraints of a class that depend on the node's record alone, in a form that columns are matched with.
+#[derive(Debug)]
+struct RecordChecks<'a> {
+    constraints: &'a PodConstraints,
+    /// Required terms that can match; `None`: there is no such list, or the check is off.
+    terms: Option<Vec<&'a NodeSelectorTerm>>,
+    affinity: bool,
+    taints: bool,
+    tolerates_cordon: bool,
+}
+
+impl<'a> RecordChecks<'a> {
+    fn new(arguments: &PredicateArguments, constraints: &'a PodConstraints) -> Self {
+        let can_match = |term: &&NodeSelectorTerm| !term.is_empty() && term.is_valid();
+        let terms = constraints
+            .required_node_terms
+            .as_ref()
+            .filter(|_| arguments.node_affinity);
+        let cordon = Taint {
+            key: CORDON.into(),
+            value: Arc::default(),
+            effect: TaintEffect::NoSchedule,
+        };
+        Self {
+            constraints,
+            terms: terms.map(|terms| terms.iter().filter(can_match).collect()),
+            affinity: arguments.node_affinity,
+            taints: arguments.taints,
+            tolerates_cordon: is_tolerated(&cordon, &constraints.tolerations),
+        }
+    }
+
+    /// Cordoned nodes that reject the class.
+    fn cordoned(&self, chunk: &NodeChunk) -> NodeMask {
+        if self.tolerates_cordon {
+            NodeMask::NONE
+        } else {
+            *chunk.attributes().cordoned()
+        }
+    }
+
+    /// Nodes that match the node selector and the required terms.
+    fn selected(&self, chunk: &NodeChunk) -> NodeMask {
+        if !self.affinity {
+            return NodeMask::ALL;
+        }
+        let attributes = chunk.attributes();
+        let selected = attributes.with_labels(&self.constraints.node_selector);
+        let Some(terms) = &self.terms else { return selected };
+        let matching = terms.iter().map(|term| attributes.matching(term));
+        selected.and(&matching.fold(NodeMask::NONE, |any, nodes| any.or(&nodes)))
+    }
+
+    /// Nodes with a taint that the class does not tolerate.
+    fn tainted(&self, chunk: &NodeChunk) -> NodeMask {
+        if !self.taints {
+            return NodeMask::NONE;
+        }
+        let tolerations = &self.constraints.tolerations;
+        let rejects = |taint: &Taint| taint.rejects() && !is_tolerated(taint, tolerations);
+        chunk.attributes().select_taints(|taints| taints.iter().any(rejects))
+    }
+}
+
+fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    tolerations.iter().any(|toleration| toleration.tolerates(taint))
+}
+
+/// Prepared filter.
+#[derive(Debug)]
+pub(super) struct PodFilter<'a> {
+    checks: RecordChecks<'a>,
+    /// Checks of the first task of the template, whose verdict holds for this one; `None`: the class is judged by itself.
+    cached: Option<RecordChecks<'a>>,
+    ports: &'a [HostPort],
+    /// True: places and ports of tasks that are being released are free.
+    after_release: bool,
+    /// True: a node is rejected for every reason that the reference notes, else for one: a reason that evictions do not
+    /// remove, if there is one.
+    all_statuses: bool,
+    /// True if no node can match: every required term names nodes, and none in common.
+    terms_conflict: bool,
+}
+
+impl<'a> PodFilter<'a> {
+    pub(super) fn new(
+        arguments: &PredicateArguments,
+        compatibility: Compatibility,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> Self {
+        let constraints = class.constraints();
+        let terms = constraints
+            .required_node_terms
+            .as_deref()
+            .filter(|_| arguments.node_affinity);
+        let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
+        Self {
+            checks: RecordChecks::new(arguments, constraints),
+            cached: first.map(|first| RecordChecks::new(arguments, first)),
+            ports: if arguments.host_ports {
+                &constraints.host_ports
+            } else {
+                &[]
+            },
+            after_release: context.after_release && compatibility == Compatibility::Corrected,
+            all_statuses: compatibility == Compatibility::Upstream,
+            terms_conflict: terms.is_some_and(terms_conflict),
+        }
+    }
+
+    /// Nodes that have no place for one more pod.
+    fn full(&self, chunk: &NodeChunk) -> NodeMask {
+        let pods = |vector| chunk.column(ResourceId::PODS, vector);
+        let [allocatable, used, pipelined, releasing] = [
+            NodeVector::Allocatable,
+            NodeVector::Used,
+            NodeVector::Pipelined,
+            NodeVector::Releasing,
+        ]
+        .map(|vector| &pods(vector).values);
+        let released = if self.after_release { 1.0 } else { 0.0 };
+        let mut full = without_place(allocatable, used, pipelined, releasing, released);
+        for offset in chunk.own_vectors().iter() {
+            let own = chunk
+                .entry(offset)
+                .and_then(|entry| Some((entry, entry.upstream.as_ref()?)));
+            if let Some((entry, own)) = own {
+                let places = entry.exact(ResourceId::PODS, NodeVector::Allocatable).unwrap_or(0);
+                full.set(offset, places <= own.pods);
+            }
+        }
+        full
+    }
+
+    /// Nodes on which a requested port is taken.
+    fn without_ports(&self, chunk: &NodeChunk, among: &NodeMask) -> NodeMask {
+        if self.ports.is_empty() {
+            return NodeMask::NONE;
+        }
+        if chunk.is_detached() {
+            // Each of its nodes has taken a task of the class, which has the same ports.
+            return *among;
+        }
+        let mut taken = NodeMask::NONE;
+        for offset in chunk.with_ports().and(among).iter() {
+            let is_taken = chunk.entry(offset).is_some_and(|entry| self.has_taken_port(entry));
+            taken.set(offset, is_taken);
+        }
+        taken
+    }
+
+    fn has_taken_port(&self, entry: &NodeEntry) -> bool {
+        let usage = &entry.usage;
+        let conflicts = |counts: &PortCounts, released: Option<&PortCounts>| {
+            counts.iter().any(|(port, count)| {
+                let released = released.map_or(0, |released| released.count(port));
+                count > released && self.ports.iter().any(|own| own.conflicts_with(port))
+            })
+        };
+        match &entry.upstream {
+            Some(own) => conflicts(&own.ports, None),
+            None => conflicts(&usage.ports, self.after_release.then_some(&usage.releasing_ports)),
+        }
+    }
+
+    /// Notes the nodes that records of nodes reject, and returns them.
+    fn reject_by_records(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
+        if chunk.is_detached() {
+            // Its nodes passed these checks, which tasks do not change.
+            return NodeMask::NONE;
+        }
+        let checks = self.cached.as_ref().unwrap_or(&self.checks);
+        let kinds: [(RejectionKind, NodeMask); 3] = [
+            (RejectionKind::Cordon, checks.cordoned(chunk)),
+            (
+                RejectionKind::NodeAffinity,
+                NodeMask::ALL.and_not(&checks.selected(chunk)),
+            ),
+            (RejectionKind::Taint, checks.tainted(chunk)),
+        ];
+        let mut left = *among;
+        for (kind, nodes) in kinds {
+            let kind = if self.cached.is_some() {
+                RejectionKind::Cached
+            } else {
+                kind
+            };
+            verdicts.reject(kind.number(), &left.and(&nodes));
+            left = left.and_not(&nodes);
+        }
+        among.and_not(&left)
+    }
+}
+
+kernel! {
+    fn without_place / without_place_portable(
+        allocatable: &[f64; CHUNK_SIZE],
+        used: &[f64; CHUNK_SIZE],
+        pipelined: &[f64; CHUNK_SIZE],
+        releasing: &[f64; CHUNK_SIZE],
+        released: f64,
+    ) -> NodeMask {
+        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
+        NodeMask::gather(|offset| {
+            let pods = at(used, offset) + at(pipelined, offset) - released * at(releasing, offset);
+            at(allocatable, offset) <= pods
+        })
+    }
+}
+
+/// True if every term is bound to names of nodes, and no name is left.
+fn terms_conflict(terms: &[NodeSelectorTerm]) -> bool {
+    !terms.is_empty()
+        && terms
+            .iter()
+            .all(|term| term.bound_names().is_some_and(|names| names.is_empty()))
+}
+
+impl NodeFilter for PodFilter<'_> {
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
+        if self.terms_conflict {
+            verdicts.reject(RejectionKind::TermConflict.number(), among);
+            return *among;
+        }
+        let full = self.full(chunk).and(among);
+        let rejected = self.reject_by_records(chunk, among, verdicts);
+        let left = among.and_not(&rejected);
+        let taken = self.without_ports(chunk, &left);
+        let (noted_full, noted_taken) = if self.all_statuses {
+            (full, taken)
+        } else {
+            (full.and(&left), taken.and_not(&full))
+        };
+        verdicts.reject(RejectionKind::PodCount.number(), &noted_full);
+        verdicts.reject(RejectionKind::HostPort.number(), &noted_taken);
+        full.or(&rejected).or(&taken)
+    }
+
+    fn reason(&self, number: u16) -> Reason {
+        let kind = KINDS
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(RejectionKind::PodCount);
+        let (code, message, resolution) = kind.texts();
+        Reason {
+            plugin: Arc::from(NAME),
+            code,
+            message: message.to_owned(),
+            resolution,
+            resource: Arc::from(""),
+        }
+    }
+
+    fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement> {
+        if number != RejectionKind::PodCount.number() {
+            return Vec::new();
+        }
+        let value = |vector| chunk.value(ResourceId::PODS, vector, offset).unwrap_or(0.0);
+        let measurement = |name: &str, value: f64| Measurement {
+            name: name.to_owned(),
+            value,
+            unit: "",
+        };
+        vec![
+            measurement("pods", value(NodeVector::Used) + value(NodeVector::Pipelined)),
+            measurement("allocatable pods", value(NodeVector::Allocatable)),
+        ]
+    }
+}

@@ -1,0 +1,90 @@
+//! Clusters of the families about pods and nodes: nodes and pods are objects, read by the importer of dumps.
+
+use pumice::server::pb;
+use pumice_kubernetes::derive::RequestDerivation;
+use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use serde_json::{Map, Value, json};
+
+use super::cluster::{self, members, text};
+
+/// Complete cluster of a case: nodes and pods through the importer, queues and jobs from their recorded fields.
+pub(crate) fn cluster(case: &Value) -> pb::Cluster {
+    let recorded = &case["cluster"];
+    let mut objects: Vec<Value> = members(&recorded["nodes"]).iter().map(node).collect();
+    let mut tasks: Vec<(&Value, String)> = Vec::new();
+    for job in members(&recorded["jobs"]) {
+        let key = cluster::key(&job["namespace"], &job["name"]);
+        for task in members(&job["tasks"]) {
+            objects.push(pod(&job["namespace"], task));
+            tasks.push((task, key.clone()));
+        }
+    }
+    for task in members(&recorded["pods"]) {
+        objects.push(pod(&task["namespace"], task));
+        tasks.push((task, String::new()));
+    }
+    let mut import = ClusterImport::new(AmountRules::Fixed(RequestDerivation::from_name("volcano").unwrap()));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    import.read("case.json", &list.to_string()).unwrap();
+    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
+    let imported = import.into_cluster();
+    let plain = cluster::cluster(recorded);
+    let place = |pod: pb::Task| {
+        let (recorded, job) = tasks
+            .iter()
+            .find(|(task, _)| pod.name.ends_with(&format!("/{}", text(&task["name"]))))?;
+        Some(pb::Task {
+            job: job.clone(),
+            status: cluster::status(recorded["status"].as_str().unwrap_or_default()).into(),
+            node: recorded["node"].as_str().unwrap_or_default().to_owned(),
+            ..pod
+        })
+    };
+    pb::Cluster {
+        nodes: in_order(&recorded["nodes"], imported.nodes),
+        tasks: imported.tasks.into_iter().filter_map(place).collect(),
+        ..plain
+    }
+}
+
+/// Nodes in the order of the case.
+fn in_order(recorded: &Value, mut nodes: Vec<pb::Node>) -> Vec<pb::Node> {
+    let names: Vec<String> = members(recorded).iter().map(|node| text(&node["name"])).collect();
+    nodes.sort_by_key(|node| names.iter().position(|name| *name == node.name));
+    nodes
+}
+
+fn node(node: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node["name"], "labels": node["labels"]},
+        "spec": {"taints": node["taints"], "unschedulable": node["unschedulable"]},
+        "status": {"allocatable": node["allocatable"], "images": node["images"]},
+    })
+}
+
+/// Pod of a task: its spec as it is recorded, with the requests in the first container.
+fn pod(namespace: &Value, task: &Value) -> Value {
+    let mut spec = task["spec"].as_object().cloned().unwrap_or_else(Map::new);
+    if members(&Value::from(spec.get("containers").cloned())).is_empty() {
+        spec.insert("containers".to_owned(), json!([{"name": "c"}]));
+    }
+    let first = spec.get_mut("containers").and_then(|list| list.get_mut(0));
+    if let (Some(first), true) = (first.and_then(Value::as_object_mut), task["request"].is_object()) {
+        let resources = first.entry("resources").or_insert_with(|| json!({}));
+        resources["requests"] = task["request"].clone();
+    }
+    if let Some(priority) = task.get("priority") {
+        spec.insert("priority".to_owned(), priority.clone());
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": task["name"], "namespace": namespace,
+            "labels": task["labels"], "annotations": task["annotations"],
+        },
+        "spec": spec,
+        // The recorded spec is the one that the API server stored.
+        "status": {"phase": "Pending"},
+    })
+}
