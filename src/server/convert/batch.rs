@@ -54,6 +54,21 @@ impl ResourceInterner for SharedResourceNames<'_> {
     }
 }
 
+/// Checks the name of a source, which is a label of metrics and a line of pages that operators read in terminals.
+fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
+    if source.is_empty() || source.len() > limit {
+        let message = format!("batch.source: the name of a source has 1 to {limit} bytes (limit `name_bytes`)");
+        return Err(CallError::invalid("SOURCE_INVALID", message));
+    }
+    match source.find(char::is_control) {
+        None => Ok(()),
+        Some(at) => {
+            let message = format!("batch.source: the name of a source has a control character at byte {at}");
+            Err(CallError::invalid("SOURCE_INVALID", message))
+        }
+    }
+}
+
 /// Reads a batch. A record that cannot be read is rejected alone.
 ///
 /// # Errors
@@ -74,16 +89,7 @@ pub fn read_batch(
         unreadable,
         source_kind,
     } = batch;
-    let limit = declared.limits.name_bytes;
-    if source.is_empty() || source.len() > limit {
-        let message = format!("batch.source: the name of a source has 1 to {limit} bytes (limit `name_bytes`)");
-        return Err(CallError::invalid("SOURCE_INVALID", message));
-    }
-    if let Some(at) = source.find(char::is_control) {
-        // The name is a label of metrics and a line of pages, which operators read in terminals.
-        let message = format!("batch.source: the name of a source has a control character at byte {at}");
-        return Err(CallError::invalid("SOURCE_INVALID", message));
-    }
+    check_source(&source, declared.limits.name_bytes)?;
     let kind = match pb::BatchKind::try_from(kind) {
         Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
         Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,
