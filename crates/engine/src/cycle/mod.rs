@@ -82,9 +82,12 @@ pub struct SchedulingCycle {
 impl SchedulingCycle {
     /// Begins a cycle on a cluster state and its plugin states. Under `upstream` the reference panics where drf would
     /// subtract more than was counted; there the cycle rejects the changes.
-    pub fn new(cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
+    pub fn new(mut cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
         let upstream = match compatibility {
-            Compatibility::Upstream => Some(UpstreamState::new(cluster_state.clone())),
+            Compatibility::Upstream => {
+                cluster_state.begin_upstream_cycle();
+                Some(UpstreamState::new(cluster_state.clone()))
+            }
             Compatibility::Corrected => None,
         };
         let state = CycleState {

@@ -17,6 +17,7 @@ mod integer_column;
 mod mask;
 mod node;
 mod placed_tasks;
+mod pods;
 mod port_counts;
 mod problem;
 pub mod quantity;
@@ -51,6 +52,7 @@ pub use integer_column::{IntegerColumn, WholeVector};
 pub use mask::NodeMask;
 pub use node::{NodeEntry, NodeUsage, UpstreamNode};
 pub(crate) use placed_tasks::PlacedTask;
+pub use pods::{PodClass, PodIndex, TopologyDomains};
 pub use port_counts::PortCounts;
 pub use problem::{Problem, ProblemKind};
 pub use records::{

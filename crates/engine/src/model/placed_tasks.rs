@@ -52,6 +52,9 @@ impl ClusterState {
 
     /// Counts placed tasks on their nodes and in the holdings of their jobs.
     pub(crate) fn count_placed(&mut self, arrivals: &[PlacedTask]) {
+        for arrival in arrivals {
+            self.count_pod(&arrival.after.record, true);
+        }
         for of_job in arrivals.chunk_by(|one, next| one.after.record.job == next.after.record.job) {
             self.count_batch_in_job(of_job);
         }

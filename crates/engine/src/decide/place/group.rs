@@ -50,8 +50,12 @@ impl<'q> GroupPlacer<'q> {
         // Which card is chosen may hang on what the groups before have left.
         self.apply_passes();
         let slots = self.candidate_slots();
-        let mut status = TaskStatus::Allocated;
-        let joins = |status| Rc::new(ArrivingTask::new(&group.task, status, self.policy.compatibility()));
+        let rejudges_each = self.rejudges_each(&class);
+        let (policy, mut status) = (self.policy, TaskStatus::Allocated);
+        let joins = |status| {
+            let arriving = ArrivingTask::new(&group.task, status, policy.compatibility());
+            Rc::new(arriving.seen_by_selectors(class.pod.is_some(), rejudges_each))
+        };
         let mut arrival = joins(status);
         while gate.placed_count < group.count {
             if (self.is_cancelled)() {
@@ -63,7 +67,13 @@ impl<'q> GroupPlacer<'q> {
             }
             match self.run_pass(&class, &mut gate, &arrival, slots.as_deref(), group.count, &mut placed)? {
                 PlacePassEnd::Cancelled => return Ok(None),
-                PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {}
+                PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {
+                    // The last task may have opened nodes with enough idle to the next one.
+                    if rejudges_each && status == TaskStatus::Pipelined {
+                        status = TaskStatus::Allocated;
+                        arrival = joins(status);
+                    }
+                }
                 PlacePassEnd::NoNodeLeft if status == TaskStatus::Allocated && !self.query.idle_only => {
                     status = TaskStatus::Pipelined;
                     arrival = joins(status);
@@ -82,6 +92,12 @@ impl<'q> GroupPlacer<'q> {
         Ok(Some(placed))
     }
 
+    /// True if each task of a class may change the verdicts and scores of nodes that the next one gets.
+    fn rejudges_each(&self, class: &TaskClass) -> bool {
+        let selecting = class.constraints.as_ref().zip(class.pod.as_ref());
+        selecting.is_some_and(|(own, pod)| own.selects_itself(pod, self.policy.registered_constraints(&[])))
+    }
+
     /// Updates the cluster state: its columns, and the entries of nodes that columns do not show completely.
     fn apply_passes(&mut self) {
         for at in self.applied_passes..self.pass_log.len() {
@@ -89,6 +105,9 @@ impl<'q> GroupPlacer<'q> {
                 break;
             };
             for (slot, times) in taken {
+                if let Some(pod) = joins.pod_class() {
+                    self.state.add_hypothetical_pods(pod, *slot, *times);
+                }
                 let upstream = self.policy.compatibility() == Compatibility::Upstream;
                 let is_current = upstream || self.current_entries.contains(slot);
                 if !is_current && joins.add_to_columns(&mut self.state, *slot, *times) {

@@ -158,6 +158,7 @@ pub fn place_cancellable(
     let opening = (cluster_state, origin);
     let (cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
     let needed = min_count(&cluster_state, query);
+    count_pods(&cluster_state, policy, query);
     let mut desk = group::GroupPlacer {
         initial_state: cluster_state.clone(),
         state: cluster_state,
@@ -201,6 +202,19 @@ pub fn place_cancellable(
         placing.blockers.extend(too_few_tasks(&placing, query));
     }
     Ok(Some(placing))
+}
+
+/// Counts the pods of a state before hypothetical ones are added, if a group needs them: states that are equal up to
+/// here share the counts.
+fn count_pods(cluster_state: &ClusterState, policy: &Policy, query: &PlaceQuery) {
+    let selects = |group: &PlaceGroup| {
+        let constraints = group.task.constraints.as_ref();
+        constraints.is_some_and(|own| own.selects_pods())
+    };
+    let is_needed = cluster_state.has_repelling_pods() || query.groups.iter().flatten().any(selects);
+    if is_needed && policy.registered_constraints(&[]).selects_pods() {
+        cluster_state.pods();
+    }
 }
 
 /// State with the hypothetical job, and the plugin states that the policy reads.

@@ -1,5 +1,7 @@
 //! Pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
 
+use std::sync::Arc;
+
 use super::admission::GroupAdmitter;
 use super::picker::{NodePicker, NodeTaskCounts};
 use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
@@ -11,7 +13,8 @@ use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::decide::reduce;
 use crate::model::{
-    ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus, UniformArrival,
+    ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, PodClass, Problem, TaskClass, TaskRecord, TaskStatus,
+    UniformArrival,
 };
 use crate::plugin::{ChunkRejections, NodeFilter, PluginContext};
 use crate::policy::{Compatibility, Policy};
@@ -39,6 +42,10 @@ pub(super) struct ArrivingTask {
     compatibility: Compatibility,
     /// Amounts that it adds to columns; `None`: nodes have vectors of their own.
     uniform_arrival: Option<UniformArrival>,
+    /// Class of the pod, if selectors of the policy's plugins see it.
+    pod_class: Option<Arc<PodClass>>,
+    /// True if nodes are judged again after each of the tasks.
+    rejudges_each: bool,
 }
 
 impl ArrivingTask {
@@ -49,7 +56,23 @@ impl ArrivingTask {
             task,
             compatibility,
             uniform_arrival,
+            pod_class: None,
+            rejudges_each: false,
         }
+    }
+
+    /// Task that selectors of pods see, and after which nodes may be judged again.
+    pub(super) fn seen_by_selectors(self, seen: bool, rejudges_each: bool) -> Self {
+        Self {
+            pod_class: seen.then(|| Arc::new(PodClass::of(&self.task))),
+            rejudges_each,
+            ..self
+        }
+    }
+
+    /// Class of the pod, if selectors see it.
+    pub(super) fn pod_class(&self) -> Option<&Arc<PodClass>> {
+        self.pod_class.as_ref()
     }
 
     /// Status of the task on the node.
@@ -126,7 +149,7 @@ impl<'a> PlacePass<'a> {
 
     /// True if the scores of all nodes must be computed again after each task.
     pub(super) fn rescores_all(&self) -> bool {
-        self.scorers.have_ranges()
+        self.arriving_task.rejudges_each || self.scorers.have_ranges()
     }
 
     /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.

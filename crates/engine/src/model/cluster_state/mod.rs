@@ -12,6 +12,7 @@ use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::chunks::NodeChunks;
 use super::mask::NodeMask;
 use super::node::{NodeEntry, NodeUsage};
+use super::pods::{PodBook, TopologyCache};
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
 use super::resource_table::ResourceTable;
@@ -51,6 +52,8 @@ pub struct ClusterState {
     owners: Arc<Vec<RecordOwner>>,
     /// Tasks whose node is assumed.
     pub(super) assumed: SortedTable<()>,
+    /// Pods by class, and topology domains.
+    pub(super) pod_book: PodBook,
 }
 
 impl ClusterState {
@@ -72,6 +75,7 @@ impl ClusterState {
             reservations: SortedTable::default(),
             owners: Arc::default(),
             assumed: SortedTable::default(),
+            pod_book: PodBook::default(),
         }
     }
 
@@ -222,7 +226,14 @@ impl ClusterState {
         if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
             self.ranks = Arc::default();
         }
-        self.node_count += u32::from(self.node(slot).is_none());
+        let before = self.node(slot);
+        if before.is_none_or(|before| before.record.labels != entry.record.labels) {
+            self.pod_book.topologies = TopologyCache::default();
+        }
+        if self.node(slot).is_none() {
+            self.node_count += 1;
+            self.pod_book.forget_orphans();
+        }
         let (chunk, offset) = slot_position(slot);
         for number in self.chunks.len()..=chunk {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -283,6 +294,8 @@ impl ClusterState {
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             Arc::make_mut(chunk).set_entry(offset, None);
             self.node_count -= 1;
+            self.pod_book.topologies = TopologyCache::default();
+            self.pod_book.forget();
         }
         true
     }
@@ -315,6 +328,7 @@ impl ClusterState {
             ranks: Arc::default(),
             ..self.clone()
         };
+        moved.pod_book.forget();
         for (_, entry) in self.nodes() {
             moved.put_entry(Arc::clone(entry));
         }

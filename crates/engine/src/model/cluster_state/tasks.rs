@@ -11,9 +11,11 @@ impl ClusterState {
         self.assumed.remove(&record.name);
         self.share_names(&mut record);
         self.count_task(&record, true);
+        self.count_pod(&record, true);
         let stored = self.store_record(record, source);
         if let Some(old) = self.tasks.insert(Arc::clone(&stored.record.name), stored) {
             self.count_task(&old.record, false);
+            self.count_pod(&old.record, false);
         }
     }
 
@@ -29,6 +31,8 @@ impl ClusterState {
         if old.record.status.is_allocated() {
             self.count_in_job(&old.record.job, &old.record.requests, false);
         }
+        self.count_pod(&record, true);
+        self.count_pod(&old.record, false);
         let stored = StoredRecord {
             record,
             ..StoredRecord::clone(&old)
@@ -45,6 +49,7 @@ impl ClusterState {
         };
         self.assumed.remove(name);
         self.count_task(&old.record, false);
+        self.count_pod(&old.record, false);
         true
     }
 

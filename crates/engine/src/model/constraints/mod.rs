@@ -11,6 +11,7 @@ pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorReq
 pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
 pub use taint::{Taint, TaintEffect, Toleration};
 
+use super::class::PodIdentity;
 use super::records::TextMap;
 
 /// Properties of a node that constraints ask about, beside its labels.
@@ -155,6 +156,42 @@ impl PodConstraints {
     /// True if the pod constrains nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// True if some constraint is about other pods.
+    pub fn selects_pods(&self) -> bool {
+        !(self.pod_affinity.is_empty() && self.pod_anti_affinity.is_empty() && self.spread_constraints.is_empty())
+    }
+
+    /// True if placing a pod with these constraints may change what the constraints of these kinds say about an equal
+    /// pod.
+    pub fn selects_itself(&self, pod: &PodIdentity, kinds: ConstraintSet) -> bool {
+        // A selector of namespaces may match.
+        let matches = |term: &PodAffinityTerm| term.matches(&pod.namespace, pod) != Some(false);
+        let preferred = |terms: &PodTerms| terms.preferred.iter().any(|preferred| matches(&preferred.term));
+        let attracts = &self.pod_affinity;
+        let spread = |hard| {
+            let mut own = self.spread_constraints.iter();
+            own.any(|constraint| constraint.is_hard == hard && constraint.selects(&pod.labels, &pod.labels))
+        };
+        let changed = [
+            (
+                ConstraintKind::PodAffinity,
+                !attracts.required.is_empty() && attracts.required.iter().all(matches),
+            ),
+            (
+                ConstraintKind::PodAntiAffinity,
+                self.pod_anti_affinity.required.iter().any(matches),
+            ),
+            (ConstraintKind::PreferredPodAffinity, preferred(attracts)),
+            (
+                ConstraintKind::PreferredPodAntiAffinity,
+                preferred(&self.pod_anti_affinity),
+            ),
+            (ConstraintKind::TopologySpread, spread(true)),
+            (ConstraintKind::PreferredTopologySpread, spread(false)),
+        ];
+        changed.iter().any(|(kind, changed)| *changed && kinds.contains(*kind))
     }
 
     /// Kinds of constraints that the pod has, in their order. Tolerations and images reject no node, so they are none.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::each_pair;
 use super::node_selector::SelectorRequirement;
+use crate::model::class::PodIdentity;
 use crate::model::records::{TextMap, find_text};
 
 /// Selector of objects by label: every pair and every requirement has to hold.
@@ -46,6 +47,31 @@ pub struct PodAffinityTerm {
     pub namespace_selector: Option<LabelSelector>,
     /// Label of nodes whose value names the domain.
     pub topology_key: Arc<str>,
+}
+
+impl PodAffinityTerm {
+    /// True if the term of a pod in namespace `owner` selects this pod; `None`: it depends on the labels of the pod's
+    /// namespace, which no record carries.
+    pub fn matches(&self, owner: &str, pod: &PodIdentity) -> Option<bool> {
+        let selected = self.label_selector.as_ref();
+        if !selected.is_some_and(|selector| selector.matches(&pod.labels)) {
+            return Some(false);
+        }
+        if self.namespaces.contains(&pod.namespace) {
+            return Some(true);
+        }
+        match &self.namespace_selector {
+            None => Some(self.namespaces.is_empty() && *owner == *pod.namespace),
+            Some(selector) if selector.is_empty() => Some(true),
+            Some(_) => None,
+        }
+    }
+
+    /// True if the term needs the labels of namespaces.
+    pub fn needs_namespaces(&self) -> bool {
+        let selector = self.namespace_selector.as_ref();
+        selector.is_some_and(|selector| !selector.is_empty())
+    }
 }
 
 /// Preferred term about other pods.
@@ -116,6 +142,24 @@ pub struct SpreadConstraint {
 }
 
 impl SpreadConstraint {
+    /// True if the constraint of a pod with labels `own` selects a pod with these labels.
+    pub fn selects(&self, own: &TextMap, labels: &TextMap) -> bool {
+        let selector = self.label_selector.as_ref();
+        let mut keys = self.match_label_keys.iter();
+        selector.is_some_and(|selector| selector.matches(labels))
+            && keys.all(|key| {
+                let value = find_text(own, key);
+                value.is_none() || find_text(labels, key) == value
+            })
+    }
+
+    /// True if the constraint of a pod with labels `own` counts no pod, although its selector matches every pod.
+    pub fn counts_nothing(&self, own: &TextMap) -> bool {
+        let selector = self.label_selector.as_ref();
+        let mut keys = self.match_label_keys.iter();
+        selector.is_none_or(LabelSelector::is_empty) && keys.all(|key| find_text(own, key).is_none())
+    }
+
     pub(super) fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
         visit(&mut self.topology_key);
         if let Some(selector) = &mut self.label_selector {
