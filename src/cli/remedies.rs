@@ -51,6 +51,26 @@ const REMEDIES: &[(&str, &str)] = &[
         "wait until pods end, or let nodes run more pods (`maxPods` of the kubelet)",
     ),
     (
+        "PodAffinityMismatch",
+        "start a pod that the pod affinity asks for, or correct its terms",
+    ),
+    (
+        "PodAntiAffinity",
+        "wait until the pods that the anti-affinity names end, or add nodes in other topology domains",
+    ),
+    (
+        "ExistingPodAntiAffinity",
+        "wait until the pods whose anti-affinity names this pod end, or add nodes in other topology domains",
+    ),
+    (
+        "MissingTopologyLabel",
+        "label nodes with the topology keys of the spread constraints",
+    ),
+    (
+        "TopologySpread",
+        "add nodes in the topology domains with the fewest pods, or raise `maxSkew`",
+    ),
+    (
         "EquivalenceCache",
         "switch `predicate.CacheEnable` off: pods of one template differ",
     ),

@@ -107,7 +107,7 @@ fn group() -> impl Strategy<Value = CaseGroup> {
     let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
     let count = prop_oneof![4 => 0_usize..14, 1 => 14_usize..60];
     let amounts = (0_u32..5, 0_u32..5, 0_u32..3);
-    (amounts, cards, count, 0_u8..9).prop_map(|((cpu, memory, gpu), card, count, constraints)| CaseGroup {
+    (amounts, cards, count, 0_u8..14).prop_map(|((cpu, memory, gpu), card, count, constraints)| CaseGroup {
         constraints,
         cpu,
         memory,
@@ -128,7 +128,7 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
     let state = (
         nodes,
         prop::collection::vec(
-            (any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3, 0_u8..9),
+            (any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3, 0_u8..14),
             0..12,
         ),
         (4_u32..60, 0_u32..9, 0_u32..9),
@@ -273,6 +273,7 @@ impl PlaceCase {
                     &[("cpu", &cpu.to_string()), (GPU, &gpu.to_string())],
                 );
                 there.constraints = constraints(*own);
+                there.labels = labels(*own);
                 task_on_node(there, STATUSES[*status], &name(*on))
             });
         let mut tasks: Vec<pb::Task> = context.collect();
@@ -326,7 +327,45 @@ fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
             ..pb::HostPort::default()
         });
     }
-    (kind < 6 && kind > 0).then(|| Box::new(own))
+    if kind < 9 {
+        return (kind < 6 && kind > 0).then(|| Box::new(own));
+    }
+    // Terms about pods of the same kind; the last kind wants to be near those of kind 9.
+    let selector = pb::LabelSelector {
+        match_labels: labels(if kind == 13 { 9 } else { kind }),
+        ..pb::LabelSelector::default()
+    };
+    let required = vec![pb::PodAffinityTerm {
+        label_selector: Some(selector.clone()),
+        topology_key: "zone".to_owned(),
+        ..pb::PodAffinityTerm::default()
+    }];
+    let terms = Some(pb::PodAffinity {
+        required,
+        ..pb::PodAffinity::default()
+    });
+    let affinity = |attracts: bool| pb::Affinity {
+        pod_affinity: terms.clone().filter(|_| attracts),
+        pod_anti_affinity: terms.clone().filter(|_| !attracts),
+        ..pb::Affinity::default()
+    };
+    match kind {
+        9 | 13 => own.affinity = Some(affinity(true)),
+        10 => own.affinity = Some(affinity(false)),
+        _ => own.topology_spread_constraints.push(pb::TopologySpreadConstraint {
+            max_skew: i32::from(kind) - 10,
+            topology_key: "zone".to_owned(),
+            when_unsatisfiable: "DoNotSchedule".to_owned(),
+            label_selector: Some(selector),
+            ..pb::TopologySpreadConstraint::default()
+        }),
+    }
+    Some(Box::new(own))
+}
+
+/// Labels of pods of a kind.
+fn labels(kind: u8) -> BTreeMap<String, String> {
+    BTreeMap::from([("app".to_owned(), kind.to_string())])
 }
 
 impl CaseGroup {
@@ -339,6 +378,7 @@ impl CaseGroup {
         let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
         let mut task = task("", JOB, if self.gpu == 0 { &items[..2] } else { &items[..] });
         task.constraints = constraints(self.constraints);
+        task.labels = labels(self.constraints);
         if !self.card.is_empty() {
             task.annotations = BTreeMap::from([(CARD.to_owned(), self.card.to_owned())]);
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pumice::server::pb;
 use pumice_engine::model::constraints::{
-    HostPort, NodeProperties, NodeSelectorTerm, PodConstraints, SelectorRequirement, Taint, TaintEffect, Toleration,
+    HostPort, LabelSelector, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
+    SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect, Toleration,
 };
 
 /// Constraints of a task.
@@ -32,8 +33,48 @@ pub(crate) fn constraints(task: &pb::Task) -> Option<Arc<PodConstraints>> {
         required_node_terms: required.map(|selector| selector.terms.iter().map(term).collect()),
         tolerations: sent.tolerations.iter().map(toleration).collect(),
         host_ports: sent.host_ports.iter().map(port).collect(),
+        pod_affinity: pod_terms(sent.affinity.as_ref().and_then(|own| own.pod_affinity.as_ref())),
+        pod_anti_affinity: pod_terms(sent.affinity.as_ref().and_then(|own| own.pod_anti_affinity.as_ref())),
+        spread_constraints: sent.topology_spread_constraints.iter().map(spread).collect(),
         ..PodConstraints::default()
     }))
+}
+
+fn label_selector(selector: &pb::LabelSelector) -> LabelSelector {
+    let pairs = selector.match_labels.iter();
+    LabelSelector {
+        match_labels: pairs
+            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+            .collect(),
+        match_expressions: Vec::new(),
+    }
+}
+
+/// Required terms about other pods, with labels only.
+fn pod_terms(terms: Option<&pb::PodAffinity>) -> PodTerms {
+    let term = |own: &pb::PodAffinityTerm| PodAffinityTerm {
+        label_selector: own.label_selector.as_ref().map(label_selector),
+        namespaces: own.namespaces.iter().map(|name| name.as_str().into()).collect(),
+        namespace_selector: own.namespace_selector.as_ref().map(label_selector),
+        topology_key: own.topology_key.as_str().into(),
+    };
+    PodTerms {
+        required: terms.into_iter().flat_map(|own| &own.required).map(term).collect(),
+        preferred: Vec::new(),
+    }
+}
+
+fn spread(own: &pb::TopologySpreadConstraint) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew: own.max_skew,
+        topology_key: own.topology_key.as_str().into(),
+        is_hard: own.when_unsatisfiable == "DoNotSchedule",
+        label_selector: own.label_selector.as_ref().map(label_selector),
+        min_domains: own.min_domains,
+        node_affinity_policy: SpreadPolicy::Honor,
+        node_taints_policy: SpreadPolicy::Ignore,
+        match_label_keys: own.match_label_keys.iter().map(|key| key.as_str().into()).collect(),
+    }
 }
 
 fn term(term: &pb::NodeSelectorTerm) -> NodeSelectorTerm {

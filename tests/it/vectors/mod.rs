@@ -14,6 +14,7 @@ mod fit_family;
 mod job_plugins;
 mod koordinator;
 mod pod_cluster;
+mod podaffinity;
 mod pods;
 mod policy_wire;
 mod policy_yaml;
@@ -124,6 +125,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("hdrf", drf::check),
     ("noderesourcesfitplus", koordinator::check),
     ("overcommit", job_plugins::check),
+    ("podaffinity", podaffinity::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("policy-yaml", policy_wire::check),

@@ -64,7 +64,8 @@ pub fn not_evaluated_of_tasks<'a>(
     let mut counts = FieldCounts::default();
     for (UnevaluatedTask { fields, constraints }, number) in tasks {
         let kinds = constraints.into_iter().flat_map(PodConstraints::kinds);
-        let left_out = kinds.filter(|kind| !evaluated.contains(*kind));
+        let is_known = |kind| evaluated.contains(kind) && !constraints.is_some_and(|own| own.needs_namespaces(kind));
+        let left_out = kinds.filter(|kind| !is_known(*kind));
         let left_out = left_out.map(|kind| -> &'a str { kind.name() });
         let named = fields.iter().map(|name| -> &'a str { name });
         counts.add(named.chain(left_out).collect(), number);
@@ -170,6 +171,7 @@ fn node_field_effect(name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::constraints::{LabelSelector, PodAffinityTerm, PodTerms};
     use crate::model::constraints::{NodeProperties, PreferredTerm, Taint, TaintEffect};
     use crate::model::{NodeRecord, SortedTable};
 
@@ -190,6 +192,36 @@ mod tests {
         let found: Vec<_> = found.iter().map(|own| (&*own.name, own.count)).collect();
         assert_eq!(found, [("nodeSelector", 2), ("volumes", 5)]);
         assert_eq!(not_evaluated_of_tasks([(task(&none), 1)], ConstraintSet::NONE), []);
+    }
+
+    #[test]
+    fn terms_that_need_labels_of_namespaces_are_named() {
+        let none = UnevaluatedFields::default();
+        let evaluated = ConstraintSet::NONE.with(ConstraintKind::PodAffinity);
+        let named = |namespaces: &[&str]| {
+            let match_labels = namespaces.iter().map(|name| ((*name).into(), "v".into()));
+            let term = PodAffinityTerm {
+                namespace_selector: Some(LabelSelector {
+                    match_labels: match_labels.collect(),
+                    ..LabelSelector::default()
+                }),
+                ..PodAffinityTerm::default()
+            };
+            let attracts = PodTerms {
+                required: vec![term],
+                ..PodTerms::default()
+            };
+            let constraints = PodConstraints {
+                pod_affinity: attracts,
+                ..PodConstraints::default()
+            };
+            let task = UnevaluatedTask {
+                fields: &none,
+                constraints: Some(&constraints),
+            };
+            not_evaluated_of_tasks([(task, 1)], evaluated).len()
+        };
+        assert_eq!((named(&[]), named(&["team"])), (0, 1));
     }
 
     #[test]

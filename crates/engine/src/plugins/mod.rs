@@ -10,6 +10,7 @@ pub mod drf;
 mod effective_values;
 mod gang;
 mod go_duration;
+mod inter_pod;
 mod job_tallies;
 mod node_resources_fit_plus;
 pub mod overcommit;

@@ -24,7 +24,7 @@ use crate::model::{
 };
 use crate::plugin::{Measurement, Reason, Resolution};
 use crate::plugin_state::PluginStates;
-use crate::policy::Policy;
+use crate::policy::{Compatibility, Policy};
 
 /// Query of Place.
 #[derive(Clone, Debug)]
@@ -156,7 +156,10 @@ pub fn place_cancellable(
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<PlaceResult>, Problem> {
     let opening = (cluster_state, origin);
-    let (cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
+    let (mut cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
+    if policy.compatibility() == Compatibility::Upstream && cluster_state.cycle_beginning().is_none() {
+        cluster_state.begin_upstream_cycle();
+    }
     let needed = min_count(&cluster_state, query);
     count_pods(&cluster_state, policy, query);
     let mut desk = group::GroupPlacer {

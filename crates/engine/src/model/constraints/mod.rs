@@ -194,6 +194,26 @@ impl PodConstraints {
         changed.iter().any(|(kind, changed)| *changed && kinds.contains(*kind))
     }
 
+    /// True if a term of this kind needs the labels of namespaces, which no record carries.
+    pub fn needs_namespaces(&self, kind: ConstraintKind) -> bool {
+        let required = |terms: &PodTerms| terms.required.iter().any(PodAffinityTerm::needs_namespaces);
+        let preferred = |terms: &PodTerms| terms.preferred.iter().any(|own| own.term.needs_namespaces());
+        match kind {
+            ConstraintKind::PodAffinity => required(&self.pod_affinity),
+            ConstraintKind::PreferredPodAffinity => preferred(&self.pod_affinity),
+            ConstraintKind::PodAntiAffinity => required(&self.pod_anti_affinity),
+            ConstraintKind::PreferredPodAntiAffinity => preferred(&self.pod_anti_affinity),
+            ConstraintKind::HostPorts
+            | ConstraintKind::NodeAffinity
+            | ConstraintKind::PreferredNodeAffinity
+            | ConstraintKind::NodeSelector
+            | ConstraintKind::Taints
+            | ConstraintKind::TopologySpread
+            | ConstraintKind::PreferredTopologySpread
+            | ConstraintKind::Unschedulable => false,
+        }
+    }
+
     /// Kinds of constraints that the pod has, in their order. Tolerations and images reject no node, so they are none.
     pub fn kinds(&self) -> impl Iterator<Item = ConstraintKind> {
         let (attracts, repels) = (&self.pod_affinity, &self.pod_anti_affinity);

@@ -1,11 +1,12 @@
 //! `predicates`: the filters of Kubernetes v1.36.1 that Volcano asks (Volcano ed72c7c81, pkg/scheduler/plugins/predicates).
 //!
-//! Order of the checks of one node: number of pods, cordon, node selector and node affinity, taints, host ports. A
-//! number of pods that is reached is noted, and the checks go on; a cordon, affinity or taint ends them. Under
-//! `corrected` a node has one reason.
+//! Order of the checks of one node: number of pods, cordon, node selector and node affinity, taints, host ports, required
+//! terms about other pods, topology spread. A number of pods that is reached is noted, and the checks go on; a cordon,
+//! affinity or taint ends them. Under `corrected` a node has one reason.
 
 mod arguments;
 mod node_filter;
+mod pod_checks;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     families: &["filter"],
     node_labels: &["*"],
     task_annotations: &[node_filter::TEMPLATE],
+    task_labels: &["*"],
     ..PluginDef::new(NAME, compile)
 };
 
@@ -66,6 +68,8 @@ impl Plugin for Predicates {
             node_affinity,
             host_ports,
             taints,
+            pod_affinity,
+            topology_spread,
             ..
         } = self.arguments;
         let switched = [
@@ -74,6 +78,9 @@ impl Plugin for Predicates {
             (ConstraintKind::NodeAffinity, node_affinity),
             (ConstraintKind::Taints, taints),
             (ConstraintKind::HostPorts, host_ports),
+            (ConstraintKind::PodAffinity, pod_affinity),
+            (ConstraintKind::PodAntiAffinity, pod_affinity),
+            (ConstraintKind::TopologySpread, topology_spread),
         ];
         let on = switched.into_iter().filter(|(_, on)| *on);
         on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
@@ -89,6 +96,6 @@ impl Plugin for Predicates {
             self.compatibility,
             context,
             class,
-        ))))
+        )?)))
     }
 }

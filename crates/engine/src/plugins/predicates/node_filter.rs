@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::NAME;
 use super::arguments::PredicateArguments;
+use super::pod_checks::PodChecks;
 use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
-use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, PortCounts, ResourceId, TaskClass};
+use crate::model::{
+    CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, PortCounts, Problem, ResourceId, TaskClass,
+};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PluginContext, Reason, Resolution};
 use crate::policy::Compatibility;
 
@@ -16,9 +21,12 @@ pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
 /// Key of the taint that a cordon stands for.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
+/// Rejected nodes of a chunk, by reason.
+pub(super) type NotedRejections = SmallVec<[(RejectionKind, NodeMask); 8]>;
+
 /// Number of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RejectionKind {
+pub(super) enum RejectionKind {
     PodCount,
     Cordon,
     NodeAffinity,
@@ -26,9 +34,14 @@ enum RejectionKind {
     Cached,
     HostPort,
     TermConflict,
+    PodAffinity,
+    PodAntiAffinity,
+    ExistingPodAntiAffinity,
+    MissingTopologyLabel,
+    TopologySpread,
 }
 
-const KINDS: [RejectionKind; 7] = [
+const KINDS: [RejectionKind; 12] = [
     RejectionKind::PodCount,
     RejectionKind::Cordon,
     RejectionKind::NodeAffinity,
@@ -36,6 +49,11 @@ const KINDS: [RejectionKind; 7] = [
     RejectionKind::Cached,
     RejectionKind::HostPort,
     RejectionKind::TermConflict,
+    RejectionKind::PodAffinity,
+    RejectionKind::PodAntiAffinity,
+    RejectionKind::ExistingPodAntiAffinity,
+    RejectionKind::MissingTopologyLabel,
+    RejectionKind::TopologySpread,
 ];
 
 impl RejectionKind {
@@ -76,6 +94,31 @@ impl RejectionKind {
                 "NodeAffinityConflict",
                 "plugin NodeAffinity pre-predicates failed pod affinity terms conflict",
                 Resolution::Unresolvable,
+            ),
+            Self::PodAffinity => (
+                "PodAffinityMismatch",
+                "node(s) didn't match pod affinity rules",
+                Resolution::Unresolvable,
+            ),
+            Self::PodAntiAffinity => (
+                "PodAntiAffinity",
+                "node(s) didn't match pod anti-affinity rules",
+                Resolution::Unschedulable,
+            ),
+            Self::ExistingPodAntiAffinity => (
+                "ExistingPodAntiAffinity",
+                "node(s) didn't satisfy existing pods anti-affinity rules",
+                Resolution::Unschedulable,
+            ),
+            Self::MissingTopologyLabel => (
+                "MissingTopologyLabel",
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+                Resolution::Unresolvable,
+            ),
+            Self::TopologySpread => (
+                "TopologySpread",
+                "node(s) didn't match pod topology spread constraints",
+                Resolution::Unschedulable,
             ),
         }
     }
@@ -163,6 +206,7 @@ pub(super) struct PodFilter<'a> {
     all_statuses: bool,
     /// True if no node can match: every required term names nodes, and none in common.
     terms_conflict: bool,
+    pods: PodChecks,
 }
 
 impl<'a> PodFilter<'a> {
@@ -171,14 +215,14 @@ impl<'a> PodFilter<'a> {
         compatibility: Compatibility,
         context: PluginContext<'a>,
         class: &'a TaskClass,
-    ) -> Self {
+    ) -> Result<Self, Problem> {
         let constraints = class.constraints();
         let terms = constraints
             .required_node_terms
             .as_deref()
             .filter(|_| arguments.node_affinity);
         let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
-        Self {
+        Ok(Self {
             checks: RecordChecks::new(arguments, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, first)),
             ports: if arguments.host_ports {
@@ -189,7 +233,8 @@ impl<'a> PodFilter<'a> {
             after_release: context.after_release && compatibility == Compatibility::Corrected,
             all_statuses: compatibility == Compatibility::Upstream,
             terms_conflict: terms.is_some_and(terms_conflict),
-        }
+            pods: PodChecks::new(arguments, compatibility, context, class)?,
+        })
     }
 
     /// Nodes that have no place for one more pod.
@@ -244,6 +289,23 @@ impl<'a> PodFilter<'a> {
         match &entry.upstream {
             Some(own) => conflicts(&own.ports, None),
             None => conflicts(&usage.ports, self.after_release.then_some(&usage.releasing_ports)),
+        }
+    }
+
+    /// Notes rejected nodes, under `corrected` each for one reason. Records of nodes reject all but `left`.
+    fn note(&self, noted: &NotedRejections, left: &NodeMask, verdicts: &mut ChunkRejections) {
+        if self.all_statuses {
+            for (kind, nodes) in noted {
+                verdicts.reject(kind.number(), nodes);
+            }
+            return;
+        }
+        let mut left = *left;
+        for wanted in [Resolution::Unresolvable, Resolution::Unschedulable] {
+            for (kind, nodes) in noted.iter().filter(|(kind, _)| kind.texts().2 == wanted) {
+                verdicts.reject(kind.number(), &left.and(nodes));
+                left = left.and_not(nodes);
+            }
         }
     }
 
@@ -310,14 +372,13 @@ impl NodeFilter for PodFilter<'_> {
         let rejected = self.reject_by_records(chunk, among, verdicts);
         let left = among.and_not(&rejected);
         let taken = self.without_ports(chunk, &left);
-        let (noted_full, noted_taken) = if self.all_statuses {
-            (full, taken)
-        } else {
-            (full.and(&left), taken.and_not(&full))
-        };
-        verdicts.reject(RejectionKind::PodCount.number(), &noted_full);
-        verdicts.reject(RejectionKind::HostPort.number(), &noted_taken);
-        full.or(&rejected).or(&taken)
+        let mut noted = NotedRejections::new();
+        noted.extend([(RejectionKind::PodCount, full), (RejectionKind::HostPort, taken)]);
+        self.pods.judge(chunk, &left, &mut noted);
+        if !verdicts.ignores_reasons() {
+            self.note(&noted, &left, verdicts);
+        }
+        noted.iter().fold(rejected, |all, (_, nodes)| all.or(nodes))
     }
 
     fn reason(&self, number: u16) -> Reason {

@@ -1,0 +1,77 @@
+//! Constraints of pods about other pods, as filters: inter-pod affinity, anti-affinity and topology spread (Kubernetes
+//! v1.36.1, `InterPodAffinity` and `PodTopologySpread`, as Volcano ed72c7c81 asks them).
+//!
+//! A selector is matched once per class of pods, and its pods are summed by topology domain.
+
+mod affinity;
+mod marks;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub(super) use affinity::AffinityFilter;
+pub(super) use spread::SpreadFilter;
+
+use crate::model::constraints::PodConstraints;
+use crate::model::{ClusterState, NodeSlot, PodClass, PodIdentity, Problem, ProblemKind};
+use crate::policy::Compatibility;
+
+/// Task class that looks for a node, and the pods that it sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PodView<'a> {
+    /// Cluster state.
+    pub(super) cluster_state: &'a ClusterState,
+    /// Namespace and labels of the class.
+    pub(super) pod: &'a PodIdentity,
+    /// Constraints of the class.
+    pub(super) constraints: &'a PodConstraints,
+    /// Compatibility of the policy.
+    pub(super) compatibility: Compatibility,
+    /// True: pods that are being released are gone.
+    pub(super) after_release: bool,
+}
+
+impl<'a> PodView<'a> {
+    /// Classes of pods with the numbers on nodes.
+    fn classes(&self) -> impl Iterator<Item = (&'a PodClass, &'a [(NodeSlot, u32)])> {
+        let after_release = self.after_release;
+        let classes = self.cluster_state.pods().classes();
+        classes.filter(move |(class, _)| !(after_release && class.is_releasing))
+    }
+
+    /// True if pods on this node count. The reference has no nodes that are not ready.
+    fn sees_node(&self, slot: NodeSlot) -> bool {
+        self.compatibility == Compatibility::Corrected
+            || self
+                .cluster_state
+                .node(slot)
+                .is_some_and(|entry| entry.record.ready != Some(false))
+    }
+}
+
+/// Problem of a term of another pod that selects namespaces by their labels.
+fn unknown_namespaces(view: &PodView<'_>, other: &PodClass) -> Problem {
+    let of_class = |constraints: &Arc<PodConstraints>| {
+        let terms = other.constraints.as_ref();
+        terms.is_some_and(|terms| Arc::ptr_eq(terms, constraints) || terms == constraints)
+    };
+    let mut tasks = view.cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
+    let owner = tasks.find(|task| {
+        let same_place = task.namespace() == &*other.pod.namespace && !task.node.is_empty();
+        same_place && task.labels == other.pod.labels && task.constraints.as_ref().is_some_and(of_class)
+    });
+    let owner = owner.map_or("another task of the query", |task| &task.name);
+    let message = format!(
+        "a required term of the anti-affinity of pod `{owner}` selects namespaces by their labels, which Pumice does not \
+         have; so it is unknown whether the pod keeps pods of namespace `{}` away: list the namespaces in the term",
+        view.pod.namespace
+    );
+    Problem::new(
+        ProblemKind::FailedPrecondition,
+        "NAMESPACE_LABELS_UNKNOWN",
+        "constraints.pod_anti_affinity",
+        message,
+    )
+}

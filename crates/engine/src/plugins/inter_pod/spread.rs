@@ -1,0 +1,199 @@
+//! Topology spread constraints that reject nodes.
+
+use std::sync::Arc;
+
+use super::PodView;
+use crate::model::constraints::{NodeSelectorTerm, SpreadConstraint, SpreadPolicy, Taint};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+
+/// Prepared filter of the spread constraints with `DoNotSchedule`.
+#[derive(Debug)]
+pub(in crate::plugins) struct SpreadFilter {
+    rules: Vec<SpreadRule>,
+}
+
+/// Domains of one constraint.
+#[derive(Debug)]
+struct SpreadRule {
+    domains: Arc<TopologyDomains>,
+    /// True for each domain in which one more pod exceeds the skew.
+    is_exceeded: Vec<bool>,
+}
+
+/// Rejected nodes of a chunk, by reason; a node has at most one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::plugins) struct SpreadRejections {
+    /// Nodes without a topology key.
+    pub(in crate::plugins) missing_label: NodeMask,
+    /// Nodes in domains with too many pods.
+    pub(in crate::plugins) skew: NodeMask,
+}
+
+impl SpreadFilter {
+    /// Filter of a class; `None`: it has no such constraint.
+    pub(in crate::plugins) fn new(view: &PodView<'_>) -> Option<Self> {
+        let hard = || view.constraints.spread_constraints.iter().filter(|own| own.is_hard);
+        hard().next()?;
+        let mut eligible = EligibleNodes::new(view, hard());
+        let rules = hard().map(|constraint| {
+            let nodes = eligible.of(constraint);
+            SpreadRule::new(view, constraint, &nodes)
+        });
+        Some(Self { rules: rules.collect() })
+    }
+
+    /// Rejected nodes of a chunk.
+    pub(in crate::plugins) fn judge(&self, chunk: &NodeChunk, among: &NodeMask) -> SpreadRejections {
+        let mut rejections = SpreadRejections::default();
+        for offset in among.iter() {
+            let Some(slot) = chunk.slot(offset) else { continue };
+            for rule in &self.rules {
+                let Some(domain) = rule.domains.domain(slot) else {
+                    rejections.missing_label.set(offset, true);
+                    break;
+                };
+                if rule.is_exceeded.get(domain).copied().unwrap_or(false) {
+                    rejections.skew.set(offset, true);
+                    break;
+                }
+            }
+        }
+        rejections
+    }
+}
+
+impl SpreadRule {
+    fn new(view: &PodView<'_>, constraint: &SpreadConstraint, nodes: &[NodeMask]) -> Self {
+        let domains = view.cluster_state.topology_domains(&constraint.topology_key);
+        let counts = domain_counts(view, constraint, &domains, nodes);
+        let present = || counts.iter().flatten().copied();
+        let min_domains = usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(0);
+        let least = present()
+            .min()
+            .filter(|_| present().count() >= min_domains)
+            .unwrap_or(0);
+        let labels = &view.pod.labels;
+        let own = i64::from(constraint.selects(labels, labels));
+        let exceeds = |count: &Option<i64>| count.unwrap_or(0) + own - least > i64::from(constraint.max_skew);
+        Self {
+            is_exceeded: counts.iter().map(exceeds).collect(),
+            domains,
+        }
+    }
+}
+
+/// Number of pods that a constraint selects in each domain, over these nodes; `None`: the domain has none of the nodes.
+fn domain_counts(
+    view: &PodView<'_>,
+    constraint: &SpreadConstraint,
+    domains: &TopologyDomains,
+    nodes: &[NodeMask],
+) -> Vec<Option<i64>> {
+    let mut counts = vec![None; domains.count()];
+    for (number, mask) in nodes.iter().enumerate() {
+        for offset in mask.iter() {
+            let slot = NodeSlot::try_from(number * CHUNK_SIZE + offset).ok();
+            let domain = slot.and_then(|slot| domains.domain(slot));
+            if let Some(place) = domain.and_then(|domain| counts.get_mut(domain)) {
+                *place = Some(0);
+            }
+        }
+    }
+    let labels = &view.pod.labels;
+    if constraint.counts_nothing(labels) {
+        return counts;
+    }
+    let is_among = |slot: NodeSlot| {
+        let mask = nodes.get(slot as usize / CHUNK_SIZE);
+        mask.is_some_and(|mask| mask.get(slot as usize % CHUNK_SIZE))
+    };
+    let selected = view.classes().filter(|(class, _)| {
+        let counted = !class.is_releasing && class.pod.namespace == view.pod.namespace;
+        counted && constraint.selects(labels, &class.pod.labels)
+    });
+    for (slot, count) in selected.flat_map(|(_, on_nodes)| on_nodes) {
+        let domain = domains.domain(*slot).filter(|_| is_among(*slot));
+        if let Some(Some(place)) = domain.and_then(|domain| counts.get_mut(domain)) {
+            *place += i64::from(*count);
+        }
+    }
+    counts
+}
+
+/// Nodes whose pods count, for the constraints of one class.
+struct EligibleNodes<'a> {
+    view: PodView<'a>,
+    /// Nodes with all topology keys, chunk by chunk.
+    with_keys: Vec<NodeMask>,
+    /// Nodes that the node selector and the required node affinity select, from the first question about them.
+    selected: Option<Vec<NodeMask>>,
+    /// Nodes with taints that the class does not tolerate, likewise.
+    tainted: Option<Vec<NodeMask>>,
+}
+
+impl<'a> EligibleNodes<'a> {
+    fn new<'c>(view: &PodView<'a>, constraints: impl Iterator<Item = &'c SpreadConstraint>) -> Self {
+        let keys: Vec<&Arc<str>> = constraints.map(|constraint| &constraint.topology_key).collect();
+        let with_keys = |chunk: &Arc<NodeChunk>| {
+            let attributes = chunk.attributes();
+            let keyed = keys.iter().map(|key| attributes.with_label(key));
+            let mut nodes = keyed.fold(*chunk.live(), |all, with| all.and(&with));
+            for offset in nodes.iter() {
+                let is_seen = chunk.slot(offset).is_some_and(|slot| view.sees_node(slot));
+                nodes.set(offset, is_seen);
+            }
+            nodes
+        };
+        Self {
+            view: *view,
+            with_keys: view.cluster_state.chunks().iter().map(with_keys).collect(),
+            selected: None,
+            tainted: None,
+        }
+    }
+
+    /// Nodes of a constraint, chunk by chunk.
+    fn of(&mut self, constraint: &SpreadConstraint) -> Vec<NodeMask> {
+        let mut nodes = self.with_keys.clone();
+        let view = self.view;
+        if constraint.node_affinity_policy == SpreadPolicy::Honor {
+            let selected = self.selected.get_or_insert_with(|| selected_nodes(&view));
+            let pairs = nodes.iter_mut().zip(selected.iter());
+            pairs.for_each(|(own, selected)| *own = own.and(selected));
+        }
+        if constraint.node_taints_policy == SpreadPolicy::Honor {
+            let tainted = self.tainted.get_or_insert_with(|| tainted_nodes(&view));
+            let pairs = nodes.iter_mut().zip(tainted.iter());
+            pairs.for_each(|(own, tainted)| *own = own.and_not(tainted));
+        }
+        nodes
+    }
+}
+
+/// Nodes that the class's node selector and required node affinity select, chunk by chunk.
+fn selected_nodes(view: &PodView<'_>) -> Vec<NodeMask> {
+    let constraints = view.constraints;
+    let can_match = |term: &&NodeSelectorTerm| !term.is_empty() && term.is_valid();
+    let chunks = view.cluster_state.chunks().iter();
+    let selected = chunks.map(|chunk| {
+        let attributes = chunk.attributes();
+        let selected = attributes.with_labels(&constraints.node_selector);
+        let Some(terms) = &constraints.required_node_terms else {
+            return selected;
+        };
+        let matching = terms.iter().filter(can_match).map(|term| attributes.matching(term));
+        selected.and(&matching.fold(NodeMask::NONE, |any, nodes| any.or(&nodes)))
+    });
+    selected.collect()
+}
+
+/// Nodes with a taint that the class does not tolerate, chunk by chunk.
+fn tainted_nodes(view: &PodView<'_>) -> Vec<NodeMask> {
+    let tolerations = &view.constraints.tolerations;
+    let is_tolerated = |taint: &Taint| tolerations.iter().any(|toleration| toleration.tolerates(taint));
+    let rejects = |taint: &Taint| taint.rejects() && !is_tolerated(taint);
+    let chunks = view.cluster_state.chunks().iter();
+    chunks
+        .map(|chunk| chunk.attributes().select_taints(|taints| taints.iter().any(rejects)))
+        .collect()
+}

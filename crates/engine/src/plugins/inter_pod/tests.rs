@@ -1,0 +1,525 @@
+//! Filters about pods against the rules written down plainly, over small random clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use crate::decide::tests::fixtures;
+use crate::decide::{self, FilterVerdict};
+use crate::model::constraints::{
+    LabelSelector, PodAffinityTerm, PodConstraints, PodTerms, SelectorRequirement, SpreadConstraint, SpreadPolicy,
+};
+use crate::model::{
+    ClusterState, NodeRecord, ProblemKind, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
+    TaskStatus, TextMap, find_text,
+};
+use crate::policy::Compatibility;
+
+fn texts(pairs: &[(&str, String)]) -> TextMap {
+    let mut pairs: Vec<(Arc<str>, Arc<str>)> = pairs
+        .iter()
+        .map(|(key, value)| (Arc::from(*key), value.as_str().into()))
+        .collect();
+    pairs.sort();
+    pairs.into()
+}
+
+fn labels() -> impl Strategy<Value = TextMap> {
+    (prop::option::of(0_u8..2), prop::option::of(0_u8..2)).prop_map(|(app, tier)| {
+        let pairs: Vec<(&str, String)> = [("app", app), ("tier", tier)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?.to_string())))
+            .collect();
+        texts(&pairs)
+    })
+}
+
+fn selector() -> impl Strategy<Value = Option<LabelSelector>> {
+    let operator = prop::sample::select(vec!["In", "NotIn", "Exists", "DoesNotExist"]);
+    let requirement =
+        (prop::sample::select(vec!["app", "tier"]), operator, 0_u8..2).prop_map(|(key, operator, value)| {
+            SelectorRequirement {
+                key: key.into(),
+                operator: operator.into(),
+                values: if operator.ends_with("In") {
+                    vec![value.to_string().into()]
+                } else {
+                    Vec::new()
+                },
+            }
+        });
+    let own = (labels(), prop::collection::vec(requirement, 0..2)).prop_map(|(match_labels, match_expressions)| {
+        LabelSelector {
+            match_labels,
+            match_expressions,
+        }
+    });
+    prop::option::weighted(0.9, own)
+}
+
+fn key() -> impl Strategy<Value = Arc<str>> {
+    prop::sample::select(vec!["zone", "host", "rack"]).prop_map(Arc::from)
+}
+
+fn term() -> impl Strategy<Value = PodAffinityTerm> {
+    let namespaces = prop::sample::select(vec![Vec::new(), vec!["x"], vec!["y", "z"]]);
+    (selector(), namespaces, prop::bool::weighted(0.2), key()).prop_map(
+        |(label_selector, namespaces, all, topology_key)| PodAffinityTerm {
+            label_selector,
+            namespaces: namespaces.into_iter().map(Arc::from).collect(),
+            namespace_selector: all.then(LabelSelector::default),
+            topology_key,
+        },
+    )
+}
+
+fn spread() -> impl Strategy<Value = SpreadConstraint> {
+    let policy = |honor| {
+        if honor {
+            SpreadPolicy::Honor
+        } else {
+            SpreadPolicy::Ignore
+        }
+    };
+    let policies = (any::<bool>(), any::<bool>());
+    let keys = prop::sample::select(vec![Vec::new(), vec!["app"], vec!["app", "tier"]]);
+    let numbers = (1_i32..4, prop::option::of(0_i32..4), prop::bool::weighted(0.8));
+    (numbers, key(), selector(), policies, keys).prop_map(
+        move |((max_skew, min_domains, is_hard), topology_key, label_selector, (affinity, taints), keys)| {
+            SpreadConstraint {
+                max_skew,
+                topology_key,
+                is_hard,
+                label_selector,
+                min_domains,
+                node_affinity_policy: policy(affinity),
+                node_taints_policy: policy(taints),
+                match_label_keys: keys.into_iter().map(Arc::from).collect(),
+            }
+        },
+    )
+}
+
+fn constraints() -> impl Strategy<Value = Option<Arc<PodConstraints>>> {
+    let terms = || prop::collection::vec(term(), 0..3);
+    let of = (
+        terms(),
+        terms(),
+        prop::collection::vec(spread(), 0..3),
+        prop::option::weighted(0.2, 0_u8..2),
+    );
+    let own = of.prop_map(|(attracts, repels, spread_constraints, zone)| {
+        let required = |required| PodTerms {
+            required,
+            preferred: Vec::new(),
+        };
+        Arc::new(PodConstraints {
+            node_selector: zone.map_or_else(TextMap::default, |zone| texts(&[("zone", zone.to_string())])),
+            pod_affinity: required(attracts),
+            pod_anti_affinity: required(repels),
+            spread_constraints,
+            ..PodConstraints::default()
+        })
+    });
+    prop::option::weighted(0.6, own)
+}
+
+fn pod() -> impl Strategy<Value = TaskRecord> {
+    let status = prop::sample::select(vec![
+        TaskStatus::Running,
+        TaskStatus::Running,
+        TaskStatus::Pipelined,
+        TaskStatus::Releasing,
+        TaskStatus::Succeeded,
+    ]);
+    let namespace = prop::sample::select(vec!["x", "y"]);
+    (namespace, labels(), constraints(), 0_usize..6, status).prop_map(
+        |(namespace, labels, constraints, node, status)| {
+            TaskFields {
+                name: format!("{namespace}/").into(),
+                labels,
+                constraints,
+                node: format!("n{node}").into(),
+                status,
+                requests: ResourceAmounts::from_iter([(ResourceId::PODS, 1)]),
+                ..TaskFields::default()
+            }
+            .into()
+        },
+    )
+}
+
+fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
+    let node = (
+        prop::option::of(0_u8..3),
+        prop::option::of(0_u8..2),
+        prop::option::weighted(0.1, any::<bool>()),
+    );
+    prop::collection::vec(node, 1..6).prop_map(|nodes| {
+        let numbered = nodes.into_iter().enumerate();
+        numbered
+            .map(|(number, (zone, rack, ready))| {
+                let mut pairs = vec![("host", number.to_string())];
+                pairs.extend(zone.map(|zone| ("zone", zone.to_string())));
+                pairs.extend(rack.map(|rack| ("rack", rack.to_string())));
+                NodeRecord {
+                    name: format!("n{number}").into(),
+                    labels: texts(&pairs),
+                    allocatable: ResourceAmounts::from_iter([(ResourceId::PODS, 100)]),
+                    ready,
+                    ..NodeRecord::default()
+                }
+            })
+            .collect()
+    })
+}
+
+/// Rules of the filters, node by node and pod by pod.
+struct PlainRules<'a> {
+    nodes: Vec<&'a NodeRecord>,
+    /// Pods, each with its node.
+    pods: Vec<(&'a TaskRecord, &'a NodeRecord)>,
+    own: &'a TaskRecord,
+    constraints: &'a PodConstraints,
+}
+
+/// Topology pair.
+type TopologyPair = (Arc<str>, String);
+
+fn selects(selector: &LabelSelector, labels: &TextMap) -> bool {
+    let pairs = selector
+        .match_labels
+        .iter()
+        .all(|(key, value)| find_text(labels, key) == Some(value));
+    let requirement = |own: &SelectorRequirement| {
+        let value = find_text(labels, &own.key);
+        let listed = value.is_some_and(|value| own.values.iter().any(|other| **other == *value));
+        match &*own.operator {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            _ => value.is_none(),
+        }
+    };
+    pairs && selector.match_expressions.iter().all(requirement)
+}
+
+fn holds(term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
+    let namespace = other.namespace();
+    let in_namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
+        namespace == owner.namespace()
+    } else {
+        term.namespaces.iter().any(|own| **own == *namespace) || term.namespace_selector.is_some()
+    };
+    in_namespace
+        && term
+            .label_selector
+            .as_ref()
+            .is_some_and(|own| selects(own, &other.labels))
+}
+
+fn pair(key: &Arc<str>, node: &NodeRecord) -> Option<TopologyPair> {
+    Some((Arc::clone(key), find_text(&node.labels, key)?.to_owned()))
+}
+
+impl PlainRules<'_> {
+    /// Reasons that reject a node.
+    fn reasons(&self, node: &NodeRecord) -> BTreeSet<&'static str> {
+        let affinity = self.affinity(node);
+        let mut reasons: BTreeSet<&'static str> = affinity.into_iter().collect();
+        if affinity != Some("PodAffinityMismatch") {
+            reasons.extend(self.spread(node));
+        }
+        reasons
+    }
+
+    fn affinity(&self, node: &NodeRecord) -> Option<&'static str> {
+        let (attracts, repels) = (
+            &self.constraints.pod_affinity.required,
+            &self.constraints.pod_anti_affinity.required,
+        );
+        let all_match = |other: &TaskRecord| attracts.iter().all(|term| holds(term, self.own, other));
+        let (mut attracting, mut repelling, mut repelled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for (other, at) in &self.pods {
+            if all_match(other) {
+                attracting.extend(attracts.iter().filter_map(|term| pair(&term.topology_key, at)));
+            }
+            let matching = repels.iter().filter(|term| holds(term, self.own, other));
+            repelling.extend(matching.filter_map(|term| pair(&term.topology_key, at)));
+            let theirs = other.constraints.iter().flat_map(|own| &own.pod_anti_affinity.required);
+            let theirs = theirs.filter(|term| holds(term, other, self.own));
+            repelled.extend(theirs.filter_map(|term| pair(&term.topology_key, at)));
+        }
+        if !attracts.is_empty() {
+            let pairs: Option<Vec<TopologyPair>> = attracts.iter().map(|term| pair(&term.topology_key, node)).collect();
+            let first = attracting.is_empty() && all_match(self.own);
+            if !pairs.is_some_and(|pairs| first || pairs.iter().all(|own| attracting.contains(own))) {
+                return Some("PodAffinityMismatch");
+            }
+        }
+        let mut own = repels.iter().filter_map(|term| pair(&term.topology_key, node));
+        if own.any(|own| repelling.contains(&own)) {
+            return Some("PodAntiAffinity");
+        }
+        let mut labels = node
+            .labels
+            .iter()
+            .map(|(key, value)| (Arc::clone(key), value.to_string()));
+        labels
+            .any(|own| repelled.contains(&own))
+            .then_some("ExistingPodAntiAffinity")
+    }
+
+    fn spread(&self, node: &NodeRecord) -> Option<&'static str> {
+        let hard: Vec<&SpreadConstraint> = self
+            .constraints
+            .spread_constraints
+            .iter()
+            .filter(|own| own.is_hard)
+            .collect();
+        let value =
+            |own: &SpreadConstraint, node: &NodeRecord| find_text(&node.labels, &own.topology_key).map(str::to_owned);
+        for constraint in &hard {
+            let Some(domain) = value(constraint, node) else {
+                return Some("MissingTopologyLabel");
+            };
+            let mut wanted = constraint.label_selector.clone();
+            if let Some(selector) = &mut wanted {
+                for key in &constraint.match_label_keys {
+                    selector
+                        .match_expressions
+                        .extend(find_text(&self.own.labels, key).map(|value| SelectorRequirement {
+                            key: Arc::clone(key),
+                            operator: "In".into(),
+                            values: vec![value.into()],
+                        }));
+                }
+            }
+            let matches = |labels: &TextMap| wanted.as_ref().is_some_and(|own| selects(own, labels));
+            let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+            for at in &self.nodes {
+                let honors = constraint.node_affinity_policy == SpreadPolicy::Ignore
+                    || self
+                        .constraints
+                        .node_selector
+                        .iter()
+                        .all(|(key, value)| find_text(&at.labels, key) == Some(value));
+                if !honors || hard.iter().any(|own| value(own, at).is_none()) {
+                    continue;
+                }
+                let count = counts.entry(value(constraint, at).unwrap()).or_default();
+                let is_empty = wanted.as_ref().is_some_and(LabelSelector::is_empty);
+                let counted = self.pods.iter().filter(|(other, on)| {
+                    let alive = other.status != TaskStatus::Releasing && other.namespace() == self.own.namespace();
+                    on.name == at.name && alive && !is_empty && matches(&other.labels)
+                });
+                *count += i64::try_from(counted.count()).unwrap();
+            }
+            let min_domains = constraint.min_domains.unwrap_or(1);
+            let enough = i32::try_from(counts.len()).unwrap() >= min_domains;
+            let least = counts.values().min().filter(|_| enough).copied().unwrap_or(0);
+            let count = counts.get(&domain).copied().unwrap_or(0) + i64::from(matches(&self.own.labels));
+            if count - least > i64::from(constraint.max_skew) {
+                return Some("TopologySpread");
+            }
+        }
+        None
+    }
+}
+
+fn verdict(state: &ClusterState, task: TaskRecord, compatibility: Compatibility) -> Arc<FilterVerdict> {
+    let policy = fixtures::policy("{name: predicates}", compatibility).policy;
+    let query = fixtures::node_query(state.resources(), vec![task]);
+    decide::filter(state, &policy, &query)
+        .unwrap()
+        .remove(0)
+        .unwrap()
+        .result
+}
+
+fn state_of(nodes: &[NodeRecord], pods: &[TaskRecord]) -> ClusterState {
+    let mut state = fixtures::cluster_state(ResourceTable::default(), nodes.to_vec());
+    for pod in pods {
+        state.put_task(pod.clone(), &Arc::from("test"));
+    }
+    state
+}
+
+fn numbered(pods: Vec<TaskRecord>) -> Vec<TaskRecord> {
+    let numbered = pods.into_iter().enumerate();
+    numbered
+        .map(|(number, pod)| TaskRecord {
+            name: format!("{}{number}", pod.name).into(),
+            ..pod
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn filters_follow_the_rules(
+        nodes in nodes(),
+        pods in prop::collection::vec(pod(), 0..12),
+        own in pod(),
+        upstream in any::<bool>(),
+        asked_before in any::<bool>(),
+    ) {
+        let pods = numbered(pods);
+        let mut state = state_of(&nodes, &[]);
+        if asked_before {
+            let _ = state.pods();
+        }
+        for pod in &pods {
+            state.put_task(pod.clone(), &Arc::from("test"));
+        }
+        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
+        let found = verdict(&state, own.clone(), compatibility);
+        // The reference has no nodes that are not ready.
+        let known: Vec<&NodeRecord> = nodes.iter().filter(|node| !upstream || node.ready != Some(false)).collect();
+        let at = |pod: &TaskRecord| known.iter().find(|node| node.name == pod.node).copied();
+        let none = PodConstraints::default();
+        let rules = PlainRules {
+            pods: pods.iter().filter(|pod| pod.status.is_on_node()).filter_map(|pod| Some((pod, at(pod)?))).collect(),
+            nodes: known.clone(),
+            constraints: own.constraints.as_deref().unwrap_or(&none),
+            own: &own,
+        };
+        let mut got: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+        for rejection in &found.rejections {
+            for slot in &rejection.nodes {
+                got.entry(*slot).or_default().insert(rejection.reason.code);
+            }
+        }
+        for (slot, node) in (0_u32..).zip(&nodes) {
+            if node.ready == Some(false) {
+                continue;
+            }
+            let selects = rules.constraints.node_selector.iter().all(|(key, value)| find_text(&node.labels, key) == Some(value));
+            let got = got.remove(&slot).unwrap_or_default();
+            if !selects {
+                prop_assert_eq!(got, BTreeSet::from(["NodeAffinityMismatch"]));
+                continue;
+            }
+            let mut expected = rules.reasons(node);
+            if !upstream && expected.len() > 1 {
+                // One reason, one that evictions do not remove before others.
+                let unresolvable = expected.contains("MissingTopologyLabel");
+                let affinity = expected.iter().find(|code| code.ends_with("Affinity")).copied();
+                expected = BTreeSet::from([if unresolvable { "MissingTopologyLabel" } else { affinity.unwrap() }]);
+            }
+            prop_assert_eq!(got, expected, "{:?} on {:?}", rules.constraints, node);
+        }
+    }
+}
+
+fn repelling(name: &str, term: PodAffinityTerm) -> TaskRecord {
+    let repels = PodTerms {
+        required: vec![term],
+        preferred: Vec::new(),
+    };
+    let constraints = PodConstraints {
+        pod_anti_affinity: repels,
+        ..PodConstraints::default()
+    };
+    TaskFields {
+        name: name.into(),
+        node: "n0".into(),
+        status: TaskStatus::Running,
+        labels: texts(&[("app", "a".to_owned())]),
+        requests: ResourceAmounts::from_iter([(ResourceId::PODS, 1)]),
+        constraints: Some(Arc::new(constraints)),
+        ..TaskFields::default()
+    }
+    .into()
+}
+
+fn node(number: u8) -> NodeRecord {
+    NodeRecord {
+        name: format!("n{number}").into(),
+        labels: texts(&[("host", number.to_string())]),
+        allocatable: ResourceAmounts::from_iter([(ResourceId::PODS, 100)]),
+        ..NodeRecord::default()
+    }
+}
+
+fn host_term(namespace_selector: Option<LabelSelector>) -> PodAffinityTerm {
+    PodAffinityTerm {
+        label_selector: Some(LabelSelector::default()),
+        namespace_selector,
+        topology_key: "host".into(),
+        ..PodAffinityTerm::default()
+    }
+}
+
+#[test]
+fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
+    let selector = LabelSelector {
+        match_labels: texts(&[("team", "a".to_owned())]),
+        ..LabelSelector::default()
+    };
+    let state = state_of(&[node(0), node(1)], &[repelling("x/guard", host_term(Some(selector)))]);
+    let policy = fixtures::policy("{name: predicates}", Compatibility::Corrected).policy;
+    let query = fixtures::node_query(state.resources(), vec![fixtures::task(ResourceAmounts::default(), &[])]);
+    let problem = decide::filter(&state, &policy, &query).unwrap().remove(0).unwrap_err();
+    assert_eq!(
+        (problem.kind, problem.reason),
+        (ProblemKind::FailedPrecondition, "NAMESPACE_LABELS_UNKNOWN")
+    );
+    assert!(
+        problem.message.contains("`x/guard`") && problem.message.contains("`default`"),
+        "{}",
+        problem.message
+    );
+}
+
+#[test]
+fn pods_that_are_being_released_keep_others_away_until_they_are_gone() {
+    let mut guard = repelling("default/guard", host_term(None));
+    guard.status = TaskStatus::Releasing;
+    let state = state_of(&[node(0), node(1)], &[guard]);
+    let fit = |compatibility, resource_fit| {
+        let policy = fixtures::policy("{name: predicates}", compatibility).policy;
+        let mut query = fixtures::node_query(state.resources(), vec![fixtures::task(ResourceAmounts::default(), &[])]);
+        query.resource_fit = resource_fit;
+        decide::filter(&state, &policy, &query)
+            .unwrap()
+            .remove(0)
+            .unwrap()
+            .result
+            .fit
+            .clone()
+    };
+    assert_eq!(fit(Compatibility::Corrected, decide::ResourceFit::None), [1]);
+    assert_eq!(fit(Compatibility::Corrected, decide::ResourceFit::FutureIdle), [0, 1]);
+    assert_eq!(fit(Compatibility::Upstream, decide::ResourceFit::FutureIdle), [1]);
+}
+
+#[test]
+fn anti_affinity_placed_within_a_cycle_counts_under_corrected_only() {
+    use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
+    use crate::plugin_state::PluginStates;
+    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        let mut waiting = repelling("default/guard", host_term(None));
+        (waiting.status, waiting.node) = (TaskStatus::Pending, Arc::default());
+        let state = state_of(&[node(0), node(1)], &[waiting]);
+        let mut cycle = SchedulingCycle::new(state, compatibility, PluginStates::default());
+        let placement = TaskPlacement {
+            task: "default/guard".into(),
+            node: "n0".into(),
+            card: Arc::default(),
+        };
+        cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
+        let task = fixtures::task(ResourceAmounts::default(), &[]);
+        let found = verdict(cycle.cluster_state(), task, compatibility);
+        let expected: &[u32] = if compatibility == Compatibility::Upstream {
+            &[0, 1]
+        } else {
+            &[1]
+        };
+        assert_eq!(found.fit, expected, "{compatibility:?}");
+    }
+}

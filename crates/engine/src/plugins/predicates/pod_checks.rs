@@ -1,0 +1,69 @@
+//! Checks of other pods: inter-pod affinity, anti-affinity and topology spread.
+
+use super::arguments::PredicateArguments;
+use super::node_filter::{NotedRejections, RejectionKind};
+use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
+use crate::plugin::PluginContext;
+use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadFilter};
+use crate::policy::Compatibility;
+
+/// Prepared checks of other pods. A check that rejects no node of the class is left out.
+#[derive(Debug, Default)]
+pub(super) struct PodChecks {
+    affinity: Option<AffinityFilter>,
+    spread: Option<SpreadFilter>,
+}
+
+impl PodChecks {
+    pub(super) fn new(
+        arguments: &PredicateArguments,
+        compatibility: Compatibility,
+        context: PluginContext<'_>,
+        class: &TaskClass,
+    ) -> Result<Self, Problem> {
+        let Some(pod) = &class.pod else {
+            return Ok(Self::default());
+        };
+        let view = PodView {
+            cluster_state: context.cluster_state,
+            pod,
+            constraints: class.constraints(),
+            compatibility,
+            after_release: context.after_release && compatibility == Compatibility::Corrected,
+        };
+        let affinity = arguments.pod_affinity.then(|| AffinityFilter::new(&view));
+        Ok(Self {
+            affinity: affinity.transpose()?.flatten(),
+            spread: arguments.topology_spread.then(|| SpreadFilter::new(&view)).flatten(),
+        })
+    }
+
+    /// Adds rejected nodes with their reasons, in the order of the reference: a node that lacks pods for its affinity has that
+    /// reason alone.
+    pub(super) fn judge(&self, chunk: &NodeChunk, among: &NodeMask, rejected: &mut NotedRejections) {
+        if chunk.is_detached() {
+            // Its nodes passed, and tasks of a class that changes the verdicts are judged one by one.
+            return;
+        }
+        let mut left = *among;
+        if let Some(affinity) = &self.affinity {
+            let rejections = affinity.judge(chunk, among);
+            left = left.and_not(&rejections.affinity);
+            rejected.extend([
+                (RejectionKind::PodAffinity, rejections.affinity),
+                (RejectionKind::PodAntiAffinity, rejections.anti_affinity),
+                (
+                    RejectionKind::ExistingPodAntiAffinity,
+                    rejections.existing_anti_affinity,
+                ),
+            ]);
+        }
+        if let Some(spread) = &self.spread {
+            let rejections = spread.judge(chunk, &left);
+            rejected.extend([
+                (RejectionKind::MissingTopologyLabel, rejections.missing_label),
+                (RejectionKind::TopologySpread, rejections.skew),
+            ]);
+        }
+    }
+}
