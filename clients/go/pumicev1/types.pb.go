@@ -877,7 +877,10 @@ type Queue struct {
 	// Soft entitlement, which other queues may borrow. Absent: none.
 	Deserved *ResourceList `protobuf:"bytes,11,opt,name=deserved,proto3" json:"deserved,omitempty"`
 	// Amount that no other queue may use. Absent: none.
-	Guarantee     *ResourceList `protobuf:"bytes,12,opt,name=guarantee,proto3" json:"guarantee,omitempty"`
+	Guarantee *ResourceList `protobuf:"bytes,12,opt,name=guarantee,proto3" json:"guarantee,omitempty"`
+	// spec.affinity. Absent and empty have different meanings: an absent one may be
+	// inherited from the parent queue.
+	Affinity      *QueueAffinity `protobuf:"bytes,20,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,6 +999,125 @@ func (x *Queue) GetGuarantee() *ResourceList {
 	return nil
 }
 
+func (x *Queue) GetAffinity() *QueueAffinity {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+// Affinity of a queue to groups of nodes. The group of a node is its label
+// volcano.sh/nodegroup-name.
+type QueueAffinity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// nodeGroupAffinity. Absent: none.
+	NodeGroupAffinity *NodeGroupLists `protobuf:"bytes,1,opt,name=node_group_affinity,json=nodeGroupAffinity,proto3" json:"node_group_affinity,omitempty"`
+	// nodeGroupAntiAffinity. Absent: none.
+	NodeGroupAntiAffinity *NodeGroupLists `protobuf:"bytes,2,opt,name=node_group_anti_affinity,json=nodeGroupAntiAffinity,proto3" json:"node_group_anti_affinity,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *QueueAffinity) Reset() {
+	*x = QueueAffinity{}
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueAffinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueAffinity) ProtoMessage() {}
+
+func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueAffinity.ProtoReflect.Descriptor instead.
+func (*QueueAffinity) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QueueAffinity) GetNodeGroupAffinity() *NodeGroupLists {
+	if x != nil {
+		return x.NodeGroupAffinity
+	}
+	return nil
+}
+
+func (x *QueueAffinity) GetNodeGroupAntiAffinity() *NodeGroupLists {
+	if x != nil {
+		return x.NodeGroupAntiAffinity
+	}
+	return nil
+}
+
+// Groups of nodes, as a queue's affinity lists them.
+type NodeGroupLists struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// requiredDuringSchedulingIgnoredDuringExecution.
+	Required []string `protobuf:"bytes,1,rep,name=required,proto3" json:"required,omitempty"`
+	// preferredDuringSchedulingIgnoredDuringExecution, the most preferred group
+	// first.
+	Preferred     []string `protobuf:"bytes,2,rep,name=preferred,proto3" json:"preferred,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeGroupLists) Reset() {
+	*x = NodeGroupLists{}
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeGroupLists) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeGroupLists) ProtoMessage() {}
+
+func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeGroupLists.ProtoReflect.Descriptor instead.
+func (*NodeGroupLists) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NodeGroupLists) GetRequired() []string {
+	if x != nil {
+		return x.Required
+	}
+	return nil
+}
+
+func (x *NodeGroupLists) GetPreferred() []string {
+	if x != nil {
+		return x.Preferred
+	}
+	return nil
+}
+
 // A gang of tasks (Volcano's PodGroup). In a request, a job with a name and
 // nothing else refers to the stored job of that name.
 type Job struct {
@@ -1030,7 +1152,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1164,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1177,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Job) GetName() string {
@@ -1150,7 +1272,7 @@ type SubGroupPolicy struct {
 
 func (x *SubGroupPolicy) Reset() {
 	*x = SubGroupPolicy{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1284,7 @@ func (x *SubGroupPolicy) String() string {
 func (*SubGroupPolicy) ProtoMessage() {}
 
 func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1297,7 @@ func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubGroupPolicy.ProtoReflect.Descriptor instead.
 func (*SubGroupPolicy) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubGroupPolicy) GetName() string {
@@ -1261,14 +1383,20 @@ type Task struct {
 	// Group of the task by its job's `sub_group_policies`: the name of the first
 	// policy that the pod matches, "/", and the values of that policy's
 	// matchLabelKeys, joined by "-". Empty: none.
-	SubGroup      string `protobuf:"bytes,33,opt,name=sub_group,json=subGroup,proto3" json:"sub_group,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SubGroup string `protobuf:"bytes,33,opt,name=sub_group,json=subGroup,proto3" json:"sub_group,omitempty"`
+	// Non-zero requests of the containers alone, without spec.resources of the pod,
+	// cpu and memory only: those by which Volcano's nodeorder places the pod.
+	// Absent: `nonzero_requests`.
+	ContainerNonzeroRequests *ResourceList `protobuf:"bytes,24,opt,name=container_nonzero_requests,json=containerNonzeroRequests,proto3" json:"container_nonzero_requests,omitempty"`
+	// Requests as kube-scheduler counts them. Absent: `requests`.
+	KubernetesRequests *ResourceList `protobuf:"bytes,25,opt,name=kubernetes_requests,json=kubernetesRequests,proto3" json:"kubernetes_requests,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1408,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1421,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Task) GetName() string {
@@ -1443,6 +1571,20 @@ func (x *Task) GetSubGroup() string {
 	return ""
 }
 
+func (x *Task) GetContainerNonzeroRequests() *ResourceList {
+	if x != nil {
+		return x.ContainerNonzeroRequests
+	}
+	return nil
+}
+
+func (x *Task) GetKubernetesRequests() *ResourceList {
+	if x != nil {
+		return x.KubernetesRequests
+	}
+	return nil
+}
+
 // Constraints of a pod on nodes and on other pods.
 type PodConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1456,7 +1598,8 @@ type PodConstraints struct {
 	HostPorts []*HostPort `protobuf:"bytes,4,rep,name=host_ports,json=hostPorts,proto3" json:"host_ports,omitempty"`
 	// spec.topologySpreadConstraints.
 	TopologySpreadConstraints []*TopologySpreadConstraint `protobuf:"bytes,5,rep,name=topology_spread_constraints,json=topologySpreadConstraints,proto3" json:"topology_spread_constraints,omitempty"`
-	// Image of each container and init container, in any order; a name may repeat.
+	// Image of each container and init container, in any order; a name may repeat,
+	// and is empty for a container without one.
 	Images []string `protobuf:"bytes,6,rep,name=images,proto3" json:"images,omitempty"`
 	// Reference of each image volume.
 	ImageVolumes  []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
@@ -1466,7 +1609,7 @@ type PodConstraints struct {
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1621,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1634,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -1559,7 +1702,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1714,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1727,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -1621,7 +1764,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1776,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1789,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -1674,7 +1817,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1829,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1842,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -1723,7 +1866,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1878,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1891,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -1780,7 +1923,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1935,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1948,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -1842,7 +1985,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1997,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2010,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -1897,7 +2040,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2052,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2065,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -1956,7 +2099,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2111,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2124,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -2025,7 +2168,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2180,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2193,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -2080,7 +2223,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2235,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2248,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2139,7 +2282,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2294,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2307,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2210,7 +2353,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2365,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2378,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2286,7 +2429,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2441,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2454,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -2388,7 +2531,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2543,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2556,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -2457,7 +2600,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2612,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2625,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2515,7 +2658,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2670,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2683,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2580,7 +2723,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2735,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2748,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -2646,7 +2789,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2801,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2814,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -2720,7 +2863,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2875,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2888,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -2841,7 +2984,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +2996,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3009,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -2922,7 +3065,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3077,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3090,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -2997,7 +3140,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3152,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3165,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3070,7 +3213,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3225,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3238,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3286,7 +3429,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3441,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3454,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3369,7 +3512,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3524,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3537,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3485,7 +3628,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3640,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3653,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3558,7 +3701,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3713,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3726,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -3623,7 +3766,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3778,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3791,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -3686,7 +3829,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3841,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3854,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Amount) GetResource() string {
@@ -3749,7 +3892,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3761,7 +3904,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3774,7 +3917,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -3834,7 +3977,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3989,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +4002,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Measurement) GetName() string {
@@ -3900,7 +4043,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4055,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4068,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -3993,7 +4136,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\tNodeImage\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\xd8\x04\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\x8e\x05\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12?\n" +
@@ -4009,12 +4152,19 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	" \x01(\v2\x17.pumice.v1.ResourceListR\n" +
 	"capability\x123\n" +
 	"\bdeserved\x18\v \x01(\v2\x17.pumice.v1.ResourceListR\bdeserved\x125\n" +
-	"\tguarantee\x18\f \x01(\v2\x17.pumice.v1.ResourceListR\tguarantee\x1a>\n" +
+	"\tguarantee\x18\f \x01(\v2\x17.pumice.v1.ResourceListR\tguarantee\x124\n" +
+	"\baffinity\x18\x14 \x01(\v2\x18.pumice.v1.QueueAffinityR\baffinity\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
 	"\a_weightB\x0e\n" +
-	"\f_reclaimable\"\xff\x04\n" +
+	"\f_reclaimable\"\xae\x01\n" +
+	"\rQueueAffinity\x12I\n" +
+	"\x13node_group_affinity\x18\x01 \x01(\v2\x19.pumice.v1.NodeGroupListsR\x11nodeGroupAffinity\x12R\n" +
+	"\x18node_group_anti_affinity\x18\x02 \x01(\v2\x19.pumice.v1.NodeGroupListsR\x15nodeGroupAntiAffinity\"J\n" +
+	"\x0eNodeGroupLists\x12\x1a\n" +
+	"\brequired\x18\x01 \x03(\tR\brequired\x12\x1c\n" +
+	"\tpreferred\x18\x02 \x03(\tR\tpreferred\"\xff\x04\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x14\n" +
@@ -4041,7 +4191,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"min_groups\x18\x03 \x01(\x05H\x01R\tminGroups\x88\x01\x01B\a\n" +
 	"\x05_sizeB\r\n" +
-	"\v_min_groups\"\xf5\a\n" +
+	"\v_min_groups\"\x96\t\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -4064,7 +4214,9 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x04role\x18\x1e \x01(\tR\x04role\x12.\n" +
 	"\x13priority_class_name\x18\x1f \x01(\tR\x11priorityClassName\x12)\n" +
 	"\x10scheduling_gates\x18  \x03(\tR\x0fschedulingGates\x12\x1b\n" +
-	"\tsub_group\x18! \x01(\tR\bsubGroup\x1a>\n" +
+	"\tsub_group\x18! \x01(\tR\bsubGroup\x12U\n" +
+	"\x1acontainer_nonzero_requests\x18\x18 \x01(\v2\x17.pumice.v1.ResourceListR\x18containerNonzeroRequests\x12H\n" +
+	"\x13kubernetes_requests\x18\x19 \x01(\v2\x17.pumice.v1.ResourceListR\x12kubernetesRequests\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4332,7 +4484,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
@@ -4347,140 +4499,147 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(*Taint)(nil),                    // 10: pumice.v1.Taint
 	(*NodeImage)(nil),                // 11: pumice.v1.NodeImage
 	(*Queue)(nil),                    // 12: pumice.v1.Queue
-	(*Job)(nil),                      // 13: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 14: pumice.v1.SubGroupPolicy
-	(*Task)(nil),                     // 15: pumice.v1.Task
-	(*PodConstraints)(nil),           // 16: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 17: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 18: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 19: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 20: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 21: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 22: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 23: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 24: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 25: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 26: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 27: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 28: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 29: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 30: pumice.v1.Cluster
-	(*Revision)(nil),                 // 31: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 32: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 33: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 34: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 35: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 36: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 37: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 38: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 39: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 40: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 41: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 42: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 43: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 44: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 45: pumice.v1.Amount
-	(*Reason)(nil),                   // 46: pumice.v1.Reason
-	(*Measurement)(nil),              // 47: pumice.v1.Measurement
-	(*Problem)(nil),                  // 48: pumice.v1.Problem
-	nil,                              // 49: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 50: pumice.v1.Node.LabelsEntry
-	nil,                              // 51: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 52: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 53: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 54: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 55: pumice.v1.Task.LabelsEntry
-	nil,                              // 56: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 57: pumice.v1.LabelSelector.MatchLabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
+	(*QueueAffinity)(nil),            // 13: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 14: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 15: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 16: pumice.v1.SubGroupPolicy
+	(*Task)(nil),                     // 17: pumice.v1.Task
+	(*PodConstraints)(nil),           // 18: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 19: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 20: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 21: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 22: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 23: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 24: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 25: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 26: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 27: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 28: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 29: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 30: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 31: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 32: pumice.v1.Cluster
+	(*Revision)(nil),                 // 33: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 34: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 35: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 36: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 37: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 38: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 39: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 40: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 41: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 42: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 43: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 44: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 45: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 46: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 47: pumice.v1.Amount
+	(*Reason)(nil),                   // 48: pumice.v1.Reason
+	(*Measurement)(nil),              // 49: pumice.v1.Measurement
+	(*Problem)(nil),                  // 50: pumice.v1.Problem
+	nil,                              // 51: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 52: pumice.v1.Node.LabelsEntry
+	nil,                              // 53: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 54: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 55: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 56: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 57: pumice.v1.Task.LabelsEntry
+	nil,                              // 58: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 59: pumice.v1.LabelSelector.MatchLabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	49, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	50, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	51, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	52, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	58, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	60, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
 	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
 	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	58, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	51, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	60, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	53, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
 	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
 	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
 	8,  // 14: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	58, // 15: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 16: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 17: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	52, // 18: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	53, // 19: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	14, // 20: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	2,  // 21: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	54, // 22: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 23: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 24: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 25: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 26: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	58, // 27: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	55, // 28: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	16, // 29: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	56, // 30: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	17, // 31: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	27, // 32: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	28, // 33: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	29, // 34: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	18, // 35: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	23, // 36: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	23, // 37: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	19, // 38: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	22, // 39: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	20, // 40: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	21, // 41: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	21, // 42: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	20, // 43: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	24, // 44: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	25, // 45: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	26, // 46: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	26, // 47: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	24, // 48: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	57, // 49: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	21, // 50: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	26, // 51: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 52: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	12, // 53: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	13, // 54: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	15, // 55: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	36, // 56: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	38, // 57: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	37, // 58: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	33, // 59: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	58, // 60: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	31, // 61: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	32, // 62: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	59, // 63: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	30, // 64: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	39, // 65: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	40, // 66: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	40, // 67: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	31, // 68: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	33, // 69: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	43, // 70: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	48, // 71: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	42, // 72: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	58, // 73: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	44, // 74: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	48, // 75: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 76: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	34, // 77: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 78: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	47, // 79: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	13, // 15: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	14, // 16: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	14, // 17: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	60, // 18: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	1,  // 19: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	8,  // 20: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	54, // 21: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	55, // 22: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	16, // 23: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	2,  // 24: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	56, // 25: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 26: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 27: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 28: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 29: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	60, // 30: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	57, // 31: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	18, // 32: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	8,  // 33: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 34: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	58, // 35: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	19, // 36: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	29, // 37: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	30, // 38: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	31, // 39: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	20, // 40: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	25, // 41: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	25, // 42: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	21, // 43: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	24, // 44: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	22, // 45: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	23, // 46: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	23, // 47: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	22, // 48: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	26, // 49: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	27, // 50: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	28, // 51: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	28, // 52: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	26, // 53: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	59, // 54: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	23, // 55: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	28, // 56: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 57: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	12, // 58: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	15, // 59: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	17, // 60: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	38, // 61: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	40, // 62: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	39, // 63: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	35, // 64: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	60, // 65: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	33, // 66: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	34, // 67: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	61, // 68: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	32, // 69: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	41, // 70: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	42, // 71: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	42, // 72: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	33, // 73: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	35, // 74: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	45, // 75: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	50, // 76: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	44, // 77: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	60, // 78: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	46, // 79: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	50, // 80: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 81: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	36, // 82: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 83: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	49, // 84: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	85, // [85:85] is the sub-list for method output_type
+	85, // [85:85] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4490,14 +4649,14 @@ func file_pumice_v1_types_proto_init() {
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[21].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[27].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[8].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[23].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[29].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[31].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[33].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4515,7 +4674,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,6 +24,10 @@ fn the_generated_code_is_that_of_the_protocol_files() {
         .btree_map(".")
         // Few tasks have constraints; all would grow by them.
         .boxed(".pumice.v1.Task.constraints")
+        .boxed(".pumice.v1.Task.container_nonzero_requests")
+        .boxed(".pumice.v1.Task.kubernetes_requests")
+        // Few queues have an affinity.
+        .boxed(".pumice.v1.Queue.affinity")
         // The larger variant is the usual one, so a box would only cost an allocation.
         .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
         .out_dir(out.path())

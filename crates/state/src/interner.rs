@@ -118,6 +118,8 @@ impl TextInterner {
             limits: copied(&shape.limits),
             nonzero_requests: copied(&shape.nonzero_requests),
             counted_requests: copied(&shape.counted_requests),
+            container_nonzero_requests: copied(&shape.container_nonzero_requests),
+            kubernetes_requests: copied(&shape.kubernetes_requests),
             ..shape.clone()
         };
         own.annotations = self.intern_pairs(&shape.annotations);

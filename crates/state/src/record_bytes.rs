@@ -158,6 +158,10 @@ fn queue_bytes(record: &QueueRecord) -> usize {
         + record.parent.len()
         + text_bytes(&record.annotations)
         + record.amounts().map(amount_bytes).sum::<usize>()
+        + record
+            .affinity
+            .as_ref()
+            .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
 }
 
 fn job_bytes(record: &JobRecord) -> usize {

@@ -62,6 +62,8 @@ impl GangShape {
             limits: task.limits,
             nonzero_requests: task.nonzero_requests,
             counted_requests: task.counted_requests,
+            container_nonzero_requests: task.container_nonzero_requests,
+            kubernetes_requests: task.kubernetes_requests,
             unevaluated_fields: task.unevaluated_fields,
             labels: task.labels,
             constraints: task.constraints,

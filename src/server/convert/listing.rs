@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    ClusterState, JobPhase, JobRecord, NodeEntry, NodeRecord, NodeSlot, NodeVector, QueueRecord, QueueState,
-    RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord, TaskRecord, TaskShape,
-    TaskStatus, TextMap,
+    ClusterState, JobPhase, JobRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector, QueueAffinity,
+    QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord,
+    TaskRecord, TaskShape, TaskStatus, TextMap,
 };
 use pumice_engine::plugin_state::PluginStates;
 
@@ -250,6 +250,7 @@ fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
         capability,
         deserved,
         guarantee,
+        affinity,
     } = record;
     let optional =
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
@@ -273,6 +274,22 @@ fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
         capability: optional(capability),
         deserved: optional(deserved),
         guarantee: optional(guarantee),
+        affinity: affinity.as_deref().map(|own| Box::new(queue_affinity(own))),
+    }
+}
+
+fn queue_affinity(affinity: &QueueAffinity) -> pb::QueueAffinity {
+    let texts = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
+    let lists = |lists: &NodeGroupLists| {
+        let listed = pb::NodeGroupLists {
+            required: texts(&lists.required),
+            preferred: texts(&lists.preferred),
+        };
+        (!lists.is_empty()).then_some(listed)
+    };
+    pb::QueueAffinity {
+        node_group_affinity: lists(&affinity.affinity),
+        node_group_anti_affinity: lists(&affinity.anti_affinity),
     }
 }
 
@@ -339,6 +356,8 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         limits,
         nonzero_requests,
         counted_requests,
+        container_nonzero_requests,
+        kubernetes_requests,
         card: _,
         unevaluated_fields,
         constraints: stored,
@@ -364,6 +383,8 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         limits: optional(limits),
         nonzero_requests: optional(nonzero_requests),
         counted_requests: optional(counted_requests),
+        container_nonzero_requests: optional(container_nonzero_requests).map(Box::new),
+        kubernetes_requests: optional(kubernetes_requests).map(Box::new),
         creation_time: timestamp(creation_time.seconds()),
         unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
         role: shape.role().to_owned(),

@@ -276,6 +276,8 @@ impl NamelessTask {
             limits,
             nonzero_requests,
             counted_requests,
+            container_nonzero_requests,
+            kubernetes_requests,
             card: _,
             unevaluated_fields,
             constraints,
@@ -285,6 +287,7 @@ impl NamelessTask {
         let namespace = self.0.namespace();
         (
             (requests, limits, nonzero_requests, counted_requests),
+            (container_nonzero_requests, kubernetes_requests),
             (annotations, job, node, nominated_node, gang),
             (priority, status, gated, creation_time, unevaluated_fields),
             (constraints, labels, namespace),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts,
-    ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    GangMember, GangMinimums, JobPhase, JobRecord, NodeGroupLists, NodeRecord, ProblemKind, QueueAffinity,
+    QueueRecord, QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus,
+    UnevaluatedFields,
 };
 
 use super::reader::WireReader;
@@ -65,6 +66,7 @@ impl WireReader<'_> {
             capability,
             deserved,
             guarantee,
+            affinity,
         } = queue;
         QueueRecord {
             name: self.record_name(name),
@@ -79,6 +81,7 @@ impl WireReader<'_> {
             capability: self.optional_amounts("capability", capability),
             deserved: self.optional_amounts("deserved", deserved),
             guarantee: self.optional_amounts("guarantee", guarantee),
+            affinity: affinity.map(|own| std::sync::Arc::new(queue_affinity(*own))),
         }
     }
 
@@ -148,9 +151,15 @@ impl WireReader<'_> {
             priority_class_name,
             scheduling_gates,
             sub_group,
+            container_nonzero_requests,
+            kubernetes_requests,
         } = task;
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
+        let of_containers = container_nonzero_requests.map(|amounts| *amounts);
+        let of_containers = self.cpu_and_memory("container_nonzero_requests", of_containers);
+        let kubernetes = kubernetes_requests.map(|amounts| *amounts);
+        let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes);
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
@@ -165,6 +174,8 @@ impl WireReader<'_> {
             limits: self.optional_amounts("limits", limits).map(Box::new),
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
+            container_nonzero_requests: of_containers.map(Box::new),
+            kubernetes_requests: kubernetes.map(Box::new),
             card: Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
             gang: GangMember {
@@ -253,6 +264,26 @@ impl WireReader<'_> {
             ),
         }
         requests
+    }
+}
+
+/// Affinity of a queue. A missing side lists nothing.
+fn queue_affinity(affinity: pb::QueueAffinity) -> QueueAffinity {
+    let pb::QueueAffinity {
+        node_group_affinity,
+        node_group_anti_affinity,
+    } = affinity;
+    let shared = |names: Vec<String>| names.into_iter().map(std::sync::Arc::from).collect();
+    let lists = |lists: Option<pb::NodeGroupLists>| {
+        let pb::NodeGroupLists { required, preferred } = lists.unwrap_or_default();
+        NodeGroupLists {
+            required: shared(required),
+            preferred: shared(preferred),
+        }
+    };
+    QueueAffinity {
+        affinity: lists(node_group_affinity),
+        anti_affinity: lists(node_group_anti_affinity),
     }
 }
 

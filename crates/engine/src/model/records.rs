@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amounts::ResourceAmounts;
 use super::constraints::{HostPort, NodeProperties, PodConstraints, Taint};
 use super::gang::{GangMember, GangMinimums};
+use super::node_groups::QueueAffinity;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
 
@@ -118,6 +119,8 @@ pub struct QueueRecord {
     pub deserved: Option<ResourceAmounts>,
     /// Amounts that no other queue may use.
     pub guarantee: Option<ResourceAmounts>,
+    /// Affinity to groups of nodes; `None`: the queue has none of its own.
+    pub affinity: Option<Arc<QueueAffinity>>,
 }
 
 impl QueueRecord {
@@ -264,6 +267,10 @@ pub struct TaskShape {
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
+    /// Non-zero requests of the containers alone, cpu and memory only; `None`: those of the pod.
+    pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
+    /// Requests as kube-scheduler counts them; `None`: the requests.
+    pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
@@ -277,7 +284,13 @@ pub struct TaskShape {
 impl TaskShape {
     /// All lists of amounts that the shape has.
     pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
-        let optional = [&self.limits, &self.nonzero_requests, &self.counted_requests];
+        let optional = [
+            &self.limits,
+            &self.nonzero_requests,
+            &self.counted_requests,
+            &self.container_nonzero_requests,
+            &self.kubernetes_requests,
+        ];
         let optional = optional.into_iter().flatten().map(|amounts| &**amounts);
         std::iter::once(&self.requests).chain(optional)
     }
@@ -362,6 +375,10 @@ pub struct TaskFields {
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
+    /// Non-zero requests of the containers alone, cpu and memory only; `None`: those of the pod.
+    pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
+    /// Requests as kube-scheduler counts them; `None`: the requests.
+    pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
@@ -392,6 +409,8 @@ impl From<TaskFields> for TaskRecord {
             limits,
             nonzero_requests,
             counted_requests,
+            container_nonzero_requests,
+            kubernetes_requests,
             card,
             unevaluated_fields,
             constraints,
@@ -408,6 +427,8 @@ impl From<TaskFields> for TaskRecord {
             limits,
             nonzero_requests,
             counted_requests,
+            container_nonzero_requests,
+            kubernetes_requests,
             card,
             unevaluated_fields,
             constraints,

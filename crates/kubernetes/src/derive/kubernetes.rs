@@ -34,6 +34,8 @@ pub struct KubernetesAmounts {
     pub counted: BTreeMap<String, i64>,
     /// Non-zero requests: cpu and memory, with the defaults for containers that do not request them.
     pub nonzero: NonzeroRequests,
+    /// Non-zero requests of the containers and the overhead alone, without the pod's own level.
+    pub container_nonzero: NonzeroRequests,
 }
 
 /// Non-zero requests.
@@ -59,11 +61,22 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         }
     }
     let nonzero = nonzero(pod, release, &requests)?;
+    let container_nonzero = match pod_level_requests(pod).next() {
+        None => nonzero,
+        Some(_) => {
+            let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults())?;
+            if let Some(overhead) = &pod.overhead {
+                total.add(overhead)?;
+            }
+            NonzeroRequests::of(&total)?
+        }
+    };
     Ok(KubernetesAmounts {
         limits: limits(pod, release)?,
         requests,
         counted,
         nonzero,
+        container_nonzero,
     })
 }
 
@@ -82,21 +95,32 @@ fn requests(
 }
 
 fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities) -> Result<NonzeroRequests, PodError> {
-    let cpu = Quantity::from_milli(DEFAULT_CPU_MILLI);
-    let memory = Quantity::from_whole(DEFAULT_MEMORY, QuantityFormat::BinarySi);
-    let mut missing = ResourceQuantities::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
+    let mut missing = nonzero_defaults();
     if pod_level_requests(pod).next().is_some() {
         missing.retain(|name, _| !requests.contains_key(name));
     }
-    let requests = self::requests(pod, release, &missing)?;
-    let amount = |name: &str| match requests.get(name) {
-        Some(quantity) => amount_in(ResourceKind::of(name).kubernetes_unit(), name, quantity),
-        None => Ok(0),
-    };
-    Ok(NonzeroRequests {
-        cpu_milli: amount("cpu")?,
-        memory: amount("memory")?,
-    })
+    NonzeroRequests::of(&self::requests(pod, release, &missing)?)
+}
+
+/// Amounts of a container that requests no cpu or memory.
+fn nonzero_defaults() -> ResourceQuantities {
+    let cpu = Quantity::from_milli(DEFAULT_CPU_MILLI);
+    let memory = Quantity::from_whole(DEFAULT_MEMORY, QuantityFormat::BinarySi);
+    ResourceQuantities::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)])
+}
+
+impl NonzeroRequests {
+    /// Cpu and memory of a total.
+    fn of(total: &ResourceQuantities) -> Result<Self, PodError> {
+        let amount = |name: &str| match total.get(name) {
+            Some(quantity) => amount_in(ResourceKind::of(name).kubernetes_unit(), name, quantity),
+            None => Ok(0),
+        };
+        Ok(Self {
+            cpu_milli: amount("cpu")?,
+            memory: amount("memory")?,
+        })
+    }
 }
 
 /// Status entries that replace a container's own resources.

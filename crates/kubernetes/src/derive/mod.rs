@@ -24,7 +24,7 @@ pub use pod::Pod;
 pub use unevaluated::unevaluated_pod_fields;
 pub use volcano::{PodTaskStatus, volcano_task};
 
-use kubernetes::KubernetesAmounts;
+use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 use volcano::VolcanoAmounts;
 
@@ -72,6 +72,10 @@ pub struct EffectiveTask {
     pub nonzero_requests: BTreeMap<String, String>,
     /// Amounts that `NodeResourcesFitPlus` adds to a node for the pod.
     pub counted_requests: BTreeMap<String, String>,
+    /// Non-zero requests of the containers alone; `None`: those of the pod.
+    pub container_nonzero_requests: Option<BTreeMap<String, String>>,
+    /// Requests as kube-scheduler counts them; `None`: the requests.
+    pub kubernetes_requests: Option<BTreeMap<String, String>>,
     /// Status of the pod.
     pub status: PodTaskStatus,
     /// Node; empty if none.
@@ -96,7 +100,7 @@ pub struct EffectiveTask {
 /// An amount does not fit in 64 bits.
 pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
-    let nonzero = kubernetes.nonzero;
+    let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => {
             let (requests, limits) = kubernetes_texts(&kubernetes)?;
@@ -111,14 +115,17 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
             )
         }
     };
-    let nonzero = [("cpu", nonzero.cpu_milli), ("memory", nonzero.memory)];
+    let nonzero_texts = |own: NonzeroRequests| -> QuantityTexts {
+        let both = [("cpu", own.cpu_milli), ("memory", own.memory)].into_iter();
+        both.map(|(name, amount)| counted_text(name, amount)).collect()
+    };
     Ok(EffectiveTask {
+        kubernetes_requests: kubernetes_texts(&kubernetes)
+            .map(|(counted, _)| Some(counted).filter(|counted| !same_amounts(counted, &requests)))?,
         requests,
         limits,
-        nonzero_requests: nonzero
-            .into_iter()
-            .map(|(name, amount)| counted_text(name, amount))
-            .collect(),
+        nonzero_requests: nonzero_texts(nonzero),
+        container_nonzero_requests: (of_containers != nonzero).then(|| nonzero_texts(of_containers)),
         counted_requests: fit_plus_amounts(pod)?
             .iter()
             .map(|(name, amount)| counted_text(name, *amount))
@@ -150,6 +157,15 @@ fn role(pod: &Pod) -> String {
 }
 
 type QuantityTexts = BTreeMap<String, String>;
+
+/// True if both lists request the same amounts; texts of one kind are equal if their amounts are.
+fn same_amounts(one: &QuantityTexts, other: &QuantityTexts) -> bool {
+    let requested = |texts: &QuantityTexts| -> QuantityTexts {
+        let above_zero = texts.iter().filter(|(name, text)| *text != "0" && *name != "pods");
+        above_zero.map(|(name, text)| (name.clone(), text.clone())).collect()
+    };
+    requested(one) == requested(other)
+}
 
 /// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole units.
 fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, QuantityTexts), PodError> {

@@ -59,9 +59,12 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
     for path in ["spec.containers", "spec.initContainers"] {
         images.extend(items(object, path, |container| text(container, "image"))?);
     }
-    images.retain(|image| !image.is_empty());
     let mut image_volumes = items(object, "spec.volumes", |volume| text(volume, "image.reference"))?;
     image_volumes.retain(|image| !image.is_empty());
+    if image_volumes.is_empty() && images.iter().all(String::is_empty) {
+        // The number of containers matters only where there are images.
+        images.clear();
+    }
     let affinity = optional(object, "spec.affinity", affinity)?;
     let constraints = pb::PodConstraints {
         node_selector: texts(object, "spec.nodeSelector")?,
@@ -73,6 +76,22 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
         image_volumes,
     };
     Ok((constraints != pb::PodConstraints::default()).then(|| Box::new(constraints)))
+}
+
+/// Reads spec.affinity of a queue; `None`: it has none, which is not an empty one.
+pub(super) fn queue_affinity(object: &Value) -> ImportConstraintResult<Option<pb::QueueAffinity>> {
+    let lists = |side: &Value| {
+        Ok(pb::NodeGroupLists {
+            required: text_list(side, REQUIRED)?,
+            preferred: text_list(side, PREFERRED)?,
+        })
+    };
+    optional(object, "spec.affinity", |affinity| {
+        Ok(pb::QueueAffinity {
+            node_group_affinity: optional(affinity, "nodeGroupAffinity", lists)?,
+            node_group_anti_affinity: optional(affinity, "nodeGroupAntiAffinity", lists)?,
+        })
+    })
 }
 
 /// Reads spec.taints of a node.

@@ -110,6 +110,7 @@ pub(super) fn queue(object: &Value) -> ImportObjectResult<pb::Queue> {
         capability: amounts(object, "spec.capability")?,
         deserved: amounts(object, "spec.deserved")?,
         guarantee: amounts(object, "spec.guarantee.resource")?,
+        affinity: constraints::queue_affinity(object)?.map(Box::new),
     })
 }
 

@@ -62,6 +62,7 @@ const QUEUE: &[ObjectPart] = &[
         ],
     ),
     ("spec.guarantee", &["resource"]),
+    ("spec.affinity", &["nodeGroupAffinity", "nodeGroupAntiAffinity"]),
 ];
 const POD_GROUP: &[ObjectPart] = &[(
     "spec",

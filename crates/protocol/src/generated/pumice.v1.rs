@@ -166,6 +166,10 @@ pub struct Queue {
     /// Amount that no other queue may use. Absent: none.
     #[prost(message, optional, tag = "12")]
     pub guarantee: ::core::option::Option<ResourceList>,
+    /// spec.affinity. Absent and empty have different meanings: an absent one may be
+    /// inherited from the parent queue.
+    #[prost(message, optional, boxed, tag = "20")]
+    pub affinity: ::core::option::Option<::prost::alloc::boxed::Box<QueueAffinity>>,
 }
 impl ::prost::Name for Queue {
     const NAME: &'static str = "Queue";
@@ -175,6 +179,48 @@ impl ::prost::Name for Queue {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Queue".into()
+    }
+}
+/// Affinity of a queue to groups of nodes. The group of a node is its label
+/// volcano.sh/nodegroup-name.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QueueAffinity {
+    /// nodeGroupAffinity. Absent: none.
+    #[prost(message, optional, tag = "1")]
+    pub node_group_affinity: ::core::option::Option<NodeGroupLists>,
+    /// nodeGroupAntiAffinity. Absent: none.
+    #[prost(message, optional, tag = "2")]
+    pub node_group_anti_affinity: ::core::option::Option<NodeGroupLists>,
+}
+impl ::prost::Name for QueueAffinity {
+    const NAME: &'static str = "QueueAffinity";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.QueueAffinity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.QueueAffinity".into()
+    }
+}
+/// Groups of nodes, as a queue's affinity lists them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeGroupLists {
+    /// requiredDuringSchedulingIgnoredDuringExecution.
+    #[prost(string, repeated, tag = "1")]
+    pub required: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// preferredDuringSchedulingIgnoredDuringExecution, the most preferred group
+    /// first.
+    #[prost(string, repeated, tag = "2")]
+    pub preferred: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for NodeGroupLists {
+    const NAME: &'static str = "NodeGroupLists";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeGroupLists".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeGroupLists".into()
     }
 }
 /// A gang of tasks (Volcano's PodGroup). In a request, a job with a name and
@@ -346,6 +392,18 @@ pub struct Task {
     /// matchLabelKeys, joined by "-". Empty: none.
     #[prost(string, tag = "33")]
     pub sub_group: ::prost::alloc::string::String,
+    /// Non-zero requests of the containers alone, without spec.resources of the pod,
+    /// cpu and memory only: those by which Volcano's nodeorder places the pod.
+    /// Absent: `nonzero_requests`.
+    #[prost(message, optional, boxed, tag = "24")]
+    pub container_nonzero_requests: ::core::option::Option<
+        ::prost::alloc::boxed::Box<ResourceList>,
+    >,
+    /// Requests as kube-scheduler counts them. Absent: `requests`.
+    #[prost(message, optional, boxed, tag = "25")]
+    pub kubernetes_requests: ::core::option::Option<
+        ::prost::alloc::boxed::Box<ResourceList>,
+    >,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -378,7 +436,8 @@ pub struct PodConstraints {
     /// spec.topologySpreadConstraints.
     #[prost(message, repeated, tag = "5")]
     pub topology_spread_constraints: ::prost::alloc::vec::Vec<TopologySpreadConstraint>,
-    /// Image of each container and init container, in any order; a name may repeat.
+    /// Image of each container and init container, in any order; a name may repeat,
+    /// and is empty for a container without one.
     #[prost(string, repeated, tag = "6")]
     pub images: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Reference of each image volume.

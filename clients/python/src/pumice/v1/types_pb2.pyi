@@ -555,6 +555,7 @@ class Queue(_message.Message):
     CAPABILITY_FIELD_NUMBER: _builtins.int
     DESERVED_FIELD_NUMBER: _builtins.int
     GUARANTEE_FIELD_NUMBER: _builtins.int
+    AFFINITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the queue."""
     uid: _builtins.str
@@ -591,6 +592,12 @@ class Queue(_message.Message):
     def guarantee(self) -> Global___ResourceList:
         """Amount that no other queue may use. Absent: none."""
 
+    @_builtins.property
+    def affinity(self) -> Global___QueueAffinity:
+        """spec.affinity. Absent and empty have different meanings: an absent one may be
+        inherited from the parent queue.
+        """
+
     def __init__(
         self,
         *,
@@ -606,10 +613,11 @@ class Queue(_message.Message):
         capability: Global___ResourceList | None = ...,
         deserved: Global___ResourceList | None = ...,
         guarantee: Global___ResourceList | None = ...,
+        affinity: Global___QueueAffinity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "reclaimable", b"reclaimable", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "affinity", b"affinity", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "reclaimable", b"reclaimable", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "annotations", b"annotations", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "name", b"name", "parent", b"parent", "priority", b"priority", "reclaimable", b"reclaimable", "state", b"state", "uid", b"uid", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "affinity", b"affinity", "annotations", b"annotations", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "name", b"name", "parent", b"parent", "priority", b"priority", "reclaimable", b"reclaimable", "state", b"state", "uid", b"uid", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reclaimable: _TypeAlias = _typing.Literal["reclaimable"]  # noqa: Y015
     _WhichOneofArgType__reclaimable: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable"]  # noqa: Y015
@@ -621,6 +629,70 @@ class Queue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class QueueAffinity(_message.Message):
+    """Affinity of a queue to groups of nodes. The group of a node is its label
+    volcano.sh/nodegroup-name.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_GROUP_AFFINITY_FIELD_NUMBER: _builtins.int
+    NODE_GROUP_ANTI_AFFINITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_group_affinity(self) -> Global___NodeGroupLists:
+        """nodeGroupAffinity. Absent: none."""
+
+    @_builtins.property
+    def node_group_anti_affinity(self) -> Global___NodeGroupLists:
+        """nodeGroupAntiAffinity. Absent: none."""
+
+    def __init__(
+        self,
+        *,
+        node_group_affinity: Global___NodeGroupLists | None = ...,
+        node_group_anti_affinity: Global___NodeGroupLists | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node_group_affinity", b"node_group_affinity", "node_group_anti_affinity", b"node_group_anti_affinity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_group_affinity", b"node_group_affinity", "node_group_anti_affinity", b"node_group_anti_affinity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueAffinity: _TypeAlias = QueueAffinity  # noqa: Y015
+
+@_typing.final
+class NodeGroupLists(_message.Message):
+    """Groups of nodes, as a queue's affinity lists them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def required(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """requiredDuringSchedulingIgnoredDuringExecution."""
+
+    @_builtins.property
+    def preferred(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """preferredDuringSchedulingIgnoredDuringExecution, the most preferred group
+        first.
+        """
+
+    def __init__(
+        self,
+        *,
+        required: _abc.Iterable[_builtins.str] | None = ...,
+        preferred: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preferred", b"preferred", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeGroupLists: _TypeAlias = NodeGroupLists  # noqa: Y015
 
 @_typing.final
 class Job(_message.Message):
@@ -848,6 +920,8 @@ class Task(_message.Message):
     PRIORITY_CLASS_NAME_FIELD_NUMBER: _builtins.int
     SCHEDULING_GATES_FIELD_NUMBER: _builtins.int
     SUB_GROUP_FIELD_NUMBER: _builtins.int
+    CONTAINER_NONZERO_REQUESTS_FIELD_NUMBER: _builtins.int
+    KUBERNETES_REQUESTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -935,6 +1009,17 @@ class Task(_message.Message):
         for a gated task: gates other than Volcano's own one.
         """
 
+    @_builtins.property
+    def container_nonzero_requests(self) -> Global___ResourceList:
+        """Non-zero requests of the containers alone, without spec.resources of the pod,
+        cpu and memory only: those by which Volcano's nodeorder places the pod.
+        Absent: `nonzero_requests`.
+        """
+
+    @_builtins.property
+    def kubernetes_requests(self) -> Global___ResourceList:
+        """Requests as kube-scheduler counts them. Absent: `requests`."""
+
     def __init__(
         self,
         *,
@@ -959,10 +1044,12 @@ class Task(_message.Message):
         priority_class_name: _builtins.str = ...,
         scheduling_gates: _abc.Iterable[_builtins.str] | None = ...,
         sub_group: _builtins.str = ...,
+        container_nonzero_requests: Global___ResourceList | None = ...,
+        kubernetes_requests: Global___ResourceList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "priority_class_name", b"priority_class_name", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "priority_class_name", b"priority_class_name", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1023,7 +1110,9 @@ class PodConstraints(_message.Message):
 
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Image of each container and init container, in any order; a name may repeat."""
+        """Image of each container and init container, in any order; a name may repeat,
+        and is empty for a container without one.
+        """
 
     @_builtins.property
     def image_volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
