@@ -23,6 +23,18 @@ const REMEDIES: &[(&str, &str)] = &[
         "wait until tasks end, request less, or add nodes",
     ),
     (
+        "NodeGroupLabelMissing",
+        "label the node with volcano.sh/nodegroup-name, or set `strict` of nodegroup to false",
+    ),
+    (
+        "NodeGroupAffinityMissing",
+        "give the queue `spec.affinity` with groups of nodes",
+    ),
+    (
+        "NodeGroupMismatch",
+        "add the group of the node to `spec.affinity` of the queue, or use another node",
+    ),
+    (
         "ProportionalReserve",
         "use another node, or change `proportional` in the policy; preemption does not help",
     ),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    GangMember, GangMinimums, JobPhase, JobRecord, NodeGroupLists, NodeRecord, ProblemKind, QueueAffinity,
-    QueueRecord, QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus,
-    UnevaluatedFields,
+    GangMember, GangMinimums, JobPhase, JobRecord, NodeGroupLists, NodeRecord, ProblemKind, QueueAffinity, QueueRecord,
+    QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::reader::WireReader;
@@ -81,7 +80,7 @@ impl WireReader<'_> {
             capability: self.optional_amounts("capability", capability),
             deserved: self.optional_amounts("deserved", deserved),
             guarantee: self.optional_amounts("guarantee", guarantee),
-            affinity: affinity.map(|own| std::sync::Arc::new(queue_affinity(*own))),
+            affinity: affinity.map(|own| Arc::new(queue_affinity(*own))),
         }
     }
 
@@ -273,7 +272,7 @@ fn queue_affinity(affinity: pb::QueueAffinity) -> QueueAffinity {
         node_group_affinity,
         node_group_anti_affinity,
     } = affinity;
-    let shared = |names: Vec<String>| names.into_iter().map(std::sync::Arc::from).collect();
+    let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect();
     let lists = |lists: Option<pb::NodeGroupLists>| {
         let pb::NodeGroupLists { required, preferred } = lists.unwrap_or_default();
         NodeGroupLists {

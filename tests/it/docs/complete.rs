@@ -122,6 +122,7 @@ fn every_code_is_in_troubleshooting() {
     for file in [
         "capacity/plugin.rs",
         "capacity_card/rejection.rs",
+        "nodegroup/group_rules.rs",
         "overcommit/mod.rs",
         "predicates/node_filter.rs",
         "proportion/plugin.rs",

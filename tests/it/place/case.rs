@@ -14,7 +14,15 @@ pub(super) const CARD: &str = "volcano.sh/card.name";
 pub(super) const JOB: &str = "ns/job";
 
 /// Policies with every supported plugin.
-pub(super) const POLICIES: [&str; 15] = [
+pub(super) const POLICIES: [&str; 19] = [
+    "- name: nodeorder
+  - {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1}}",
+    "- name: predicates
+  - {name: nodeorder, arguments: {leastrequested.weight: 0, balancedresource.weight: 0, imagelocality.weight: 0, nodeaffinity.weight: 5}}",
+    "- {name: nodegroup, arguments: {strict: false, enablePreferredOrder: true}}
+  - {name: nodeorder, arguments: {mostrequested.weight: 3, leastrequested.weight: 0}}",
+    "- name: capacity-card
+  - {name: nodeorder, arguments: {nodeaffinity.weight: 0, balancedresource.weight: 7, tainttoleration.weight: 1}}",
     "- name: predicates
   - {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1}}",
     "- name: predicates
@@ -249,6 +257,22 @@ impl PlaceCase {
             }
             if *zone < 3 {
                 node.labels.insert("zone".to_owned(), zone.to_string());
+                let group = ["a", "b", "c"][usize::from(*zone)].to_owned();
+                node.labels.insert("volcano.sh/nodegroup-name".to_owned(), group);
+            }
+            // Few nodes have most of them, so that the worst node may become full.
+            for number in 0..pods.saturating_sub(5) {
+                node.taints.push(pb::Taint {
+                    key: format!("slow-{number}"),
+                    value: String::new(),
+                    effect: "PreferNoSchedule".to_owned(),
+                });
+            }
+            if *pods > 3 {
+                node.images.push(pb::NodeImage {
+                    names: vec!["train:latest".to_owned()],
+                    size_bytes: 900 << 20,
+                });
             }
             if *tainted {
                 node.taints.push(pb::Taint {
@@ -292,6 +316,13 @@ impl PlaceCase {
                 format!("{{\"A\": {a}, \"B\": {b}}}"),
             )]),
             capability: Some(amounts(&[("cpu", &cores.to_string()), ("memory", "500Gi")])),
+            affinity: Some(Box::new(pb::QueueAffinity {
+                node_group_affinity: Some(pb::NodeGroupLists {
+                    required: vec!["a".to_owned()],
+                    preferred: vec!["c".to_owned(), "b".to_owned()],
+                }),
+                node_group_anti_affinity: None,
+            })),
             ..pb::Queue::default()
         };
         let job = |name: &str, min_member| pb::Job {
@@ -321,6 +352,28 @@ fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
             ..pb::Toleration::default()
         });
     }
+    if matches!(kind, 1 | 6) {
+        let preferred = ["0", "1", "2"].into_iter().zip([1, 30, 10]);
+        let preferred = preferred.map(|(zone, weight)| pb::PreferredNodeTerm {
+            weight,
+            preference: Some(pb::NodeSelectorTerm {
+                match_expressions: vec![pb::SelectorRequirement {
+                    key: "zone".to_owned(),
+                    operator: "In".to_owned(),
+                    values: vec![zone.to_owned()],
+                }],
+                ..pb::NodeSelectorTerm::default()
+            }),
+        });
+        own.affinity = Some(pb::Affinity {
+            node_affinity: Some(pb::NodeAffinity {
+                preferred: preferred.collect(),
+                ..pb::NodeAffinity::default()
+            }),
+            ..pb::Affinity::default()
+        });
+        own.images.push("train".to_owned());
+    }
     if matches!(kind, 3..=5) {
         own.host_ports.push(pb::HostPort {
             port: 80,
@@ -328,7 +381,7 @@ fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
         });
     }
     if kind < 9 {
-        return (kind < 6 && kind > 0).then(|| Box::new(own));
+        return (kind < 7 && kind > 0).then(|| Box::new(own));
     }
     // Terms about pods of the same kind; the last kind wants to be near those of kind 9.
     let selector = pb::LabelSelector {
@@ -379,6 +432,14 @@ impl CaseGroup {
         let mut task = task("", JOB, if self.gpu == 0 { &items[..2] } else { &items[..] });
         task.constraints = constraints(self.constraints);
         task.labels = labels(self.constraints);
+        if matches!(self.constraints, 6..=7) {
+            // The pod as a whole requests other amounts than its containers.
+            let of_pod = [("cpu", (self.cpu + 1).to_string()), ("memory", "3Gi".to_owned())];
+            let of_pod: Vec<_> = of_pod.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
+            task.kubernetes_requests = Some(Box::new(amounts(&of_pod)));
+            task.nonzero_requests = Some(amounts(&of_pod));
+            task.container_nonzero_requests = Some(Box::new(amounts(&items[..2])));
+        }
         if !self.card.is_empty() {
             task.annotations = BTreeMap::from([(CARD.to_owned(), self.card.to_owned())]);
         }

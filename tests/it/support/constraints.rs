@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pumice::server::pb;
 use pumice_engine::model::constraints::{
-    HostPort, LabelSelector, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
-    SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect, Toleration,
+    HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
+    PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect, Toleration,
 };
+use pumice_engine::model::{NodeGroupLists, QueueAffinity};
 
 /// Constraints of a task.
 pub(crate) fn constraints(task: &pb::Task) -> Option<Arc<PodConstraints>> {
@@ -36,6 +37,8 @@ pub(crate) fn constraints(task: &pb::Task) -> Option<Arc<PodConstraints>> {
         pod_affinity: pod_terms(sent.affinity.as_ref().and_then(|own| own.pod_affinity.as_ref())),
         pod_anti_affinity: pod_terms(sent.affinity.as_ref().and_then(|own| own.pod_anti_affinity.as_ref())),
         spread_constraints: sent.topology_spread_constraints.iter().map(spread).collect(),
+        preferred_node_terms: affinity.map_or_else(Vec::new, |own| own.preferred.iter().map(preferred).collect()),
+        images: sent.images.iter().map(|image| image.as_str().into()).collect(),
         ..PodConstraints::default()
     }))
 }
@@ -77,6 +80,13 @@ fn spread(own: &pb::TopologySpreadConstraint) -> SpreadConstraint {
     }
 }
 
+fn preferred(own: &pb::PreferredNodeTerm) -> PreferredTerm {
+    PreferredTerm {
+        weight: own.weight,
+        term: own.preference.as_ref().map(term).unwrap_or_default(),
+    }
+}
+
 fn term(term: &pb::NodeSelectorTerm) -> NodeSelectorTerm {
     let requirement = |own: &pb::SelectorRequirement| SelectorRequirement {
         key: own.key.as_str().into(),
@@ -96,9 +106,29 @@ pub(crate) fn properties(node: &pb::Node) -> Option<Arc<NodeProperties>> {
         value: own.value.as_str().into(),
         effect: TaintEffect::from_name(&own.effect).unwrap_or_default(),
     };
+    let image = |own: &pb::NodeImage| NodeImage {
+        names: own.names.iter().map(|name| name.as_str().into()).collect(),
+        size_bytes: own.size_bytes,
+    };
     let properties = NodeProperties {
         taints: node.taints.iter().map(taint).collect(),
-        images: Vec::new(),
+        images: node.images.iter().map(image).collect(),
     };
     (!properties.is_empty()).then(|| Arc::new(properties))
+}
+
+/// Affinity of a queue.
+pub(crate) fn queue_affinity(affinity: &pb::QueueAffinity) -> QueueAffinity {
+    let shared = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect();
+    let lists = |lists: &Option<pb::NodeGroupLists>| {
+        let lists = lists.clone().unwrap_or_default();
+        NodeGroupLists {
+            required: shared(&lists.required),
+            preferred: shared(&lists.preferred),
+        }
+    };
+    QueueAffinity {
+        affinity: lists(&affinity.node_group_affinity),
+        anti_affinity: lists(&affinity.node_group_anti_affinity),
+    }
 }

@@ -70,6 +70,10 @@ fn queue_record(table: &mut ResourceTable, queue: &pb::Queue) -> QueueRecord {
         capability: list(&queue.capability),
         deserved: list(&queue.deserved),
         guarantee: list(&queue.guarantee),
+        affinity: queue
+            .affinity
+            .as_deref()
+            .map(|own| Arc::new(constraints::queue_affinity(own))),
         ..QueueRecord::default()
     }
 }
@@ -160,7 +164,11 @@ fn texts(map: &BTreeMap<String, String>) -> TextMap {
 pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     let mut requests = amounts(table, task.requests.as_ref());
     requests.set(ResourceId::PODS, 1 + requests.get(ResourceId::PODS).unwrap_or(0));
+    let mut list = |list: Option<&pb::ResourceList>| list.map(|list| Box::new(amounts(table, Some(list))));
     TaskRecord::from(TaskFields {
+        nonzero_requests: list(task.nonzero_requests.as_ref()),
+        container_nonzero_requests: list(task.container_nonzero_requests.as_deref()),
+        kubernetes_requests: list(task.kubernetes_requests.as_deref()),
         name: Arc::from(&*task.name),
         job: Arc::from(&*task.job),
         status: status(task),

@@ -117,7 +117,20 @@ fn queue(queue: &Value) -> pb::Queue {
         capability: resources(&queue["capability"]),
         deserved: resources(&queue["deserved"]),
         guarantee: resources(&queue["guarantee"]),
+        affinity: queue.get("affinity").map(|affinity| Box::new(queue_affinity(affinity))),
         ..pb::Queue::default()
+    }
+}
+
+fn queue_affinity(affinity: &Value) -> pb::QueueAffinity {
+    let names = |list: &Value| members(list).iter().map(text).collect();
+    let lists = |side: &Value| pb::NodeGroupLists {
+        required: names(&side["requiredDuringSchedulingIgnoredDuringExecution"]),
+        preferred: names(&side["preferredDuringSchedulingIgnoredDuringExecution"]),
+    };
+    pb::QueueAffinity {
+        node_group_affinity: affinity.get("nodeGroupAffinity").map(lists),
+        node_group_anti_affinity: affinity.get("nodeGroupAntiAffinity").map(lists),
     }
 }
 

@@ -13,6 +13,8 @@ mod files;
 mod fit_family;
 mod job_plugins;
 mod koordinator;
+mod nodegroup;
+mod nodeorder;
 mod pod_cluster;
 mod podaffinity;
 mod pods;
@@ -128,6 +130,8 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("podaffinity", podaffinity::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
+    ("nodegroup", nodegroup::check),
+    ("nodeorder", nodeorder::check),
     ("policy-yaml", policy_wire::check),
     ("priority", job_plugins::check),
     ("proportional", fit_family::check),

@@ -74,6 +74,14 @@ fn pod(namespace: &Value, task: &Value) -> Value {
         let resources = first.entry("resources").or_insert_with(|| json!({}));
         resources["requests"] = task["request"].clone();
     }
+    // The reference reads the spec as it is: no limit becomes a request there.
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) {
+                resources.remove("limits");
+            }
+        }
+    }
     if let Some(priority) = task.get("priority") {
         spec.insert("priority".to_owned(), priority.clone());
     }

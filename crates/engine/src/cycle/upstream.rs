@@ -296,6 +296,7 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
         .take()
         .unwrap_or_else(|| Arc::new(initial_vectors(entry)));
     let vectors = Arc::make_mut(&mut own);
+    count_pod(vectors, task, status, joins);
     match (status, joins) {
         // An eviction takes the pod off for filters of Kubernetes.
         (TaskStatus::Releasing, _) => {}
@@ -335,6 +336,19 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
     entry.upstream = Some(own);
 }
 
+/// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
+/// the columns show it until it is gone.
+fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    let sums = &mut vectors.pod_sums;
+    let own = TaskRecord { status, ..task.clone() };
+    match (status, joins) {
+        (TaskStatus::Releasing, true) => sums.take_off(&own),
+        (TaskStatus::Releasing, false) => sums.put_back(&own),
+        (_, true) => sums.add(&own),
+        (_, false) => sums.subtract(&own),
+    }
+}
+
 /// Vectors of a node at the beginning. Idle has no scalar where allocatable has none.
 fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
     let all = |vector| -> WideAmounts {
@@ -359,6 +373,7 @@ fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
         releasing: all(NodeVector::Releasing),
         pipelined: all(NodeVector::Pipelined),
         kubernetes_delta: entry.kubernetes_delta(),
+        pod_sums: entry.pod_sum_delta().clone(),
     }
 }
 

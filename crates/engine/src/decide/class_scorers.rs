@@ -6,15 +6,63 @@ use super::candidates::ChunkSlice;
 use super::plugin_selection::{PluginScorer, PluginSelection};
 use super::query::{ScorePart, ScoreQuery, ScoreSheet};
 use crate::kernel::kernel;
-use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, Problem, ProblemKind, TaskClass};
-use crate::plugin::{ChunkScores, MAX_PARTS, PluginContext};
+use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind, TaskClass};
+use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
+
+/// Number of parts for which each scratch has columns.
+const USUAL_PARTS: usize = 4;
 
 /// Columns for intermediate results, each beginning at a cache line.
 #[repr(C, align(64))]
 pub(super) struct ScoreScratch {
-    columns: [ChunkScores; MAX_PARTS],
+    columns: [ChunkScores; USUAL_PARTS],
     plugin_sum: ChunkScores,
     pub(super) totals: ChunkScores,
+    /// Columns for scorers with more parts, or with parts that are summed at the end.
+    batch: Option<Box<BatchScratch>>,
+}
+
+/// Columns that few policies need.
+#[repr(C, align(64))]
+struct BatchScratch {
+    columns: [ChunkScores; MAX_PARTS],
+    plugin_sum: ChunkScores,
+    /// Sum over plugins of the parts that are summed at the end.
+    totals: ChunkScores,
+}
+
+impl BatchScratch {
+    fn new() -> Self {
+        Self {
+            columns: [[0.0; CHUNK_SIZE]; MAX_PARTS],
+            plugin_sum: [0.0; CHUNK_SIZE],
+            totals: [0.0; CHUNK_SIZE],
+        }
+    }
+
+    /// Scores a plugin and adds its parts to both totals; `whole` becomes the sum of all of them.
+    fn add_plugin(
+        &mut self,
+        scorer: &dyn NodeScorer,
+        chunk: &NodeChunk,
+        weight: f64,
+        whole: &mut ChunkScores,
+        totals: &mut ChunkScores,
+    ) -> usize {
+        let count = scorer.parts().len().min(MAX_PARTS);
+        let columns = self.columns.get_mut(..count).unwrap_or_default();
+        scorer.score(chunk, columns);
+        let (by_node, batch) = columns.split_at(scorer.node_parts().min(count));
+        sum_parts::<false>(by_node, weight, whole, totals);
+        if !batch.is_empty() {
+            sum_parts::<false>(batch, weight, &mut self.plugin_sum, &mut self.totals);
+            whole
+                .iter_mut()
+                .zip(&self.plugin_sum)
+                .for_each(|(whole, more)| *whole += more);
+        }
+        count
+    }
 }
 
 impl ScoreScratch {
@@ -25,10 +73,20 @@ impl ScoreScratch {
 
     pub(super) fn new() -> Self {
         Self {
-            columns: [[0.0; CHUNK_SIZE]; MAX_PARTS],
+            columns: [[0.0; CHUNK_SIZE]; USUAL_PARTS],
             plugin_sum: [0.0; CHUNK_SIZE],
             totals: [0.0; CHUNK_SIZE],
+            batch: None,
         }
+    }
+
+    /// Columns for the parts of a scorer.
+    fn columns(&mut self, count: usize) -> &mut [ChunkScores] {
+        if count <= USUAL_PARTS {
+            return self.columns.get_mut(..count).unwrap_or_default();
+        }
+        let batch = self.batch.get_or_insert_with(|| Box::new(BatchScratch::new()));
+        batch.columns.get_mut(..count).unwrap_or_default()
     }
 }
 
@@ -39,6 +97,8 @@ pub(super) struct OutOfRangeScores<'v>(Vec<(usize, &'v str, f64)>);
 /// Scorers of a query for one class, and the columns to show.
 pub(super) struct ClassScorers<'a> {
     scorers: Vec<PluginScorer<'a>>,
+    /// True if a plugin has more parts than the usual columns, or parts that are summed at the end.
+    need_batch: bool,
     /// Columns of the result: number of the scorer, and of its part; `None`: the whole plugin.
     pub(super) shown_columns: Vec<(usize, Option<usize>)>,
 }
@@ -67,6 +127,7 @@ impl<'a> ClassScorers<'a> {
             }
         }
         Ok(Self {
+            need_batch: need_batch(&scores),
             scorers: scores,
             shown_columns: shown,
         })
@@ -78,10 +139,43 @@ impl<'a> ClassScorers<'a> {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
+        let scorers = asked.scorers(context, class)?;
         Ok(Self {
-            scorers: asked.scorers(context, class)?,
+            need_batch: need_batch(&scorers),
+            scorers,
             shown_columns: Vec::new(),
         })
+    }
+
+    /// True if scores depend on the candidates.
+    pub(super) fn need_survey(&self) -> bool {
+        let mut scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
+        scorers.any(|scorer| scorer.needs_survey())
+    }
+
+    /// Shows the candidates of each slice to the scorers that depend on them.
+    ///
+    /// # Errors
+    /// A plugin cannot score the candidates.
+    pub(super) fn survey<'c>(
+        &mut self,
+        slices: impl Iterator<Item = (&'c NodeChunk, &'c NodeMask)> + Clone,
+    ) -> Result<(), Problem> {
+        let scorers = self.scorers.iter_mut().filter_map(|score| score.scorer.as_mut());
+        for scorer in scorers.filter(|scorer| scorer.needs_survey()) {
+            for (chunk, candidates) in slices.clone().filter(|(_, candidates)| !candidates.is_empty()) {
+                scorer.survey(chunk, candidates);
+            }
+            scorer.finish_survey()?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a node is no candidate any more. True: the candidates must be surveyed again.
+    pub(super) fn leave(&self, slot: NodeSlot) -> bool {
+        let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
+        // Each scorer counts the node.
+        scorers.fold(false, |changed, scorer| scorer.leave(slot) || changed)
     }
 
     /// True if a score may leave its range, which must then be checked for every node.
@@ -108,7 +202,7 @@ impl<'a> ClassScorers<'a> {
             else {
                 continue;
             };
-            let columns = scratch.columns.get_mut(..scorer.parts().len()).unwrap_or_default();
+            let columns = scratch.columns(scorer.parts().len());
             scorer.score(part.chunk, columns);
             let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
             let beyond = part.candidates.iter().map(|offset| (offset, sum(offset)));
@@ -142,10 +236,14 @@ impl<'a> ClassScorers<'a> {
         scratch: &mut ScoreScratch,
         mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
     ) {
+        if self.need_batch {
+            return self.score_slice_in_batch(part, scratch, show);
+        }
         let ScoreScratch {
             columns,
             plugin_sum: whole,
             totals,
+            batch: _,
         } = scratch;
         if self.scorers.is_empty() {
             totals.fill(0.0);
@@ -163,6 +261,35 @@ impl<'a> ClassScorers<'a> {
             }
             show(number, columns, whole);
         }
+    }
+
+    /// Scores one chunk like [`Self::score_slice`], in the order of sums that parts need which are summed at the end.
+    fn score_slice_in_batch(
+        &self,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
+        mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
+    ) {
+        let ScoreScratch {
+            columns: _,
+            plugin_sum: whole,
+            totals,
+            batch,
+        } = scratch;
+        let batch = batch.get_or_insert_with(|| Box::new(BatchScratch::new()));
+        totals.fill(0.0);
+        batch.totals.fill(0.0);
+        for (number, score) in self.scorers.iter().enumerate() {
+            whole.fill(0.0);
+            let count = score.scorer.as_ref().map_or(0, |scorer| {
+                batch.add_plugin(&**scorer, part.chunk, score.weight, whole, totals)
+            });
+            show(number, batch.columns.get(..count).unwrap_or_default(), whole);
+        }
+        totals
+            .iter_mut()
+            .zip(&batch.totals)
+            .for_each(|(total, more)| *total += more);
     }
 
     /// Appends the nodes of one chunk with their scores.
@@ -196,6 +323,12 @@ impl<'a> ClassScorers<'a> {
             filter: None,
         }
     }
+}
+
+/// True if a plugin has more parts than the usual columns, or parts that are summed at the end.
+fn need_batch(scorers: &[PluginScorer<'_>]) -> bool {
+    let mut scorers = scorers.iter().filter_map(|score| score.scorer.as_ref());
+    scorers.any(|scorer| scorer.parts().len() > USUAL_PARTS.min(scorer.node_parts()))
 }
 
 kernel! {

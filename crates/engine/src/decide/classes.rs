@@ -18,7 +18,7 @@ use crate::policy::Policy;
 struct ClassKey<'q> {
     requests: &'q ResourceAmounts,
     annotations: &'q TextMap,
-    counted: [Option<&'q ResourceAmounts>; 2],
+    counted: [Option<&'q ResourceAmounts>; 4],
     /// Set only for plugins that declare that they read the charged account.
     charge: Option<ChargeKey<'q>>,
     /// Constraints of the first task of the template, for plugins that judge a template by it.
@@ -117,7 +117,12 @@ impl<'a> ClassLookup<'a> {
             template: (first.is_some(), first.and_then(|first| first.constraints.as_deref())),
             requests: &task.requests,
             annotations: &task.annotations,
-            counted: [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()],
+            counted: [
+                task.nonzero_requests.as_deref(),
+                task.counted_requests.as_deref(),
+                task.container_nonzero_requests.as_deref(),
+                task.kubernetes_requests.as_deref(),
+            ],
             charge,
             constraints: constraints.filter(|_| !self.evaluated.is_empty()),
             pod: self.evaluated.selects_pods().then(|| (task.namespace(), &task.labels)),
@@ -149,6 +154,15 @@ pub(super) trait ChunkVisitor {
     /// Result of the class.
     type Output;
 
+    /// Looks at all chunks before the first one is evaluated.
+    ///
+    /// # Errors
+    /// The class cannot be evaluated on these nodes.
+    fn prepare(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+        let _ = parts;
+        Ok(())
+    }
+
     /// Evaluates one chunk.
     fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch);
 
@@ -166,6 +180,16 @@ pub(super) fn visit_chunks<W: ChunkVisitor>(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Vec<ClassResult<W::Output>>> {
     let mut scratch = ScoreScratch::new();
+    for walk in &mut walks {
+        if stop() {
+            return None;
+        }
+        if let Ok(visitor) = walk
+            && let Err(problem) = visitor.prepare(parts)
+        {
+            *walk = Err(problem);
+        }
+    }
     for part in parts {
         if stop() {
             return None;

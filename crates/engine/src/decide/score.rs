@@ -74,6 +74,8 @@ struct ScorePass<'a> {
     scorers: ClassScorers<'a>,
     out_of_range: OutOfRangeScores<'a>,
     collector: ScoreCollector,
+    /// Candidates of each slice that pass the filter, if the scorers surveyed them; those of slices not yet scored.
+    surveyed: Option<std::vec::IntoIter<NodeMask>>,
 }
 
 /// Collector of scored nodes.
@@ -113,18 +115,39 @@ impl<'a> ScorePass<'a> {
             scorers,
             out_of_range: OutOfRangeScores::default(),
             collector: found,
+            surveyed: None,
         })
+    }
+}
+
+impl ScorePass<'_> {
+    /// Candidates of one chunk that pass the filter.
+    fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+        self.filter_pass
+            .as_mut()
+            .map_or(part.candidates, |filter_pass| filter_pass.filter_slice(part))
     }
 }
 
 impl ChunkVisitor for ScorePass<'_> {
     type Output = ScoreSheet;
 
+    fn prepare(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+        if !self.scorers.need_survey() {
+            return Ok(());
+        }
+        let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
+        self.scorers.survey(parts.iter().map(|part| part.chunk).zip(&passing))?;
+        self.surveyed = Some(passing.into_iter());
+        Ok(())
+    }
+
     fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch) {
-        let among = self
-            .filter_pass
+        let surveyed = self
+            .surveyed
             .as_mut()
-            .map_or(part.candidates, |filter_pass| filter_pass.filter_slice(part));
+            .map(|masks| masks.next().unwrap_or(NodeMask::NONE));
+        let among = surveyed.unwrap_or_else(|| self.filter_slice(part));
         if among.is_empty() {
             return;
         }

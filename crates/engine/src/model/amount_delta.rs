@@ -23,6 +23,14 @@ impl TaskRecord {
         })
     }
 
+    /// Non-zero request of the containers alone, without what the pod as a whole requests; else [`Self::nonzero_request`].
+    pub fn container_nonzero_request(&self, id: ResourceId) -> i64 {
+        match &self.container_nonzero_requests {
+            Some(own) => own.get(id).unwrap_or(0),
+            None => self.nonzero_request(id),
+        }
+    }
+
     /// Amount that `NodeResourcesFitPlus` adds to a node for the task, in thousandths of cpu and whole units of
     /// anything else: the reported one, else that of a pod of one container.
     pub fn counted_request(&self, id: ResourceId) -> i64 {
@@ -96,7 +104,7 @@ impl AmountDelta {
         self
     }
 
-    fn add(&mut self, id: ResourceId, more: i128) {
+    pub(super) fn add(&mut self, id: ResourceId, more: i128) {
         if more == 0 {
             return;
         }

@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId};
 use super::chunk_attributes::ChunkAttributes;
+use super::chunk_images::ChunkImages;
 use super::chunks::NodeEntries;
 use super::cluster_state::NodeSlot;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
 use super::integer_column::{ExactIntegers, IntegerColumn, WholeVector, integer_override, read_integers};
 use super::mask::NodeMask;
 use super::node::NodeEntry;
+use super::pod_sums::AddedPodSums;
 use crate::kernel::kernel;
 
 /// Number of nodes in a chunk.
@@ -33,8 +35,14 @@ pub struct NodeChunk {
     pub(super) usable: NodeMask,
     /// Nodes with tasks that take ports.
     with_ports: NodeMask,
+    /// Nodes whose sums over pods the columns do not show.
+    pub(super) with_pod_sums: NodeMask,
+    /// Tasks that hypothetical nodes have more, if columns do not show all of them.
+    pub(super) added_pod_sums: Option<Box<AddedPodSums>>,
     /// Labels and taints in columns, from the first question about them. Copies of a chunk share them.
     attributes: Arc<OnceLock<ChunkAttributes>>,
+    /// Images, from the first question about them; likewise.
+    images: Arc<OnceLock<ChunkImages>>,
     /// Slots of the nodes in a detached chunk, which belongs to no cluster state.
     pub(super) slots: Option<Box<[NodeSlot; CHUNK_SIZE]>>,
 }
@@ -57,7 +65,10 @@ impl Default for NodeChunk {
             placeable: NodeMask::NONE,
             usable: NodeMask::NONE,
             with_ports: NodeMask::NONE,
+            with_pod_sums: NodeMask::NONE,
+            added_pod_sums: None,
             attributes: Arc::default(),
+            images: Arc::default(),
             unevaluated: NodeMask::NONE,
             upstream: NodeMask::NONE,
             slots: None,
@@ -75,10 +86,17 @@ impl NodeChunk {
     }
 
     /// Empty detached chunk, which records the slot of each of its nodes.
-    pub(super) fn detached() -> Self {
+    pub(crate) fn detached() -> Self {
         Self {
             slots: Some(Box::new([NodeSlot::MAX; CHUNK_SIZE])),
             ..Self::default()
+        }
+    }
+
+    /// Records the slot of a node of a detached chunk.
+    pub(crate) fn set_slot(&mut self, offset: usize, slot: NodeSlot) {
+        if let Some(own) = self.slots.as_mut().and_then(|slots| slots.get_mut(offset)) {
+            *own = slot;
         }
     }
 
@@ -129,7 +147,14 @@ impl NodeChunk {
     fn unshared_attributes(&self, older: &Self) -> usize {
         let is_shared = Arc::ptr_eq(&self.attributes, &older.attributes);
         let own = self.attributes.get().filter(|_| !is_shared);
-        own.map_or(0, ChunkAttributes::bytes)
+        let images_shared = Arc::ptr_eq(&self.images, &older.images);
+        let images = self.images.get().filter(|_| !images_shared);
+        own.map_or(0, ChunkAttributes::bytes) + images.map_or(0, ChunkImages::bytes)
+    }
+
+    /// Images of the nodes. A detached chunk without entries has none.
+    pub fn images(&self) -> &ChunkImages {
+        self.images.get_or_init(|| ChunkImages::of(self))
     }
 
     /// Labels and taints in columns. A detached chunk without entries has none.
@@ -306,6 +331,8 @@ impl NodeChunk {
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_usable()));
         self.with_ports
             .set(offset, entry.as_ref().is_some_and(|entry| entry.has_ports()));
+        let differs = |entry: &Arc<NodeEntry>| !entry.pod_sum_delta().is_empty();
+        self.with_pod_sums.set(offset, entry.as_ref().is_some_and(differs));
         self.keep_attributes(offset, entry.as_deref());
         self.upstream
             .set(offset, entry.as_ref().is_some_and(|entry| entry.upstream.is_some()));
@@ -334,6 +361,10 @@ impl NodeChunk {
         if !self.attributes.get().is_none_or(shown) {
             self.attributes = Arc::default();
         }
+        let shown = |own: &ChunkImages| entry.map_or_else(|| !own.has(offset), |entry| own.shows(offset, entry));
+        if !self.images.get().is_none_or(shown) {
+            self.images = Arc::default();
+        }
     }
 
     /// Puts back the entry of a node whose usage changed by tasks with these requests, and by nothing else.
@@ -351,6 +382,7 @@ impl NodeChunk {
     /// Puts back the entry of a node whose columns already show it.
     pub(super) fn restore_entry(&mut self, offset: usize, entry: Arc<NodeEntry>) {
         self.with_ports.set(offset, entry.has_ports());
+        self.with_pod_sums.set(offset, !entry.pod_sum_delta().is_empty());
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);
         }

@@ -80,6 +80,18 @@ impl<K, V> AttributeColumn<K, V> {
         if any { self.gather(&accepted) } else { NodeMask::NONE }
     }
 
+    /// Fills in a number for the value of each node, 0 for a node without one; each value is asked about once.
+    fn map(&self, number: impl Fn(&V) -> f64, numbers: &mut [f64; CHUNK_SIZE]) {
+        let mut of_values = [0.0; CHUNK_SIZE];
+        for (place, value) in of_values.iter_mut().zip(&self.values) {
+            *place = number(value);
+        }
+        for (offset, (place, value)) in numbers.iter_mut().zip(&self.numbers).enumerate() {
+            let own = of_values.get(usize::from(*value)).copied().unwrap_or(0.0);
+            *place = if self.present.get(offset) { own } else { 0.0 };
+        }
+    }
+
     fn gather(&self, accepted: &[bool; CHUNK_SIZE]) -> NodeMask {
         let of = |number: &u8| accepted.get(usize::from(*number)).copied().unwrap_or_default();
         let mut found = [false; CHUNK_SIZE];
@@ -196,6 +208,20 @@ impl ChunkAttributes {
         values.map(|(column, value)| (value, column.select(|own| own == value)))
     }
 
+    /// Nodes that have a label with a value that is selected.
+    pub fn select_label(&self, key: &str, select: impl Fn(&str) -> bool) -> NodeMask {
+        let column = self.column(key);
+        column.map_or(NodeMask::NONE, |column| column.select(|value| select(value)))
+    }
+
+    /// Fills in a number for the value of a label at each node; 0 at nodes without the label.
+    pub fn map_label(&self, key: &str, of_value: impl Fn(&str) -> f64, numbers: &mut [f64; CHUNK_SIZE]) {
+        match self.column(key) {
+            Some(column) => column.map(|value| of_value(value), numbers),
+            None => numbers.fill(0.0),
+        }
+    }
+
     /// Nodes that have a label.
     pub fn with_label(&self, key: &str) -> NodeMask {
         self.column(key).map_or(NodeMask::NONE, |column| column.present)
@@ -209,6 +235,11 @@ impl ChunkAttributes {
     /// Nodes whose list of taints is selected; nodes without taints are not among them.
     pub fn select_taints(&self, select: impl Fn(&[Taint]) -> bool) -> NodeMask {
         self.taints.select(|taints| select(taints))
+    }
+
+    /// Fills in a number for the list of taints of each node; 0 at nodes without taints.
+    pub fn map_taints(&self, of_list: impl Fn(&[Taint]) -> f64, numbers: &mut [f64; CHUNK_SIZE]) {
+        self.taints.map(|taints| of_list(taints), numbers);
     }
 
     /// Cordoned nodes.

@@ -20,6 +20,8 @@ pub struct RequestedAmount {
     pub name: Arc<str>,
     /// Amount in the resource's unit; at least [`MIN_AMOUNT`].
     pub amount: f64,
+    /// Amount in thousandths of cpu, and in whole units of anything else, rounded up.
+    pub whole: i64,
     /// Amount that `NodeResourcesFitPlus` adds to a node for it: thousandths of cpu, whole units of anything else.
     pub counted: i64,
 }
@@ -31,6 +33,10 @@ pub struct TaskClass {
     pub requested: Vec<RequestedAmount>,
     /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,
+    /// Non-zero requests of the containers, cpu in thousandths and memory in bytes.
+    pub container_nonzero: [i64; 2],
+    /// Requests as kube-scheduler counts them, if `requested` is counted otherwise.
+    pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Constraints on nodes and on other pods; `None`: the task has none.
     pub constraints: Option<Arc<PodConstraints>>,
     /// Constraints of the first task of the same template in the query; set only if a plugin of the query judges all
@@ -89,6 +95,7 @@ impl TaskClass {
                     id,
                     name: Arc::clone(resources.shared_name(id)?),
                     amount,
+                    whole: task.requests.whole_units(id).unwrap_or(0),
                     counted: task.counted_request(id),
                 })
             })
@@ -96,6 +103,8 @@ impl TaskClass {
         requested.sort_by(|a, b| sum_order(a).cmp(&sum_order(b)));
         Self {
             requested,
+            container_nonzero: [ResourceId::CPU, ResourceId::MEMORY].map(|id| task.container_nonzero_request(id)),
+            kubernetes_requests: task.kubernetes_requests.clone(),
             annotations: Arc::clone(&task.annotations),
             constraints: task.constraints.clone(),
             template_constraints: None,
@@ -138,6 +147,15 @@ impl TaskClass {
             .iter()
             .find(|requested| requested.id == id)
             .map_or(0.0, |requested| requested.amount)
+    }
+
+    /// Request of a resource as kube-scheduler counts it: thousandths of cpu, whole units of anything else.
+    pub fn kubernetes_request(&self, id: ResourceId) -> i64 {
+        if let Some(counted) = &self.kubernetes_requests {
+            return counted.whole_units(id).unwrap_or(0);
+        }
+        let own = self.requested.iter().find(|requested| requested.id == id);
+        own.map_or(0, |requested| requested.whole)
     }
 
     /// Text of an annotation.

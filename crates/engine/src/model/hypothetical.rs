@@ -9,6 +9,7 @@ use super::cluster_state::{ClusterState, NodeSlot};
 use super::column::{ChunkColumn, NodeVector, ResourceColumns};
 use super::integer_column::{DENSE_INTEGER_LIMIT, ExactIntegers, WholeVector, integer_override};
 use super::mask::NodeMask;
+use super::pod_sums::AddedPodSums;
 use super::uniform_arrival::{UniformArrival, dense_sum};
 
 /// Source of one vector of one resource.
@@ -136,6 +137,16 @@ impl<'v> HypotheticalNodes<'v> {
             for columns in &mut self.chunk.columns {
                 columns.integers.fill(None);
             }
+        }
+        if !self.arrival.pod_sums.is_empty() {
+            let mut added_tasks = [0; CHUNK_SIZE];
+            for (own, node) in added_tasks.iter_mut().zip(&self.nodes) {
+                *own = node.added_tasks;
+            }
+            self.chunk.added_pod_sums = Some(Box::new(AddedPodSums {
+                delta: self.arrival.pod_sums.clone(),
+                added_tasks,
+            }));
         }
         self.chunk.live = among;
         self.chunk.placeable = NodeMask::NONE;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals, THOUSAND};
 use super::column::NodeVector;
+use super::pod_sums::PodSumDelta;
 use super::port_counts::PortCounts;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::RecordProblems;
@@ -21,6 +22,8 @@ pub struct NodeUsage {
     pub pipelined: ResourceTotals,
     /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
+    /// Differences of the sums over pods that scores of Kubernetes read.
+    pub pod_sums: PodSumDelta,
     /// Ports that tasks take, each with the number of tasks.
     pub ports: PortCounts,
     /// Ports of tasks that are being released.
@@ -30,6 +33,7 @@ pub struct NodeUsage {
 impl NodeUsage {
     /// Adds a task in its status.
     pub fn add(&mut self, task: &TaskRecord) {
+        self.pod_sums.add(task);
         self.ports.add(task);
         if task.status == TaskStatus::Releasing {
             self.releasing_ports.add(task);
@@ -42,6 +46,7 @@ impl NodeUsage {
 
     /// Subtracts a task that was added in this status.
     pub fn subtract(&mut self, task: &TaskRecord) {
+        self.pod_sums.subtract(task);
         self.ports.subtract(task);
         if task.status == TaskStatus::Releasing {
             self.releasing_ports.subtract(task);
@@ -57,6 +62,7 @@ impl NodeUsage {
         let totals = [&self.used, &self.releasing, &self.pipelined].map(ResourceTotals::held_bytes);
         totals.iter().sum::<usize>()
             + self.kubernetes_delta.held_bytes()
+            + self.pod_sums.held_bytes()
             + self.ports.held_bytes()
             + self.releasing_ports.held_bytes()
     }
@@ -67,6 +73,7 @@ impl NodeUsage {
             && self.releasing.is_empty()
             && self.pipelined.is_empty()
             && self.kubernetes_delta.is_empty()
+            && self.pod_sums.is_empty()
             && self.ports.is_empty()
     }
 
@@ -104,6 +111,8 @@ pub struct UpstreamNode {
     pub pods: i128,
     /// Ports of those pods.
     pub ports: PortCounts,
+    /// Differences of the sums over pods that scores of Kubernetes read: an evicted pod is gone at once.
+    pub pod_sums: PodSumDelta,
 }
 
 /// Bytes of the block of a small map.
@@ -114,7 +123,11 @@ impl UpstreamNode {
     pub(super) fn held_bytes(&self) -> usize {
         let maps = [&self.idle, &self.used, &self.releasing, &self.pipelined];
         let blocks = maps.map(|map| map.len().div_ceil(8) * MAP_BYTES);
-        size_of::<Self>() + blocks.iter().sum::<usize>() + self.kubernetes_delta.held_bytes() + self.ports.held_bytes()
+        size_of::<Self>()
+            + blocks.iter().sum::<usize>()
+            + self.kubernetes_delta.held_bytes()
+            + self.pod_sums.held_bytes()
+            + self.ports.held_bytes()
     }
 }
 

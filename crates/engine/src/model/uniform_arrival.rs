@@ -6,6 +6,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::NodeChunk;
 use super::column::NodeVector;
 use super::integer_column::{DENSE_INTEGER_LIMIT, WholeVector, integer_of_float, integer_override};
+use super::pod_sums::PodSumDelta;
 use super::records::{TaskRecord, TaskStatus};
 
 /// Amounts that each of many equal tasks adds to its node.
@@ -18,6 +19,8 @@ pub(crate) struct UniformArrival {
     integers: Vec<(ResourceId, i64)>,
     /// True if Kubernetes counts the same amounts.
     pub(super) same_in_kubernetes: bool,
+    /// Differences of the sums over pods, which no column shows.
+    pub(super) pod_sums: PodSumDelta,
 }
 
 impl UniformArrival {
@@ -30,6 +33,7 @@ impl UniformArrival {
                 amounts,
                 integers: Vec::new(),
                 same_in_kubernetes: true,
+                pod_sums: PodSumDelta::of_task(task),
             };
         }
         let nonzero = [ResourceId::CPU, ResourceId::MEMORY].map(|id| (id, task.nonzero_request(id)));
@@ -45,6 +49,7 @@ impl UniformArrival {
             amounts,
             integers,
             same_in_kubernetes: alike,
+            pod_sums: PodSumDelta::of_task(task),
         }
     }
 
@@ -54,6 +59,11 @@ impl UniformArrival {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+
+    /// True if the columns show all that plugins read of a node's usage after such tasks.
+    pub(crate) fn is_shown_by_columns(&self) -> bool {
+        self.pod_sums.is_empty()
     }
 
     /// Amount that a task adds to a resource of a vector.

@@ -3,13 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{Measurement, Reason};
-use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, Problem};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, Problem};
 
 /// Scores of the nodes of one chunk.
 pub type ChunkScores = [f64; CHUNK_SIZE];
 
 /// Largest number of parts that a plugin's score may have.
-pub const MAX_PARTS: usize = 4;
+pub const MAX_PARTS: usize = 8;
 
 /// Hook that is prepared for one task class.
 pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
@@ -21,6 +21,38 @@ pub trait NodeScorer {
 
     /// Fills one column per part. Places without a node may get any finite value.
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);
+
+    /// Number of leading parts that the reference sums node by node over all plugins. It sums the parts after them, which
+    /// it computes for all candidates together, over all plugins, too, and adds that sum at the end.
+    fn node_parts(&self) -> usize {
+        MAX_PARTS
+    }
+
+    /// True if scores depend on the candidates, such as one that is relative to the best candidate. The caller then shows
+    /// all candidates to [`Self::survey`] and calls [`Self::finish_survey`] before it asks for any score.
+    fn needs_survey(&self) -> bool {
+        false
+    }
+
+    /// Sees the candidates of one chunk of the cluster state.
+    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+        let _ = (chunk, candidates);
+    }
+
+    /// Ends the survey.
+    ///
+    /// # Errors
+    /// The candidates cannot be scored.
+    fn finish_survey(&mut self) -> Result<(), Problem> {
+        Ok(())
+    }
+
+    /// Notes that a surveyed node is no candidate any more. True: the scores of others change by that, and the caller
+    /// surveys the candidates again.
+    fn leave(&self, slot: NodeSlot) -> bool {
+        let _ = slot;
+        false
+    }
 
     /// Bounds of the plugin's score; a queried node outside them makes the task fail. `None`: no score can leave its
     /// bounds.

@@ -13,11 +13,14 @@ mod go_duration;
 mod inter_pod;
 mod job_tallies;
 mod node_resources_fit_plus;
+mod nodegroup;
+mod nodeorder;
 pub mod overcommit;
 mod predicates;
 mod priority;
 pub mod proportion;
 mod queue_accounts;
+mod record_values;
 mod resource_strategy_fit;
 mod scarce_resource_avoidance;
 mod sla;
@@ -39,6 +42,8 @@ pub const REGISTRY: &[PluginDef] = &[
     gang::DEF,
     node_resources_fit_plus::DEF,
     predicates::DEF,
+    nodegroup::DEF,
+    nodeorder::DEF,
     proportion::DEF,
     overcommit::DEF,
     priority::DEF,

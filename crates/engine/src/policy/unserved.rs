@@ -124,16 +124,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The network topology may limit a job to nodes near each other and changes scores.",
     ),
     (
-        "nodegroup",
-        FILTER | SCORE,
-        "The affinity of a queue to node groups may reject nodes and changes scores.",
-    ),
-    (
-        "nodeorder",
-        SCORE,
-        "Scores by free resources, affinity, taints, topology spread and images may put other nodes first.",
-    ),
-    (
         "numaaware",
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
@@ -281,7 +271,7 @@ mod tests {
         };
         assert_eq!(kinds("numaaware"), [true, true, true, false, false, true, true]);
         assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
-        assert_eq!(kinds("nodeorder"), [false, true, true, false, false, false, true]);
+        assert_eq!(kinds("ImageLocality"), [false, true, true, false, false, false, true]);
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }
 

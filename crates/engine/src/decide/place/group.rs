@@ -159,7 +159,7 @@ impl<'q> GroupPlacer<'q> {
             now: self.query.now,
             after_release: false,
         };
-        let run = PlacePass::new(context, self.policy, class, &query, joins)?;
+        let mut run = PlacePass::new(context, self.policy, class, &query, joins)?;
         let candidates = NodeCandidates::of(&self.state, slots);
         if run.rescores_all() || gate.refilters_each() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);

@@ -28,7 +28,7 @@ impl<'r> LookaheadBatch<'r> {
             Some(arrival) => LookaheadStorage::Columns(Box::new(HypotheticalNodes::new(run.state(), arrival))),
             None => LookaheadStorage::Entries {
                 state: run.state(),
-                chunk: Box::default(),
+                chunk: Box::new(NodeChunk::detached()),
             },
         };
         Self {
@@ -68,6 +68,7 @@ impl<'r> LookaheadBatch<'r> {
                 for at in self.contenders.len()..self.contenders.len() + depth as usize {
                     entry = run.entry_after(&entry, 1);
                     chunk.set_entry(at, Some(entry.clone().into()));
+                    chunk.set_slot(at, slot);
                 }
             }
         }

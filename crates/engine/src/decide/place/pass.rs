@@ -90,10 +90,8 @@ impl ArrivingTask {
     /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
     pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
         // Columns do not show the ports of tasks.
-        let arrival = self
-            .uniform_arrival
-            .as_ref()
-            .filter(|_| self.task.host_ports().is_empty());
+        let arrival = self.uniform_arrival.as_ref();
+        let arrival = arrival.filter(|arrival| arrival.is_shown_by_columns() && self.task.host_ports().is_empty());
         arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
     }
 }
@@ -154,7 +152,7 @@ impl<'a> PlacePass<'a> {
 
     /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
     pub(super) fn place_tasks(
-        &self,
+        &mut self,
         candidates: &NodeCandidates<'_>,
         count: usize,
         gate: &mut GroupAdmitter<'_>,
@@ -166,7 +164,8 @@ impl<'a> PlacePass<'a> {
         let Some(keys) = self.rank_keys(candidates, stop)? else {
             return Ok((PlacePassEnd::Cancelled, Vec::new()));
         };
-        let mut field = NodePicker::new(self, NodeRanking::best(keys, want));
+        let pass = &*self;
+        let mut field = NodePicker::new(pass, NodeRanking::best(keys, want));
         let mut steps = 0;
         let ended = loop {
             if steps == want {
@@ -183,7 +182,9 @@ impl<'a> PlacePass<'a> {
                 break PlacePassEnd::NoNodeLeft;
             };
             steps += 1;
-            if !put(slot, gate)? {
+            // Scores that are relative to the best candidate may change when that one is full.
+            let rejudge = field.last_is_full() && pass.scorers.leave(slot);
+            if !put(slot, gate)? || rejudge {
                 break if gate.placed_count == count {
                     PlacePassEnd::AllPlaced
                 } else {
@@ -196,7 +197,7 @@ impl<'a> PlacePass<'a> {
 
     /// Rank keys of all nodes that pass; `None`: cancelled.
     fn rank_keys(
-        &self,
+        &mut self,
         candidates: &NodeCandidates<'_>,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<NodeRankKey>>, Problem> {
@@ -204,11 +205,13 @@ impl<'a> PlacePass<'a> {
         let mut scratch = ScoreScratch::new();
         let mut outside = OutOfRangeScores::default();
         let ranks = self.state.ranks();
+        let surveyed = self.survey(candidates)?;
         for (number, part) in candidates.slices.iter().enumerate() {
             if number % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
                 return Ok(None);
             }
-            let among = self.passing_nodes(part.chunk, &part.candidates);
+            let passing = surveyed.as_ref().and_then(|passing| passing.get(number)).copied();
+            let among = passing.unwrap_or_else(|| self.passing_nodes(part.chunk, &part.candidates));
             if among.is_empty() {
                 continue;
             }
@@ -227,6 +230,19 @@ impl<'a> PlacePass<'a> {
         }
         self.scorers.reject_out_of_range(outside)?;
         Ok(Some(keys))
+    }
+
+    /// Shows the nodes that pass to the scorers, if their scores depend on them; returns these nodes, slice by slice.
+    fn survey(&mut self, candidates: &NodeCandidates<'_>) -> Result<Option<Vec<NodeMask>>, Problem> {
+        if !self.scorers.need_survey() {
+            return Ok(None);
+        }
+        let slices = candidates.slices.iter();
+        let passing = slices.map(|part| self.passing_nodes(part.chunk, &part.candidates));
+        let passing: Vec<NodeMask> = passing.collect();
+        self.scorers
+            .survey(candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
+        Ok(Some(passing))
     }
 
     /// Nodes of a chunk that pass every filter.

@@ -48,6 +48,8 @@ pub(super) struct NodePicker<'r, 'a> {
     placed_count: usize,
     /// Number of nodes in one lookahead.
     lookahead_width: usize,
+    /// True if the node that took the last task takes no more.
+    last_is_full: bool,
 }
 
 /// Number of contenders after the present one that may share its lookahead.
@@ -65,7 +67,13 @@ impl<'r, 'a> NodePicker<'r, 'a> {
             lookahead: None,
             placed_count: 0,
             lookahead_width: 4,
+            last_is_full: false,
         }
+    }
+
+    /// True if the node that took the last task takes no more. Nobody knows after the last task of all.
+    pub(super) fn last_is_full(&self) -> bool {
+        self.last_is_full
     }
 
     /// Chooses the best node for the next task; `left` tasks follow.
@@ -118,6 +126,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         }
         let node = self.contenders.get_mut(number)?;
         node.task_count += 1;
+        self.last_is_full = node.lookahead.0 == node.lookahead.1 && node.full;
         if node.lookahead.0 < node.lookahead.1 {
             let score = self.lookahead_scores.get(node.lookahead.0 as usize).copied();
             node.lookahead.0 += 1;

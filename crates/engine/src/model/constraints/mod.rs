@@ -91,6 +91,10 @@ pub enum ConstraintKind {
     PreferredTopologySpread,
     /// Mark of a cordoned node, which some pods tolerate.
     Unschedulable,
+    /// Taints of nodes that change scores.
+    PreferredTaints,
+    /// Images of containers, which change scores. No pod lacks them, so no result names them.
+    Images,
 }
 
 impl ConstraintKind {
@@ -102,7 +106,8 @@ impl ConstraintKind {
             Self::NodeSelector => "nodeSelector",
             Self::PodAffinity | Self::PreferredPodAffinity => "podAffinity",
             Self::PodAntiAffinity | Self::PreferredPodAntiAffinity => "podAntiAffinity",
-            Self::Taints => "taints",
+            Self::Taints | Self::PreferredTaints => "taints",
+            Self::Images => "images",
             Self::TopologySpread | Self::PreferredTopologySpread => "topologySpreadConstraints",
             Self::Unschedulable => "unschedulable",
         }
@@ -207,7 +212,9 @@ impl PodConstraints {
             | ConstraintKind::NodeAffinity
             | ConstraintKind::PreferredNodeAffinity
             | ConstraintKind::NodeSelector
+            | ConstraintKind::Images
             | ConstraintKind::Taints
+            | ConstraintKind::PreferredTaints
             | ConstraintKind::TopologySpread
             | ConstraintKind::PreferredTopologySpread
             | ConstraintKind::Unschedulable => false,

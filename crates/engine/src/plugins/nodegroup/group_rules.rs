@@ -1,0 +1,166 @@
+//! Rules about the group of a node: filter and score of one task class.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::record_values::RecordValues;
+use super::{GROUP_LABEL, NAME};
+use crate::model::{ClusterState, NodeChunk, NodeMask, QueueAffinity};
+use crate::plugin::{ChunkRejections, ChunkScores, Measurement, NodeFilter, NodeScorer, Reason, Resolution};
+use crate::policy::Compatibility;
+
+/// Code and message of each reason, by its number.
+const REASONS: [(&str, &str); 3] = [
+    ("NodeGroupLabelMissing", "node group label not found"),
+    ("NodeGroupAffinityMissing", "node group affinity not specified"),
+    ("NodeGroupMismatch", "node does not satisfy the node group affinity"),
+];
+
+const LABEL_MISSING: u16 = 0;
+const AFFINITY_MISSING: u16 = 1;
+const MISMATCH: u16 = 2;
+
+/// Score of a group in the required list.
+const REQUIRED_SCORE: f64 = 100.0;
+/// Score of a group in the preferred list, of its first place if the order counts.
+const PREFERRED_SCORE: f64 = 50.0;
+/// Score of a group that the queue would rather avoid.
+const AVOIDED_SCORE: f64 = -1.0;
+
+/// True if a queue with this affinity may use nodes of a group.
+pub(super) fn permits(affinity: &QueueAffinity, group: &str, compatibility: Compatibility) -> bool {
+    let QueueAffinity {
+        affinity: uses,
+        anti_affinity: avoids,
+    } = affinity;
+    let listed = uses.requires(group) || uses.prefers(group);
+    let (banned, spared) = (avoids.requires(group), avoids.prefers(group));
+    match compatibility {
+        Compatibility::Upstream => (listed && !banned) || spared,
+        // A required anti-affinity holds always, and by itself it bans its own groups only.
+        Compatibility::Corrected => (listed || spared || uses.is_empty()) && !banned,
+    }
+}
+
+/// Scores of the groups that an affinity names; any other group scores 0.
+pub(super) fn group_scores(
+    affinity: &QueueAffinity,
+    by_order: bool,
+    compatibility: Compatibility,
+) -> BTreeMap<Arc<str>, f64> {
+    let mut scores: BTreeMap<Arc<str>, f64> = BTreeMap::new();
+    for group in &affinity.affinity.required {
+        scores.insert(Arc::clone(group), REQUIRED_SCORE);
+    }
+    for (group, place) in preferred_places(&affinity.affinity.preferred, compatibility) {
+        let score = match place {
+            (place, count) if by_order => PREFERRED_SCORE * (count - place) / count,
+            _ => PREFERRED_SCORE,
+        };
+        *scores.entry(group).or_insert(0.0) += score;
+    }
+    for group in &affinity.anti_affinity.preferred {
+        scores.insert(Arc::clone(group), AVOIDED_SCORE);
+    }
+    scores
+}
+
+/// Place of each group in a list, with the number of different groups. Of a group that is listed twice the last place
+/// counts under `upstream`, however many the groups are; under `corrected` its first place among the different groups.
+fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap<Arc<str>, (f64, f64)> {
+    let mut places: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    for (group, place) in list.iter().zip(0_u32..) {
+        if compatibility == Compatibility::Upstream {
+            places.insert(Arc::clone(group), place);
+        } else if !places.contains_key(group) {
+            let place = u32::try_from(places.len()).unwrap_or(u32::MAX);
+            places.insert(Arc::clone(group), place);
+        }
+    }
+    let count = f64::from(u32::try_from(places.len()).unwrap_or(u32::MAX));
+    let places = places.into_iter();
+    places
+        .map(|(group, place)| (group, (f64::from(place), count)))
+        .collect()
+}
+
+/// Filter of one task class.
+pub(super) struct GroupFilter<'a> {
+    /// Affinity of the queue; `None`: it lists no group.
+    pub(super) affinity: Option<&'a QueueAffinity>,
+    pub(super) strict: bool,
+    pub(super) compatibility: Compatibility,
+}
+
+impl NodeFilter for GroupFilter<'_> {
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
+        if chunk.is_detached() {
+            // Its nodes passed, and tasks do not change their groups.
+            return NodeMask::NONE;
+        }
+        let attributes = chunk.attributes();
+        let labelled = attributes.with_label(GROUP_LABEL).and(among);
+        let unlabelled = if self.affinity.is_none() && !self.strict {
+            NodeMask::NONE
+        } else {
+            among.and_not(&labelled)
+        };
+        verdicts.reject(LABEL_MISSING, &unlabelled);
+        let mismatched = match self.affinity {
+            None => {
+                verdicts.reject(AFFINITY_MISSING, &labelled);
+                labelled
+            }
+            Some(affinity) => {
+                let permitted = |group: &str| permits(affinity, group, self.compatibility);
+                let mismatched = labelled.and_not(&attributes.select_label(GROUP_LABEL, permitted));
+                verdicts.reject(MISMATCH, &mismatched);
+                mismatched
+            }
+        };
+        unlabelled.or(&mismatched)
+    }
+
+    fn reason(&self, number: u16) -> Reason {
+        let (code, message) = REASONS.get(usize::from(number)).copied().unwrap_or_default();
+        Reason {
+            plugin: Arc::from(NAME),
+            code,
+            message: message.to_owned(),
+            resolution: Resolution::Unresolvable,
+            resource: Arc::default(),
+        }
+    }
+
+    fn measurements(&self, _: &NodeChunk, _: usize, _: u16) -> Vec<Measurement> {
+        Vec::new()
+    }
+}
+
+/// Score of one task class.
+pub(super) struct GroupScorer<F>(F);
+
+impl GroupScorer<()> {
+    /// Scorer with the scores of groups.
+    #[expect(clippy::new_ret_no_self, reason = "the type of the closure has no name")]
+    pub(super) fn new(cluster_state: &ClusterState, scores: BTreeMap<Arc<str>, f64>) -> impl NodeScorer {
+        let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
+            let score = |group: &str| scores.get(group).copied().unwrap_or(0.0);
+            chunk.attributes().map_label(GROUP_LABEL, score, values);
+        };
+        let values = RecordValues::new(cluster_state, compute);
+        GroupScorer(move |chunk: &NodeChunk, scores: &mut ChunkScores| values.fill(chunk, scores))
+    }
+}
+
+impl<F: Fn(&NodeChunk, &mut ChunkScores)> NodeScorer for GroupScorer<F> {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
+        if let Some(scores) = parts.first_mut() {
+            (self.0)(chunk, scores);
+        }
+    }
+}

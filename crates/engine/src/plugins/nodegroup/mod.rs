@@ -1,0 +1,136 @@
+//! `nodegroup`: the groups of nodes that queues use and avoid (Volcano ed72c7c81, pkg/scheduler/plugins/nodegroup).
+
+mod arguments;
+mod group_rules;
+mod state;
+
+use std::sync::Arc;
+
+use arguments::NodeGroupArguments;
+use group_rules::{GroupFilter, GroupScorer};
+use state::InheritanceState;
+
+use super::effective_values::{map_entry, value_map};
+use crate::model::{ClusterState, QueueAffinity, QueueRecord, TaskClass};
+use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin_state::PluginState;
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+
+/// Name of the plugin.
+const NAME: &str = "nodegroup";
+
+/// Label of a node with the name of its group.
+const GROUP_LABEL: &str = "volcano.sh/nodegroup-name";
+
+/// Name of the queue above all others, which a queue without a parent is below.
+const ROOT: &str = "root";
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    families: &["filter", "score"],
+    node_labels: &[GROUP_LABEL],
+    ..PluginDef::new(NAME, compile)
+};
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct NodeGroup {
+    arguments: NodeGroupArguments,
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(NodeGroup {
+        arguments: NodeGroupArguments::read(arguments, report),
+        compatibility,
+    })
+}
+
+impl NodeGroup {
+    /// Affinity of the queue of a class that is not empty, its own or that of its nearest ancestor.
+    fn affinity<'a>(&self, context: PluginContext<'a>, class: &TaskClass) -> Option<&'a QueueAffinity> {
+        let charge = class.charge.as_ref()?;
+        let inherits = context
+            .plugin_states
+            .get::<InheritanceState>(NAME)
+            .is_some_and(|state| state.inherits);
+        let affinity = queue_affinity(context.cluster_state, &charge.queue, inherits)?;
+        (!affinity.is_empty()).then_some(affinity)
+    }
+}
+
+/// Affinity of a queue, or with `inherits` that of its nearest ancestor that has one. A tree with a cycle ends at the
+/// first queue that comes again.
+fn queue_affinity<'a>(cluster_state: &'a ClusterState, name: &str, inherits: bool) -> Option<&'a QueueAffinity> {
+    let queue = |name: &str| Some(&cluster_state.queues().get(name)?.record);
+    let mut next: Option<&QueueRecord> = queue(name);
+    // A path without a cycle has no more queues than there are.
+    for _ in 0..cluster_state.queues().len() {
+        let record = next?;
+        if let Some(own) = &record.affinity {
+            return Some(own);
+        }
+        if !inherits || *record.name == *ROOT {
+            return None;
+        }
+        next = queue(if record.parent.is_empty() { ROOT } else { &record.parent });
+    }
+    None
+}
+
+impl Plugin for NodeGroup {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            filter: true,
+            score: true,
+            accounts: true,
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        let NodeGroupArguments {
+            strict,
+            preferred_order,
+        } = self.arguments;
+        value_map([
+            map_entry(arguments::STRICT, YamlValue::Bool(strict)),
+            map_entry(arguments::PREFERRED_ORDER, YamlValue::Bool(preferred_order)),
+        ])
+    }
+
+    fn build_state(&self, _: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(InheritanceState::of(switches)))
+    }
+
+    fn prepare_filter<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        Ok(Some(Box::new(GroupFilter {
+            affinity: self.affinity(context, class),
+            strict: self.arguments.strict,
+            compatibility: self.compatibility,
+        })))
+    }
+
+    fn prepare_scorer<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
+        let Some(affinity) = self.affinity(context, class) else {
+            return Ok(None);
+        };
+        let scores = group_rules::group_scores(affinity, self.arguments.preferred_order, self.compatibility);
+        Ok(Some(Box::new(GroupScorer::new(context.cluster_state, scores))))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Arguments of the plugin: the weights of the parts.
+
+use super::NAME;
+use crate::plugins::effective_values::{map_entry, value_map};
+use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
+
+/// Keys of the weights, in the order of the reference, with their defaults.
+const WEIGHTS: [(&str, i64); 8] = [
+    ("leastrequested.weight", 1),
+    ("mostrequested.weight", 0),
+    ("nodeaffinity.weight", 2),
+    ("podaffinity.weight", 2),
+    ("balancedresource.weight", 1),
+    ("tainttoleration.weight", 3),
+    ("imagelocality.weight", 1),
+    ("podtopologyspread.weight", 2),
+];
+
+/// Weights of the parts after defaults; 0: the part is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PartWeights {
+    pub(super) least: i64,
+    pub(super) most: i64,
+    pub(super) node_affinity: i64,
+    pub(super) pod_affinity: i64,
+    pub(super) balanced: i64,
+    pub(super) taints: i64,
+    pub(super) images: i64,
+    pub(super) spread: i64,
+}
+
+impl PartWeights {
+    pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Self {
+        arguments.warn_unknown(report, NAME, &WEIGHTS.map(|(key, _)| key), |_| false);
+        let [
+            least,
+            most,
+            node_affinity,
+            pod_affinity,
+            balanced,
+            taints,
+            images,
+            spread,
+        ] = WEIGHTS.map(|(key, default)| weight(arguments, key, default, report));
+        Self {
+            least,
+            most,
+            node_affinity,
+            pod_affinity,
+            balanced,
+            taints,
+            images,
+            spread,
+        }
+    }
+
+    pub(super) fn effective(&self) -> YamlValue {
+        let values = [
+            self.least,
+            self.most,
+            self.node_affinity,
+            self.pod_affinity,
+            self.balanced,
+            self.taints,
+            self.images,
+            self.spread,
+        ];
+        let entries = WEIGHTS.iter().zip(values);
+        value_map(entries.map(|((key, _), value)| map_entry(key, YamlValue::Int(value))))
+    }
+}
+
+/// Weight: an integer. Anything else is ignored with a warning, as upstream ignores it.
+fn weight(arguments: &PluginArguments, key: &str, default: i64, report: &mut DiagnosticReport) -> i64 {
+    let Some(argument) = arguments.get(key) else {
+        return default;
+    };
+    let Some(weight) = argument.lenient_int() else {
+        let found = argument.value().kind();
+        let message = format!("expected an integer, found {found}; the default {default} counts");
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        return default;
+    };
+    let message = if weight < 0 {
+        "a negative weight turns the preference round"
+    } else if weight.checked_mul(super::MAX_SCORE).is_none() {
+        "the weight is so large that scores wrap around at 64 bits"
+    } else {
+        return weight;
+    };
+    report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+    weight
+}

@@ -1,0 +1,117 @@
+//! Part by images: nodes that have the images of the class.
+
+use super::MAX_SCORE;
+use super::resources::truncate;
+use crate::model::constraints::PodConstraints;
+use crate::model::{ClusterState, NodeChunk};
+use crate::plugin::ChunkScores;
+use crate::plugins::record_values::RecordValues;
+
+const MEBIBYTE: i64 = 1 << 20;
+/// Size below which images count nothing.
+const MIN_SIZE: i64 = 23 * MEBIBYTE;
+/// Size for each container above which images count no more.
+const MAX_CONTAINER_SIZE: i64 = 1000 * MEBIBYTE;
+
+/// Values of the nodes by the images that they have.
+type ImageValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>>;
+
+/// Image of a class that some node has.
+#[derive(Debug)]
+struct WantedImage {
+    name: String,
+    /// Size, reduced by the part of the nodes that lack the image.
+    spread_size: i64,
+}
+
+/// Values of nodes for a class; `None`: no node has an image of it.
+///
+/// An image has the size that the first node reports. Every node that has it counts, where the reference counts those
+/// that it knew when it last heard of the scored node.
+pub(super) fn image_values<'a>(
+    cluster_state: &'a ClusterState,
+    constraints: &'a PodConstraints,
+) -> Option<ImageValues<'a>> {
+    let total: u32 = cluster_state.chunks().iter().map(|chunk| chunk.usable().count()).sum();
+    let names = constraints.images.iter().chain(&constraints.image_volumes);
+    let wanted: Vec<WantedImage> = names
+        .filter_map(|name| wanted_image(cluster_state, complete_name(name), total))
+        .collect();
+    if wanted.is_empty() {
+        return None;
+    }
+    let containers = i64::try_from(constraints.images.len()).unwrap_or(i64::MAX);
+    let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
+        let mut sums = [0_i64; crate::model::CHUNK_SIZE];
+        for image in &wanted {
+            for offset in chunk.images().with_image(&image.name).iter() {
+                if let Some(sum) = sums.get_mut(offset) {
+                    *sum = sum.saturating_add(image.spread_size);
+                }
+            }
+        }
+        for (value, sum) in values.iter_mut().zip(sums) {
+            *value = size_score(sum, containers) as f64;
+        }
+    };
+    Some(RecordValues::new(cluster_state, Box::new(compute)))
+}
+
+fn wanted_image(cluster_state: &ClusterState, name: String, total: u32) -> Option<WantedImage> {
+    let (mut count, mut size) = (0, None);
+    for chunk in cluster_state.chunks().iter() {
+        let images = chunk.images();
+        count += images.with_image(&name).count();
+        size = size.or_else(|| images.first_size(&name));
+    }
+    let spread = f64::from(count) / f64::from(total.max(1));
+    Some(WantedImage {
+        name,
+        spread_size: truncate(size? as f64 * spread),
+    })
+}
+
+/// Name of an image with a tag: `latest` if it has none.
+fn complete_name(name: &str) -> String {
+    let (tag, path) = (name.rfind(':'), name.rfind('/'));
+    if tag <= path {
+        format!("{name}:latest")
+    } else {
+        name.to_owned()
+    }
+}
+
+/// Score of a sum of sizes.
+fn size_score(sum: i64, containers: i64) -> i64 {
+    let most = MAX_CONTAINER_SIZE.saturating_mul(containers.max(1));
+    let sum = sum.clamp(MIN_SIZE, most);
+    MAX_SCORE * (sum - MIN_SIZE) / (most - MIN_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_tag_mean_the_latest() {
+        for (name, complete) in [
+            ("a", "a:latest"),
+            ("a:1", "a:1"),
+            ("reg:5000/a", "reg:5000/a:latest"),
+            ("reg:5000/a:1", "reg:5000/a:1"),
+            ("reg/a@sha256:00", "reg/a@sha256:00"),
+            ("", ":latest"),
+        ] {
+            assert_eq!(complete_name(name), complete);
+        }
+    }
+
+    #[test]
+    fn sizes_count_between_their_bounds() {
+        assert_eq!(size_score(0, 1), 0);
+        assert_eq!(size_score(MIN_SIZE, 1), 0);
+        assert_eq!(size_score(500 * MEBIBYTE, 1), 48);
+        assert_eq!(size_score(500 * MEBIBYTE, 2), 24);
+        assert_eq!(size_score(5000 * MEBIBYTE, 2), 100);
+    }
+}

@@ -1,0 +1,190 @@
+//! Parts that are relative to the best candidate: preferred node affinity and taints.
+
+use std::cell::Cell;
+
+use super::{MAX_SCORE, NAME};
+use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
+use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind};
+use crate::plugin::ChunkScores;
+use crate::plugins::record_values::RecordValues;
+
+/// Raw value of each node of a chunk, by its record.
+type RawValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>>;
+
+/// Preference by a value that only the record of a node decides, relative to the largest value of the candidates.
+pub(super) struct RelativePreference<'a> {
+    raw: RawValues<'a>,
+    extremes: ValueExtremes,
+    direction: Direction,
+}
+
+/// Direction of a preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// A large value is good. The values count as they are if none is above 0.
+    Large,
+    /// A small value is good. All nodes score 100 if no value is above 0.
+    Small,
+}
+
+/// Extreme values of the candidates.
+#[derive(Debug, Default)]
+struct ValueExtremes {
+    /// Smallest value, and 0.
+    least: f64,
+    /// Largest value, and 0.
+    most: f64,
+    /// Number of candidates with the largest value that may still take tasks.
+    most_count: Cell<u32>,
+}
+
+impl ValueExtremes {
+    fn add(&mut self, value: f64) {
+        self.least = self.least.min(value);
+        if value > self.most {
+            self.most = value;
+            self.most_count.set(1);
+        } else if value == self.most {
+            self.most_count.set(self.most_count.get() + 1);
+        }
+    }
+}
+
+impl<'a> RelativePreference<'a> {
+    fn new(
+        cluster_state: &'a ClusterState,
+        direction: Direction,
+        compute: impl Fn(&NodeChunk, &mut ChunkScores) + 'a,
+    ) -> Self {
+        Self {
+            raw: RecordValues::new(cluster_state, Box::new(compute)),
+            extremes: ValueExtremes::default(),
+            direction,
+        }
+    }
+
+    /// Preferred node affinity; `None`: no term prefers any node.
+    ///
+    /// # Errors
+    /// A term with a weight is invalid, at which the reference gives no scores at all.
+    pub(super) fn node_affinity(
+        cluster_state: &'a ClusterState,
+        constraints: &'a PodConstraints,
+    ) -> Result<Option<Self>, Problem> {
+        let counts = |own: &&PreferredTerm| own.weight != 0 && !own.term.is_empty();
+        let terms: Vec<&PreferredTerm> = constraints.preferred_node_terms.iter().filter(counts).collect();
+        if let Some(number) = constraints
+            .preferred_node_terms
+            .iter()
+            .position(|own| counts(&own) && !own.term.is_valid())
+        {
+            let field = format!("constraints.affinity.node_affinity.preferred[{number}]");
+            let message = format!(
+                "`{NAME}` cannot score the task: the preferred term is invalid; correct its operator, key and values, or \
+                 give it weight 0"
+            );
+            return Err(Problem::new(
+                ProblemKind::Invalid,
+                "PREFERRED_TERM_INVALID",
+                field,
+                message,
+            ));
+        }
+        if terms.is_empty() {
+            return Ok(None);
+        }
+        let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
+            values.fill(0.0);
+            for preferred in &terms {
+                let matching = chunk.attributes().matching(&preferred.term);
+                for offset in matching.iter() {
+                    if let Some(value) = values.get_mut(offset) {
+                        *value += f64::from(preferred.weight);
+                    }
+                }
+            }
+        };
+        Ok(Some(Self::new(cluster_state, Direction::Large, compute)))
+    }
+
+    /// Taints that the class rather avoids.
+    pub(super) fn taints(cluster_state: &'a ClusterState, constraints: &'a PodConstraints) -> Self {
+        let about = |own: &&Toleration| own.is_about(TaintEffect::PreferNoSchedule);
+        let tolerations: Vec<&Toleration> = constraints.tolerations.iter().filter(about).collect();
+        let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
+            let avoided = |taint: &&Taint| {
+                taint.effect == TaintEffect::PreferNoSchedule && !tolerations.iter().any(|own| own.tolerates(taint))
+            };
+            let count = |taints: &[Taint]| u32::try_from(taints.iter().filter(avoided).count()).unwrap_or(u32::MAX);
+            chunk.attributes().map_taints(|taints| f64::from(count(taints)), values);
+        };
+        Self::new(cluster_state, Direction::Small, compute)
+    }
+
+    /// Sees the candidates of a chunk.
+    pub(super) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+        let mut values = [0.0; crate::model::CHUNK_SIZE];
+        self.raw.fill(chunk, &mut values);
+        for offset in candidates.iter() {
+            self.extremes.add(values.get(offset).copied().unwrap_or(0.0));
+        }
+    }
+
+    /// Ends the survey.
+    ///
+    /// # Errors
+    /// A score is below 0, because weights of terms are: the reference gives no scores at all then.
+    pub(super) fn finish_survey(&self) -> Result<(), Problem> {
+        let least = self.relative(self.extremes.least);
+        if least >= 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "`{NAME}` cannot score the task: its preferred terms give a node the score {least}, which is below 0; give \
+             preferred terms no negative weights"
+        );
+        let field = "constraints.affinity.node_affinity.preferred";
+        Err(Problem::new(
+            ProblemKind::FailedPrecondition,
+            "SCORE_OUT_OF_RANGE",
+            field,
+            message,
+        ))
+    }
+
+    /// Notes that a candidate takes no more tasks. True: the largest value is another one then.
+    pub(super) fn leave(&self, slot: NodeSlot) -> bool {
+        if self.extremes.most <= 0.0 || self.raw.at(slot) < self.extremes.most {
+            return false;
+        }
+        let left = self.extremes.most_count.get().saturating_sub(1);
+        self.extremes.most_count.set(left);
+        left == 0
+    }
+
+    /// Score of a value, an integer.
+    fn relative(&self, value: f64) -> i64 {
+        let value = super::resources::truncate(value);
+        let most = super::resources::truncate(self.extremes.most);
+        let scaled = if most > 0 { value * MAX_SCORE / most } else { value };
+        match self.direction {
+            Direction::Large => scaled,
+            Direction::Small if most > 0 => MAX_SCORE - scaled,
+            Direction::Small => MAX_SCORE,
+        }
+    }
+
+    /// Fills in the score of each node of a chunk.
+    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut crate::model::IntegerColumn) {
+        let mut values = [0.0; crate::model::CHUNK_SIZE];
+        self.raw.fill(chunk, &mut values);
+        // Neighbours often have equal values.
+        let (mut last, mut score) = (0.0, self.relative(0.0));
+        for (place, value) in scores.iter_mut().zip(values) {
+            if value != last {
+                (last, score) = (value, self.relative(value));
+            }
+            *place = score;
+        }
+    }
+}

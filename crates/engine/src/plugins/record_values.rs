@@ -1,0 +1,66 @@
+//! Values of nodes that their records alone decide, on chunks of a cluster state and on hypothetical ones.
+
+use std::cell::RefCell;
+
+use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeSlot};
+use crate::plugin::ChunkScores;
+
+/// Values of nodes that their records alone decide, chunk by chunk. Tasks change none of them, so a hypothetical node has
+/// the value of the node that it was made from.
+pub(super) struct RecordValues<'a, F> {
+    state: &'a ClusterState,
+    compute: F,
+    /// Values of the chunks that were stored, by the number of the chunk.
+    stored: RefCell<Vec<Option<Box<ChunkScores>>>>,
+}
+
+impl<'a, F: Fn(&NodeChunk, &mut ChunkScores)> RecordValues<'a, F> {
+    /// Values in a cluster state. `compute` fills in those of one of its chunks.
+    pub(super) fn new(state: &'a ClusterState, compute: F) -> Self {
+        Self {
+            state,
+            compute,
+            stored: RefCell::default(),
+        }
+    }
+
+    /// Fills in the values of a chunk. Places without a node get any finite value.
+    pub(super) fn fill(&self, chunk: &NodeChunk, values: &mut ChunkScores) {
+        if !chunk.is_detached() {
+            match self
+                .stored
+                .borrow()
+                .get(chunk.number() as usize)
+                .and_then(Option::as_ref)
+            {
+                Some(stored) => values.copy_from_slice(&**stored),
+                None => (self.compute)(chunk, values),
+            }
+            return;
+        }
+        for (offset, value) in values.iter_mut().enumerate() {
+            *value = chunk.slot(offset).map_or(0.0, |slot| self.at(slot));
+        }
+    }
+
+    /// Value of the node at a slot of the cluster state; 0 if there is none. The values of its chunk are stored.
+    pub(super) fn at(&self, slot: NodeSlot) -> f64 {
+        let (number, offset) = (slot as usize / CHUNK_SIZE, slot as usize % CHUNK_SIZE);
+        let Some(chunk) = self.state.chunks().get(number) else {
+            return 0.0;
+        };
+        let mut stored = self.stored.borrow_mut();
+        if stored.len() <= number {
+            stored.resize_with(number + 1, || None);
+        }
+        let Some(place) = stored.get_mut(number) else {
+            return 0.0;
+        };
+        let values = place.get_or_insert_with(|| {
+            let mut values = Box::new([0.0; CHUNK_SIZE]);
+            (self.compute)(chunk, &mut values);
+            values
+        });
+        values.get(offset).copied().unwrap_or(0.0)
+    }
+}
