@@ -170,7 +170,7 @@ async fn a_failed_bind_reported_in_a_session_ends_the_assumption() {
 #[tokio::test]
 async fn what_sessions_copy_is_bounded_and_given_back() {
     let limits = StateLimits {
-        session_bytes: 200_000,
+        session_bytes: 205_000,
         ..StateLimits::default()
     };
     let mut fixture = CommitFixture::with(limits, BINPACK).await;
@@ -183,7 +183,7 @@ async fn what_sessions_copy_is_bounded_and_given_back() {
             Err(error) => break (session, error),
         }
     };
-    assert!(full.1.to_string().contains("`session_bytes` is 200000"), "{}", full.1);
+    assert!(full.1.to_string().contains("`session_bytes` is 205000"), "{}", full.1);
     let (held, each) = (
         fixture.state.sessions.bytes(),
         fixture.state.sessions.bytes() / open.len(),

@@ -254,6 +254,8 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ),
     ("capacity", &["capacity/config.rs"]),
     ("predicates", &["predicates/arguments.rs", "predicates/node_filter.rs"]),
+    ("nodegroup", &["nodegroup/arguments.rs"]),
+    ("nodeorder", &["nodeorder/arguments.rs"]),
     ("proportion", &[]),
     ("binpack", &["binpack.rs"]),
     (

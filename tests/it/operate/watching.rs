@@ -96,14 +96,14 @@ const EXPECTED_METRICS: &[(&str, f64)] = &[
     ("pumice_workers_busy{kind=\"query\"}", 0.0),
     ("pumice_worker_queue{kind=\"records\"}", 0.0),
     ("pumice_writes_waiting", 0.0),
-    ("pumice_source_synced{source=\"a \\\"quoted\\\"\\nname\"}", 1.0),
+    ("pumice_source_synced{source=\"a \\\"quoted\\\" back\\\\slash\"}", 1.0),
 ];
 
 #[test]
 fn the_metrics_page_is_complete_and_well_formed() {
     let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(full_sync("a \"quoted\"\nname", 1, cluster(3)))
+    wire.apply_batch(full_sync("a \"quoted\" back\\slash", 1, cluster(3)))
         .unwrap();
     wire.score(score_request(2)).unwrap();
     wire.filter(pb::FilterRequest {

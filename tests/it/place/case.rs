@@ -353,25 +353,7 @@ fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
         });
     }
     if matches!(kind, 1 | 6) {
-        let preferred = ["0", "1", "2"].into_iter().zip([1, 30, 10]);
-        let preferred = preferred.map(|(zone, weight)| pb::PreferredNodeTerm {
-            weight,
-            preference: Some(pb::NodeSelectorTerm {
-                match_expressions: vec![pb::SelectorRequirement {
-                    key: "zone".to_owned(),
-                    operator: "In".to_owned(),
-                    values: vec![zone.to_owned()],
-                }],
-                ..pb::NodeSelectorTerm::default()
-            }),
-        });
-        own.affinity = Some(pb::Affinity {
-            node_affinity: Some(pb::NodeAffinity {
-                preferred: preferred.collect(),
-                ..pb::NodeAffinity::default()
-            }),
-            ..pb::Affinity::default()
-        });
+        own.affinity = Some(preferred_zones());
         own.images.push("train".to_owned());
     }
     if matches!(kind, 3..=5) {
@@ -414,6 +396,29 @@ fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
         }),
     }
     Some(Box::new(own))
+}
+
+/// Preferences for zones.
+fn preferred_zones() -> pb::Affinity {
+    let preferred = ["0", "1", "2"].into_iter().zip([1, 30, 10]);
+    let preferred = preferred.map(|(zone, weight)| pb::PreferredNodeTerm {
+        weight,
+        preference: Some(pb::NodeSelectorTerm {
+            match_expressions: vec![pb::SelectorRequirement {
+                key: "zone".to_owned(),
+                operator: "In".to_owned(),
+                values: vec![zone.to_owned()],
+            }],
+            ..pb::NodeSelectorTerm::default()
+        }),
+    });
+    pb::Affinity {
+        node_affinity: Some(pb::NodeAffinity {
+            preferred: preferred.collect(),
+            ..pb::NodeAffinity::default()
+        }),
+        ..pb::Affinity::default()
+    }
 }
 
 /// Labels of pods of a kind.

@@ -257,6 +257,22 @@ fn check(case: &PlaceCase) {
         };
         all.into_iter().map(each).collect()
     };
+    // A task may be allocated beside one that was pipelined, which its terms ask for. The result lists the allocated
+    // ones first, so equal tasks change their names.
+    let is_in_order = |went: &GroupPlacements| went.is_sorted_by_key(|(_, late, _)| *late);
+    if !expected.iter().all(is_in_order) {
+        assert!(document(case.policy).contains("predicates"), "{placing:#?}");
+        let sorted = |all: Vec<GroupPlacements>| -> Vec<GroupPlacements> {
+            let mut all = plain(all);
+            for went in &mut all {
+                went.sort();
+            }
+            all
+        };
+        let got = sorted(group_placements(&cluster_state, &placing));
+        assert_eq!(got, sorted(expected), "{placing:#?}");
+        return;
+    }
     assert_eq!(
         plain(group_placements(&cluster_state, &placing)),
         plain(expected.clone()),

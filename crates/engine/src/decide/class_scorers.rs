@@ -159,7 +159,7 @@ impl<'a> ClassScorers<'a> {
     /// A plugin cannot score the candidates.
     pub(super) fn survey<'c>(
         &mut self,
-        slices: impl Iterator<Item = (&'c NodeChunk, &'c NodeMask)> + Clone,
+        slices: &(impl Iterator<Item = (&'c NodeChunk, &'c NodeMask)> + Clone),
     ) -> Result<(), Problem> {
         let scorers = self.scorers.iter_mut().filter_map(|score| score.scorer.as_mut());
         for scorer in scorers.filter(|scorer| scorer.needs_survey()) {
@@ -175,7 +175,7 @@ impl<'a> ClassScorers<'a> {
     pub(super) fn leave(&self, slot: NodeSlot) -> bool {
         let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
         // Each scorer counts the node.
-        scorers.fold(false, |changed, scorer| scorer.leave(slot) || changed)
+        scorers.filter(|scorer| scorer.leave(slot)).count() > 0
     }
 
     /// True if a score may leave its range, which must then be checked for every node.

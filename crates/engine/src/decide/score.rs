@@ -137,7 +137,8 @@ impl ChunkVisitor for ScorePass<'_> {
             return Ok(());
         }
         let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
-        self.scorers.survey(parts.iter().map(|part| part.chunk).zip(&passing))?;
+        self.scorers
+            .survey(&parts.iter().map(|part| part.chunk).zip(&passing))?;
         self.surveyed = Some(passing.into_iter());
         Ok(())
     }

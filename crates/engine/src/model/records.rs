@@ -326,9 +326,10 @@ impl TaskRecord {
             .map_or(&[], |constraints| &constraints.host_ports)
     }
 
-    /// Namespace of the task: its name up to the first `/`; empty: the name has none.
+    /// Namespace of the task: that of its name, else of its job; `default` for a task in a query that has neither.
     pub fn namespace(&self) -> &str {
-        self.name.split_once('/').map_or("", |(namespace, _)| namespace)
+        let named = self.name.split_once('/').or_else(|| self.job.split_once('/'));
+        named.map_or("default", |(namespace, _)| namespace)
     }
 }
 

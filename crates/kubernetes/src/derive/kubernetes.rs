@@ -61,15 +61,14 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         }
     }
     let nonzero = nonzero(pod, release, &requests)?;
-    let container_nonzero = match pod_level_requests(pod).next() {
-        None => nonzero,
-        Some(_) => {
-            let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults())?;
-            if let Some(overhead) = &pod.overhead {
-                total.add(overhead)?;
-            }
-            NonzeroRequests::of(&total)?
+    let container_nonzero = if pod_level_requests(pod).next().is_none() {
+        nonzero
+    } else {
+        let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults())?;
+        if let Some(overhead) = &pod.overhead {
+            total.add(overhead)?;
         }
+        NonzeroRequests::of(&total)?
     };
     Ok(KubernetesAmounts {
         limits: limits(pod, release)?,

@@ -326,7 +326,10 @@ mod tests {
         );
         assert_eq!(
             (pod.images, pod.image_volumes),
-            (vec!["a".into(); 2], vec!["v".to_owned()])
+            (
+                vec!["a".to_owned(), String::new(), "a".to_owned()],
+                vec!["v".to_owned()]
+            )
         );
         assert_eq!((pod.node_selector.len(), pod.tolerations.len()), (1, 1));
     }

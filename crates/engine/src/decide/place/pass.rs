@@ -122,6 +122,13 @@ impl<'a> PlacePass<'a> {
             && let Some(room) = ResourceFitFilter::of(class, ResourceFit::Idle)
         {
             filterers.push(Box::new(room));
+            if class.constraints().may_fail_after_release() {
+                let later = PluginContext {
+                    after_release: true,
+                    ..context
+                };
+                filterers.extend(asked.filterers(later, query, class)?);
+            }
         }
         Ok(Self {
             state: context.cluster_state,
@@ -241,7 +248,7 @@ impl<'a> PlacePass<'a> {
         let passing = slices.map(|part| self.passing_nodes(part.chunk, &part.candidates));
         let passing: Vec<NodeMask> = passing.collect();
         self.scorers
-            .survey(candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
+            .survey(&candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
         Ok(Some(passing))
     }
 

@@ -221,6 +221,13 @@ impl PodConstraints {
         }
     }
 
+    /// True if a node that the pod may use now may not do any more once tasks that are being released are gone: their
+    /// labels attract the pod, or even out its spread.
+    pub fn may_fail_after_release(&self) -> bool {
+        let spreads = self.spread_constraints.iter().any(|constraint| constraint.is_hard);
+        spreads || !self.pod_affinity.required.is_empty()
+    }
+
     /// Kinds of constraints that the pod has, in their order. Tolerations and images reject no node, so they are none.
     pub fn kinds(&self) -> impl Iterator<Item = ConstraintKind> {
         let (attracts, repels) = (&self.pod_affinity, &self.pod_anti_affinity);

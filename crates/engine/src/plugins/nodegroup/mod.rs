@@ -50,17 +50,15 @@ fn compile(
     })
 }
 
-impl NodeGroup {
-    /// Affinity of the queue of a class that is not empty, its own or that of its nearest ancestor.
-    fn affinity<'a>(&self, context: PluginContext<'a>, class: &TaskClass) -> Option<&'a QueueAffinity> {
-        let charge = class.charge.as_ref()?;
-        let inherits = context
-            .plugin_states
-            .get::<InheritanceState>(NAME)
-            .is_some_and(|state| state.inherits);
-        let affinity = queue_affinity(context.cluster_state, &charge.queue, inherits)?;
-        (!affinity.is_empty()).then_some(affinity)
-    }
+/// Affinity of the queue of a class that is not empty, its own or that of its nearest ancestor.
+fn affinity<'a>(context: PluginContext<'a>, class: &TaskClass) -> Option<&'a QueueAffinity> {
+    let charge = class.charge.as_ref()?;
+    let inherits = context
+        .plugin_states
+        .get::<InheritanceState>(NAME)
+        .is_some_and(|state| state.inherits);
+    let affinity = queue_affinity(context.cluster_state, &charge.queue, inherits)?;
+    (!affinity.is_empty()).then_some(affinity)
 }
 
 /// Affinity of a queue, or with `inherits` that of its nearest ancestor that has one. A tree with a cycle ends at the
@@ -113,7 +111,7 @@ impl Plugin for NodeGroup {
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         Ok(Some(Box::new(GroupFilter {
-            affinity: self.affinity(context, class),
+            affinity: affinity(context, class),
             strict: self.arguments.strict,
             compatibility: self.compatibility,
         })))
@@ -124,7 +122,7 @@ impl Plugin for NodeGroup {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        let Some(affinity) = self.affinity(context, class) else {
+        let Some(affinity) = affinity(context, class) else {
             return Ok(None);
         };
         let scores = group_rules::group_scores(affinity, self.arguments.preferred_order, self.compatibility);

@@ -76,7 +76,7 @@ fn queues_inherit_from_the_nearest_ancestor() {
     }
     let of = |name: &str, inherits: bool| {
         let found = queue_affinity(&state, name, inherits)?;
-        Some(found.affinity.required.first().map(|group| group.to_string()))
+        Some(found.affinity.required.first().map(ToString::to_string))
     };
     let some = |group: &str| Some(Some(group.to_owned()));
     assert_eq!(of("plain", true), some("r"));

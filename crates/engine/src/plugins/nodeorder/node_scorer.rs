@@ -38,6 +38,9 @@ impl ScorePartKind {
 /// Parts that are switched on, with their weights, in the order of the sum.
 type SwitchedParts = SmallVec<[(ScorePartKind, i64); 6]>;
 
+/// Fills one column with the scores of a chunk.
+type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>;
+
 /// Prepared score.
 pub(super) struct PodScorer<'a> {
     state: &'a ClusterState,
@@ -45,7 +48,7 @@ pub(super) struct PodScorer<'a> {
     names: SmallVec<[&'static str; 6]>,
     demand: NonzeroDemand,
     balanced: Option<BalancedDemand>,
-    images: Option<RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>>>,
+    images: Option<RecordValues<'a, ColumnFiller<'a>>>,
     affinity: Option<RelativePreference<'a>>,
     taints: Option<RelativePreference<'a>>,
 }
@@ -126,8 +129,7 @@ impl NodeScorer for PodScorer<'_> {
 
     fn leave(&self, slot: NodeSlot) -> bool {
         // Each preference counts the node.
-        self.preferences()
-            .fold(false, |changed, preference| preference.leave(slot) || changed)
+        self.preferences().filter(|preference| preference.leave(slot)).count() > 0
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
@@ -141,7 +143,9 @@ impl NodeScorer for PodScorer<'_> {
                     Some(images) => images.fill(chunk, scores),
                     None => scores.fill(0.0),
                 }
-                scores.iter_mut().for_each(|score| *score *= weight as f64);
+                for score in scores.iter_mut() {
+                    *score *= weight as f64;
+                }
                 continue;
             }
             let mut own = [0; CHUNK_SIZE];

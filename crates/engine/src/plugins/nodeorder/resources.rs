@@ -135,7 +135,7 @@ impl BalancedDemand {
                 }
             }
             let gain = with.balance() - without.balance();
-            *score = MAX_SCORE / 2 + (MAX_SCORE / 2 + gain) / 2;
+            *score = MAX_SCORE / 2 + i64::midpoint(MAX_SCORE / 2, gain);
         }
     }
 }
