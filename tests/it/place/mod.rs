@@ -4,6 +4,7 @@ mod batched_changes;
 mod case;
 mod command_line;
 mod engine;
+mod evictions;
 mod rejections;
 mod task_by_task;
 mod wire;

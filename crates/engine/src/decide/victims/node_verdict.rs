@@ -10,6 +10,7 @@ use crate::decide::classes::ClassLookup;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
 use crate::model::Problem;
+use crate::model::constraints::ConstraintKind;
 use crate::plugin::{ChunkRejections, PluginContext, Resolution};
 use crate::policy::Compatibility;
 
@@ -84,11 +85,13 @@ impl VictimSelection<'_> {
             && self.admission_resolution(context)?.is_none())
     }
 
-    /// True if a filter or Admit reads accounts that evictions change.
+    /// True if a filter or Admit reads accounts, places, ports or pods that evictions change.
     fn evictions_change_verdicts(&self) -> bool {
+        let evaluated = self.policy.evaluated_constraints();
+        let reads_pods = evaluated.contains(ConstraintKind::HostPorts) || evaluated.selects_pods();
         let reads_accounts = self.policy.filters().iter().any(|hook| hook.plugin.hooks().accounts);
         let admits = self.policy.allocators().iter().any(|tier| !tier.is_empty());
-        reads_accounts || (self.asks_admit() && admits)
+        reads_pods || reads_accounts || (self.asks_admit() && admits)
     }
 
     /// True if Admit has a say: under `upstream` preemption never asks it. Without a plugin that admits it still rejects
@@ -97,7 +100,8 @@ impl VictimSelection<'_> {
         self.policy.compatibility() == Compatibility::Corrected
     }
 
-    /// Resolution of the hardest rejection of the preemptor by any filter on its node; `None`: every filter passes.
+    /// Resolution of the hardest rejection of the preemptor by any filter on its node once releasing tasks are gone;
+    /// `None`: every filter passes.
     fn filter_resolution(
         &self,
         context: PluginContext<'_>,
@@ -105,7 +109,7 @@ impl VictimSelection<'_> {
     ) -> Result<Option<Resolution>, Problem> {
         let cluster_state = context.cluster_state;
         let context = PluginContext {
-            after_release: resource_fit == ResourceFit::FutureIdle,
+            after_release: true,
             ..context
         };
         let query = NodeQuery {
