@@ -14,7 +14,7 @@ use pumice_engine::plugin_state::PluginStates;
 use super::accounts::{self, NamedAccounts};
 use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
-use super::constraints;
+use super::constraint_messages;
 
 /// Number of records on a page if the request gives none.
 pub const DEFAULT_PAGE_SIZE: u32 = 500;
@@ -231,8 +231,8 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unattributed_used: optional(unattributed_used),
         unattributed_nonzero_used: optional(unattributed_nonzero_used),
         unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
-        taints: properties.map_or_else(Vec::new, constraints::taint_messages),
-        images: properties.map_or_else(Vec::new, constraints::image_messages),
+        taints: properties.map_or_else(Vec::new, constraint_messages::taint_messages),
+        images: properties.map_or_else(Vec::new, constraint_messages::image_messages),
     }
 }
 
@@ -369,7 +369,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         labels: text_map(labels),
         constraints: stored
             .as_deref()
-            .map(|own| Box::new(constraints::constraint_messages(own))),
+            .map(|own| Box::new(constraint_messages::constraint_messages(own))),
         name: name.to_string(),
         uid: uid.to_string(),
         job: job.to_string(),

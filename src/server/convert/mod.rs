@@ -6,6 +6,7 @@ pub mod admit;
 pub mod amounts;
 pub mod batch;
 pub mod commit;
+mod constraint_messages;
 mod constraints;
 pub mod evaluation_ref;
 pub mod inline;
