@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
 use super::BatchRecord;
 use super::ledger_tests::job;
 use super::shuttle_fixture::ShuttleFixture;
-use super::shuttle_tests::{panic_message, schedules};
+use super::shuttle_tests::{check, panic_message, schedules};
 use pumice_engine::Snapshot;
 use pumice_engine::model::JobRecord;
 
@@ -107,8 +108,8 @@ fn crossing(checks: bool) {
 
 #[test]
 fn cards_are_promised_once_whoever_runs_when() {
-    shuttle::check_random(|| crossing(true), schedules());
-    shuttle::check_pct(|| crossing(true), schedules(), 3);
+    check(RandomScheduler::new(schedules()), || crossing(true));
+    check(PctScheduler::new(3, schedules()), || crossing(true));
 }
 
 #[test]

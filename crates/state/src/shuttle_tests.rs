@@ -4,7 +4,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use shuttle::thread;
+use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner, thread};
 
 use super::shuttle_fixture::ShuttleFixture;
 
@@ -152,30 +153,40 @@ pub(super) fn schedules() -> usize {
     said.unwrap_or(150)
 }
 
+/// Stack of each thread of the model, in bytes. Without optimization a change of a chunk takes several columns of it.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Runs the model under the schedules of a scheduler.
+pub(super) fn check(scheduler: impl Scheduler + 'static, run: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::default();
+    config.stack_size = STACK_BYTES;
+    Runner::new(scheduler, config).run(run);
+}
+
 #[test]
 fn random_schedules_keep_the_promise() {
-    shuttle::check_random(|| crossing(true), schedules());
-    shuttle::check_random(expiry, schedules());
-    shuttle::check_random(|| committing(true, false), schedules());
-    shuttle::check_random(|| committing(true, true), schedules());
+    check(RandomScheduler::new(schedules()), || crossing(true));
+    check(RandomScheduler::new(schedules()), expiry);
+    check(RandomScheduler::new(schedules()), || committing(true, false));
+    check(RandomScheduler::new(schedules()), || committing(true, true));
 }
 
 #[test]
 fn adversarial_schedules_keep_the_promise() {
-    shuttle::check_pct(|| crossing(true), schedules(), 3);
-    shuttle::check_pct(expiry, schedules(), 3);
-    shuttle::check_pct(|| committing(true, false), schedules(), 3);
-    shuttle::check_pct(|| committing(true, true), schedules(), 3);
+    check(PctScheduler::new(3, schedules()), || crossing(true));
+    check(PctScheduler::new(3, schedules()), expiry);
+    check(PctScheduler::new(3, schedules()), || committing(true, false));
+    check(PctScheduler::new(3, schedules()), || committing(true, true));
 }
 
 #[test]
 fn the_first_schedules_of_all_keep_the_promise() {
-    shuttle::check_dfs(|| crossing(true), Some(schedules()));
-    shuttle::check_dfs(|| committing(true, true), Some(schedules()));
+    check(DfsScheduler::new(Some(schedules()), false), || crossing(true));
+    check(DfsScheduler::new(Some(schedules()), false), || committing(true, true));
 }
 
 pub(super) fn panic_message(run: impl Fn() + Send + Sync + 'static) -> String {
-    let run = || shuttle::check_random(run, schedules());
+    let run = || check(RandomScheduler::new(schedules()), run);
     let found = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
     let said = found.downcast_ref::<String>().cloned();
     said.or_else(|| found.downcast_ref::<&str>().map(ToString::to_string))
