@@ -239,7 +239,7 @@ tiers: [{plugins: [{name: gang}, {name: resource-strategy-fit}, {name: binpack},
 	if len(heard.governs) != 1 {
 		t.Fatal(heard.governs)
 	}
-	if found := heard.governs[0]; fmt.Sprint(found.OnlyScheduler, found.OnlyPolicy) != "[drf] [binpack capacity-card]" || found.HierarchyDiffers {
+	if found := heard.governs[0]; fmt.Sprint(found.OnlyScheduler, found.OnlyPolicy) != "[drf] [binpack capacity-card gang]" || found.HierarchyDiffers {
 		t.Fatal(found)
 	}
 	// Another policy is reported again.

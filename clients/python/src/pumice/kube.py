@@ -11,8 +11,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pumice import v1
 from pumice.derive import Pod, PodError, RawNumber, effective
+from pumice.derive.constraints import images, pod_constraints, taints
 from pumice.derive.pod import At
-from pumice.derive.unevaluated import unevaluated_node_fields, unevaluated_pod_fields
+from pumice.derive.unevaluated import unevaluated_pod_fields
 
 __all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
 
@@ -29,7 +30,7 @@ class ObjectError(ValueError):
 
 
 def node(manifest: object) -> v1.Node:
-    """A v1 Node: labels, allocatable, the Ready condition, unschedulable, Volcano's oversubscription."""
+    """A v1 Node: labels, taints, images, allocatable, Ready, unschedulable, Volcano's oversubscription."""
     root = _root(manifest)
     metadata = root.at("metadata")
     return v1.Node(
@@ -41,7 +42,8 @@ def node(manifest: object) -> v1.Node:
         oversubscription=_oversubscription(metadata.at("annotations")),
         ready=_ready(root.at("status").at("conditions")),
         unschedulable=root.at("spec").at("unschedulable").boolean() or False,
-        unevaluated_fields=unevaluated_node_fields(manifest),
+        taints=taints(root),
+        images=images(root),
     )
 
 
@@ -70,6 +72,8 @@ def pod(manifest: object, derivation: str = "auto") -> v1.Task:
         counted_requests=v1.ResourceList(items=task.counted_requests),
         creation_time=_time(root),
         unevaluated_fields=unevaluated_pod_fields(manifest),
+        labels=root.at("metadata").at("labels").strings(),
+        constraints=pod_constraints(root),
         role=task.role,
         priority_class_name=task.priority_class,
         scheduling_gates=task.scheduling_gates,
@@ -97,7 +101,7 @@ def queue(manifest: object) -> v1.Queue:
 
 
 def pod_group(manifest: object) -> v1.Job:
-    """A Volcano PodGroup. Not read: its priority class, which it only names, and subGroupPolicy, which is about labels of pods."""
+    """A Volcano PodGroup, without its priority class, which it only names, and without subGroupPolicy."""
     root = _root(manifest)
     metadata, spec = root.at("metadata"), root.at("spec")
     return v1.Job(

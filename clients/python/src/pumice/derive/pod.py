@@ -191,6 +191,10 @@ class At:
             place.mapping()
         return [read(place) for place in places]
 
+    def each_string(self) -> list[str]:
+        """The items of a list, each a string."""
+        return [At(item, f"{self.path}[{index}]").string() for index, item in enumerate(self.items())]
+
     def string(self) -> str:
         """A string; empty if absent."""
         if self.value is None:
@@ -205,15 +209,22 @@ class At:
             return self.value
         raise self.wrong("a boolean")
 
+    def int64(self) -> int | None:
+        """A 64-bit integer, if there is one."""
+        return self._integer(64)
+
     def int32(self) -> int | None:
         """A 32-bit integer, if there is one."""
+        return self._integer(32)
+
+    def _integer(self, bits: int) -> int | None:
         value = self.value
         if isinstance(value, RawNumber) and _INTEGER.fullmatch(value):
             value = int(value)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
-            raise self.wrong("a 32-bit integer")
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise self.wrong(f"a {bits}-bit integer")
         return value
 
     def _entries(self) -> Iterator[tuple[str, At]]:
