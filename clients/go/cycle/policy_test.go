@@ -239,8 +239,8 @@ tiers: [{plugins: [{name: gang}, {name: resource-strategy-fit}, {name: binpack},
 	if len(heard.governs) != 1 {
 		t.Fatal(heard.governs)
 	}
-	if found := heard.governs[0]; fmt.Sprint(found.OnlyScheduler, found.OnlyPolicy) != "[drf] [binpack capacity-card gang]" || found.HierarchyDiffers {
-		t.Fatal(found)
+	if found := heard.governs[0]; fmt.Sprint(found.OnlyScheduler, found.OnlyPolicy) != "[drf] [gang binpack capacity-card]" || found.HierarchyDiffers {
+		t.Fatal(found, found.OnlyScheduler, found.OnlyPolicy, found.HierarchyDiffers)
 	}
 	// Another policy is reported again.
 	push(t, scheduler, document)
