@@ -261,7 +261,7 @@ impl ResourceVector {
                 excess.scalars.push((id, above));
             }
         }
-        // What only the other vector has is above 0 if it is negative there.
+        // A name that only the other vector has is above 0 if its amount is negative there.
         for (id, amount) in other.scalars() {
             if amount < 0.0 && self.get(id).is_none() {
                 excess.set(id, -amount);

@@ -39,7 +39,7 @@ impl AffinityFilter {
     /// Filter of a class; `None`: no node is rejected.
     ///
     /// # Errors
-    /// It is unknown whether a pod keeps the class away.
+    /// Nobody knows whether a pod keeps the class away: labels of namespaces are in no record.
     pub(in crate::plugins) fn new(view: &PodView<'_>) -> Result<Option<Self>, Problem> {
         let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
         if attracts.required.is_empty() && repels.required.is_empty() && !view.cluster_state.has_repelling_pods() {

@@ -95,7 +95,7 @@ pub(super) struct GroupFilter<'a> {
 impl NodeFilter for GroupFilter<'_> {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
         if chunk.is_detached() {
-            // Its nodes passed, and tasks do not change their groups.
+            // Nodes of a detached chunk passed, and tasks do not change their groups.
             return NodeMask::NONE;
         }
         let attributes = chunk.attributes();

@@ -312,7 +312,7 @@ impl<'a> PodFilter<'a> {
     /// Notes the nodes that records of nodes reject, and returns them.
     fn reject_by_records(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
         if chunk.is_detached() {
-            // Its nodes passed these checks, which tasks do not change.
+            // Nodes of a detached chunk passed these checks, which tasks do not change.
             return NodeMask::NONE;
         }
         let checks = self.cached.as_ref().unwrap_or(&self.checks);

@@ -42,7 +42,7 @@ impl PodChecks {
     /// reason alone.
     pub(super) fn judge(&self, chunk: &NodeChunk, among: &NodeMask, rejected: &mut NotedRejections) {
         if chunk.is_detached() {
-            // Its nodes passed, and tasks of a class that changes the verdicts are judged one by one.
+            // Nodes of a detached chunk passed; tasks of a class that changes verdicts are judged one by one.
             return;
         }
         let mut left = *among;

@@ -206,7 +206,7 @@ fn a_promise_does_not_count_against_its_own_job() {
         })
     };
     assert_eq!((reasons(&state, Upstream), reasons(&state, Corrected)), (1, 0));
-    // What only the ledger knows counts against the job under neither.
+    // A promise that only the ledger knows counts against the job under neither.
     put_job(
         &mut state,
         job("ns/j", "a", Some(amounts(5000, 0, -1)), JobPhase::Pending),
