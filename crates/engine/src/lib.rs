@@ -1,8 +1,9 @@
 //! The decision core: no clock, no I/O, no async, no wire types.
 //!
-//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`. `cycle` changes a private cluster state. A `Snapshot` is a
+//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide` ← `actions`. `cycle` changes a private cluster state. A `Snapshot` is a
 //! cluster state with the policies that are published with it.
 
+pub mod actions;
 pub mod cards;
 pub mod cycle;
 pub mod decide;

@@ -94,7 +94,7 @@ fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
         name: name.to_string(),
         problem,
         keys: keys.into_iter().map(key).collect(),
-        state: state.map(job_state),
+        state: state.map(|own| job_state(*own)),
     }
 }
 

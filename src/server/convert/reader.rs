@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
+use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::model::{Problem, ProblemKind, TextMap};
 use pumice_engine::plugin::PluginDef;
 
@@ -24,17 +25,18 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// Options with the labels and annotations that the plugins of a registry declare.
+    /// Options with the labels and annotations that the plugins of a registry declare, and those that actions read.
     pub fn from_registry(registry: &[PluginDef], limits: EdgeLimits) -> Self {
         let gather = |of: fn(&PluginDef) -> &'static [&'static str]| {
             KeyPatterns(registry.iter().flat_map(of).copied().collect())
         };
+        let with = |KeyPatterns(declared), more| KeyPatterns([declared, vec![more]].concat());
         Self {
-            task_annotations: gather(|row| row.task_annotations),
+            task_annotations: with(gather(|row| row.task_annotations), PREEMPTABLE),
             job_annotations: gather(|row| row.job_annotations),
             queue_annotations: gather(|row| row.queue_annotations),
             node_labels: gather(|row| row.node_labels),
-            task_labels: gather(|row| row.task_labels),
+            task_labels: with(gather(|row| row.task_labels), PREEMPTABLE),
             limits,
         }
     }

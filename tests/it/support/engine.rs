@@ -9,8 +9,9 @@ use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, Sco
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
 use pumice_engine::model::{
-    ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
-    ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
+    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState,
+    ResourceAmounts, ResourceId, ResourceTable, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus,
+    TextMap,
 };
 
 /// Amounts of a list, without names that schedulers do not count.
@@ -132,25 +133,28 @@ pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
         cluster_state.put_queue(queue, &source);
     }
     for (job, min_resources) in cluster.jobs.iter().zip(min_resources) {
-        let queue = Arc::from(&*job.queue);
-        cluster_state.put_job(
-            JobRecord {
-                name: Arc::from(&*job.name),
-                queue,
-                creation_time: job.creation_time.map(|time| time.seconds),
-                priority: job.priority,
-                phase: phase(job),
-                min_member: job.min_member,
-                min_resources,
-                ..JobRecord::default()
-            },
-            &source,
-        );
+        cluster_state.put_job(job_record(job, min_resources), &source);
     }
     for task in tasks {
         cluster_state.put_task(task, &source);
     }
     cluster_state
+}
+
+/// Record of a job.
+fn job_record(job: &pb::Job, min_resources: Option<ResourceAmounts>) -> JobRecord {
+    JobRecord {
+        name: Arc::from(&*job.name),
+        queue: Arc::from(&*job.queue),
+        creation_time: job.creation_time.map(|time| time.seconds),
+        priority: job.priority,
+        phase: phase(job),
+        min_member: job.min_member,
+        min_resources,
+        gang: gang_minimums(job).into_field(),
+        annotations: texts(&job.annotations),
+        ..JobRecord::default()
+    }
 }
 
 /// Names and texts in the engine's form.
@@ -180,8 +184,34 @@ pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
         creation_time: task.creation_time.map(|time| time.seconds),
         annotations: texts(&task.annotations),
         requests,
+        gang: gang_member(task).into_field(),
+        nominated_node: Arc::from(&*task.nominated_node),
         ..TaskFields::default()
     })
+}
+
+/// Place of a task in its gang.
+fn gang_member(task: &pb::Task) -> GangMember {
+    GangMember {
+        role: Arc::from(&*task.role),
+        sub_group: Arc::from(&*task.sub_group),
+        priority_class: Arc::from(&*task.priority_class_name),
+        scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
+    }
+}
+
+/// Minimums of a gang.
+fn gang_minimums(job: &pb::Job) -> GangMinimums {
+    let sub_group = |policy: &pb::SubGroupPolicy| SubGroupPolicy {
+        name: Arc::from(&*policy.name),
+        size: policy.size,
+        min_groups: policy.min_groups,
+    };
+    let roles = job.min_task_member.iter();
+    GangMinimums {
+        min_task_member: roles.map(|(role, least)| (Arc::from(&**role), *least)).collect(),
+        sub_groups: job.sub_group_policies.iter().map(sub_group).collect(),
+    }
 }
 
 /// Query of Score for one task, with its filter and parts.

@@ -20,7 +20,7 @@ use crate::support::wire::BlockingClients;
 use crate::support::{engine, records};
 
 /// Day of the recordings, in seconds since 1970.
-const NOW: i64 = 1_795_305_600;
+pub(super) const NOW: i64 = 1_795_305_600;
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 
 /// Judges one case.
@@ -62,7 +62,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 }
 
 /// Cluster of a case, with the fields of jobs and tasks that these plugins read, as a sender derives them.
-fn converted_cluster(recorded: &Value) -> pb::Cluster {
+pub(super) fn converted_cluster(recorded: &Value) -> pb::Cluster {
     let mut sent = cluster::cluster(recorded);
     let jobs = members(&recorded["jobs"]);
     let at = |value: &Value| {

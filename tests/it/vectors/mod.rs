@@ -8,6 +8,7 @@ mod binpack;
 mod capacity_card;
 mod cluster;
 mod config;
+mod cycles;
 mod drf;
 mod files;
 mod fit_family;
@@ -26,6 +27,7 @@ pub(crate) mod query;
 mod queue_hooks;
 mod queue_plugins;
 mod statements;
+mod stock;
 mod tiers;
 mod tiers_order;
 mod tiers_stubs;
@@ -107,6 +109,7 @@ type VectorCheck = fn(&mut VectorHarness, &Value) -> VectorVerdict;
 
 /// Families that are run. Other families are listed.
 const FAMILIES: &[(&str, VectorCheck)] = &[
+    ("actions", cycles::check),
     ("binpack", binpack::check),
     ("capacity", queue_plugins::check),
     ("capacity-card-allocatable", capacity_card::check),
@@ -141,6 +144,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("sla", job_plugins::check),
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
+    ("stock", stock::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];

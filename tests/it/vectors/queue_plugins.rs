@@ -360,7 +360,7 @@ fn is_unlimited(name: &str, amount: f64) -> bool {
     amount >= most
 }
 
-fn is_near(expected: f64, got: f64) -> bool {
+pub(super) fn is_near(expected: f64, got: f64) -> bool {
     expected == got || (expected - got).abs() <= 1e-12 * expected.abs().max(got.abs())
 }
 

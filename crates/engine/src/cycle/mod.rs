@@ -26,7 +26,9 @@ mod weight;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::model::{ClusterState, NodeSlot, Problem, ProblemKind, SortedTable, TaskRecord, TaskStatus};
+use super::model::{
+    ClusterState, JobPhase, JobRecord, NodeSlot, Problem, ProblemKind, SortedTable, TaskRecord, TaskStatus,
+};
 use super::plugin::PluginContext;
 use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use super::policy::Compatibility;
@@ -287,6 +289,31 @@ impl SchedulingCycle {
         placed
             .map(|()| outcome)
             .map_err(|rejection| problem(ProblemKind::FailedPrecondition, "PLACE_REJECTED", "", rejection))
+    }
+
+    /// Applies one change. After an error the cycle is of no use any more.
+    ///
+    /// # Errors
+    /// The errors of [`Self::apply`].
+    pub(crate) fn apply_in_place(&mut self, change: &SessionChange) -> Result<ChangeOutcome, Problem> {
+        let mut outcome = ChangeOutcome::default();
+        self.apply_one(change, "", &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// Sets the phase of a waiting job to Inqueue, without an event for plugins.
+    pub(crate) fn count_as_enqueued(&mut self, job: &str) {
+        let state = &mut self.state.cluster_state;
+        if let Some(stored) = state.jobs().get(job).cloned() {
+            let phase = JobPhase::Inqueue;
+            state.put_job(
+                JobRecord {
+                    phase,
+                    ..stored.record.clone()
+                },
+                &stored.source,
+            );
+        }
     }
 
     /// Records that the scheduler has sent the bind of an allocated task: its status becomes Binding, and nothing else

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
 use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, QueueState, TaskRecord};
-use crate::plugin::{AdmitOpinion, Measurement, Plugin, PluginContext, Reason, Resolution};
+use crate::plugin::{AdmitOpinion, Measurement, Plugin, PluginContext, QuotaPlugin, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy, PolicyHook};
 
@@ -70,10 +70,8 @@ pub fn admit(
     query: &AdmitQuery,
 ) -> Result<Vec<Result<AdmitVerdict, Problem>>, Problem> {
     let asked = AdmitPlugins::of(policy, &query.plugins)?;
-    for plugin in asked.distinct_plugins() {
-        if let Some(quota) = plugin.quota() {
-            quota.release_tentative(derived)?;
-        }
+    for quota in &asked.quotas {
+        quota.release_tentative(derived)?;
     }
     let judge = |item: &Result<AdmitSubject, Problem>| match item {
         Err(problem) => Err(problem.clone()),
@@ -124,48 +122,54 @@ impl<'p> JobAdmitter<'p> {
 /// # Errors
 /// The task cannot be judged.
 pub fn admit_task(context: PluginContext<'_>, policy: &Policy, task: &TaskRecord) -> Result<AdmitVerdict, Problem> {
-    AdmitPlugins::Tiers(policy).judge_task(context, task)
+    AdmitPlugins {
+        policy,
+        named: None,
+        quotas: SmallVec::new(),
+    }
+    .judge_task(context, task)
 }
 
 /// Named plugin, and its hook if it has one.
 type AdmitPlugin<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 
+/// Plugins that an Admit asks.
 #[derive(Debug)]
-enum AdmitPlugins<'p> {
-    Tiers(&'p Policy),
-    Named(&'p Policy, Vec<AdmitPlugin<'p>>),
+struct AdmitPlugins<'p> {
+    policy: &'p Policy,
+    /// Plugins that vote by themselves; `None`: the tiers of the policy vote.
+    named: Option<Vec<AdmitPlugin<'p>>>,
+    /// Quotas among the plugins, each once. They are found once, not for each job.
+    quotas: SmallVec<[&'p dyn QuotaPlugin; 4]>,
 }
 
 impl<'p> AdmitPlugins<'p> {
     fn of(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
         if plugins.is_empty() {
-            return Ok(Self::Tiers(policy));
+            return Ok(Self::of_tiers(policy));
         }
         let each = named_plugins(policy, plugins)?.into_iter();
-        let each = each.map(|plugin| (&plugin.name, plugin.admit.as_ref()));
-        Ok(Self::Named(policy, each.collect()))
+        let each: Vec<AdmitPlugin<'p>> = each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect();
+        let quotas = each.iter().filter_map(|(_, plugin)| plugin.and_then(|own| own.quota()));
+        Ok(Self {
+            policy,
+            quotas: quotas.collect(),
+            named: Some(each),
+        })
     }
 
-    fn compatibility(&self) -> Compatibility {
-        match self {
-            Self::Tiers(policy) | Self::Named(policy, _) => policy.compatibility(),
-        }
-    }
-
-    /// All plugins, each once.
-    fn distinct_plugins(&self) -> Vec<&'p Arc<dyn Plugin>> {
-        match self {
-            Self::Named(_, each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
-            Self::Tiers(policy) => {
-                let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
-                let mut all: Vec<&PolicyHook> = Vec::new();
-                for hook in hooks {
-                    if all.iter().all(|known| known.name != hook.name) {
-                        all.push(hook);
-                    }
-                }
-                all.into_iter().map(|hook| &hook.plugin).collect()
+    fn of_tiers(policy: &'p Policy) -> Self {
+        let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
+        let mut distinct: SmallVec<[&PolicyHook; 4]> = SmallVec::new();
+        for hook in hooks.filter(|hook| hook.plugin.quota().is_some()) {
+            if distinct.iter().all(|known| known.name != hook.name) {
+                distinct.push(hook);
             }
+        }
+        Self {
+            policy,
+            named: None,
+            quotas: distinct.into_iter().filter_map(|hook| hook.plugin.quota()).collect(),
         }
     }
 
@@ -177,7 +181,7 @@ impl<'p> AdmitPlugins<'p> {
         keep: bool,
     ) -> Result<AdmitVerdict, Problem> {
         let mut admission = AdmitVerdict::default();
-        reject_unavailable_queue(cluster_state, &job.queue, self.compatibility(), &mut admission)?;
+        reject_unavailable_queue(cluster_state, &job.queue, self.policy.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = match plugin.quota() {
@@ -194,10 +198,10 @@ impl<'p> AdmitPlugins<'p> {
             };
             Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
-        let permitted = match self {
-            Self::Tiers(policy) => {
+        let permitted = match &self.named {
+            None => {
                 let mut permitted = true;
-                for tier in policy.enqueuers() {
+                for tier in self.policy.enqueuers() {
                     let mut votes: SmallVec<[i64; 4]> = SmallVec::new();
                     for hook in tier {
                         votes.push(ask(&hook.plugin, &mut admission)?);
@@ -209,13 +213,11 @@ impl<'p> AdmitPlugins<'p> {
                 }
                 permitted
             }
-            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
+            Some(each) => vote_named(each, &mut admission, &mut ask)?,
         };
         if keep && permitted && !closed {
-            for plugin in self.distinct_plugins() {
-                if let Some(quota) = plugin.quota() {
-                    quota.enqueue_job(plugin_states, cluster_state, job)?;
-                }
+            for quota in &self.quotas {
+                quota.enqueue_job(plugin_states, cluster_state, job)?;
             }
         }
         Ok(finish_verdict(admission, permitted && !closed))
@@ -229,21 +231,21 @@ impl<'p> AdmitPlugins<'p> {
         };
         let queue = &job.record.queue;
         let mut admission = AdmitVerdict::default();
-        reject_unavailable_queue(cluster_state, queue, self.compatibility(), &mut admission)?;
+        reject_unavailable_queue(cluster_state, queue, self.policy.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = plugin.admit_task(context, queue, task)?;
             Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
-        let permitted = match self {
-            Self::Tiers(policy) => {
+        let permitted = match &self.named {
+            None => {
                 let mut permitted = true;
-                for hook in policy.allocators().iter().flatten() {
+                for hook in self.policy.allocators().iter().flatten() {
                     permitted &= ask(&hook.plugin, &mut admission)? >= 0;
                 }
                 permitted
             }
-            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
+            Some(each) => vote_named(each, &mut admission, &mut ask)?,
         };
         Ok(finish_verdict(admission, permitted && !closed))
     }

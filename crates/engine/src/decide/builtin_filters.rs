@@ -1,5 +1,6 @@
 //! Checks that belong to no plugin: the node's state, and the node's resources.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -9,7 +10,7 @@ use crate::kernel::kernel;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{CHUNK_SIZE, MIN_AMOUNT, NodeChunk, NodeMask, NodeVector, RequestedAmount, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
-use crate::policy::Policy;
+use crate::policy::{Compatibility, Policy};
 
 /// Name in place of a plugin in reasons about the node itself.
 pub const NODE_STATE: &str = "node-state";
@@ -93,27 +94,39 @@ impl NodeFilter for NodeStateFilter {
 /// for the first of the other kind.
 #[derive(Debug)]
 pub(super) struct ResourceFitFilter<'c> {
-    requested: &'c [RequestedAmount],
+    requested: Cow<'c, [RequestedAmount]>,
     /// Largest amount of each resource that is too little, see [`bound`].
     bounds: SmallVec<[(ResourceId, f64); 8]>,
     future_idle: bool,
 }
 
 impl<'c> ResourceFitFilter<'c> {
-    /// Filter of a class; `None`: the query asks for no check.
-    pub(super) fn of(class: &'c TaskClass, fit: ResourceFit) -> Option<Self> {
+    /// Filter of a class; `None`: the query asks for no check. The reference compares cpu and memory even if nothing of them
+    /// is requested: a node that lacks either is refused.
+    pub(super) fn of(class: &'c TaskClass, fit: ResourceFit, compatibility: Compatibility) -> Option<Self> {
         let future = match fit {
             ResourceFit::None => return None,
             ResourceFit::Idle => false,
             ResourceFit::FutureIdle => true,
         };
+        let mut requested = Cow::Borrowed(class.requested.as_slice());
+        for (id, name) in [(ResourceId::CPU, "cpu"), (ResourceId::MEMORY, "memory")] {
+            if compatibility == Compatibility::Upstream && class.amount(id) == 0.0 {
+                requested.to_mut().push(RequestedAmount {
+                    id,
+                    name: Arc::from(name),
+                    amount: 0.0,
+                    whole: 0,
+                    counted: 0,
+                });
+            }
+        }
         Some(Self {
-            requested: &class.requested,
-            bounds: class
-                .requested
+            bounds: requested
                 .iter()
                 .map(|requested| (requested.id, bound(requested.amount)))
                 .collect(),
+            requested,
             future_idle: future,
         })
     }

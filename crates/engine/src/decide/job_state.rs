@@ -92,6 +92,32 @@ fn judge_by_tiers(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) 
     }
 }
 
+/// Objection of the tiers to a job; `None`: it is valid.
+pub(crate) fn job_objection(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> Option<JobObjection> {
+    let hooks = policy.job_states().validators.iter();
+    objection(hooks.map(|hook| hook.plugin.job_opinion(context, job).objection))
+}
+
+/// True if the tiers hold a job ready.
+pub(crate) fn is_job_ready(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
+    let mut hooks = policy.job_states().ready.iter();
+    hooks.all(|hook| hook.plugin.job_opinion(context, job).ready.unwrap_or(true))
+}
+
+/// True if the tiers hold a job pipelined.
+pub(crate) fn is_job_pipelined(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
+    let vote = |hook: &PolicyHook| hook.plugin.job_opinion(context, job).pipelined;
+    let tiers = policy.job_states().pipelined.iter();
+    permits(tiers.map(|tier| tier.iter().filter_map(vote)))
+}
+
+/// True if the tiers hold a job starving.
+pub(crate) fn is_job_starving(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
+    let vote = |hook: &PolicyHook| hook.plugin.job_opinion(context, job).starving;
+    let tiers = policy.job_states().starving.iter();
+    starving(tiers.map(|tier| tier.iter().filter_map(vote)))
+}
+
 fn judge_by_names(named: &[&RegisteredPlugin], context: PluginContext<'_>, job: &JobRecord) -> JobState {
     let opinion = |plugin: &&RegisteredPlugin| {
         let hook = plugin.job_state.as_ref();

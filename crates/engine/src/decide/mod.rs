@@ -6,6 +6,7 @@ mod candidates;
 mod class_scorers;
 mod classes;
 mod filter;
+mod heap;
 mod job_state;
 mod not_evaluated;
 mod order;
@@ -26,7 +27,9 @@ mod victims;
 pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admit_task};
 pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
+pub(crate) use heap::SchedulingHeap;
 pub use job_state::JobState;
+pub(crate) use job_state::{is_job_pipelined, is_job_ready, is_job_starving, job_objection};
 pub use not_evaluated::{
     ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_of_node_fields, not_evaluated_of_nodes,
     not_evaluated_of_policy, not_evaluated_of_tasks,
@@ -36,9 +39,11 @@ pub use place::{
     GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
     place_in_cycle,
 };
+pub(crate) use place::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 pub use query::{
     FilterDetail, FilterVerdict, NodeQuery, Parallelism, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery,
     ScoreSheet, TaskResult, TaskResults,
 };
 pub use score::{score, score_with};
+pub(crate) use victims::tier_victims;
 pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, victims};

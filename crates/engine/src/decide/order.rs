@@ -42,8 +42,8 @@ pub struct OrderRank {
     pub name: Arc<str>,
     /// Keys by plugin, in tier order; or the problem that it has no rank.
     pub keys: Result<PluginKeys, Problem>,
-    /// State of a job; `None`: no plugin has an opinion on it.
-    pub state: Option<JobState>,
+    /// State of a job; `None`: no plugin has an opinion on it. Boxed, since ranks move while they are sorted.
+    pub state: Option<Box<JobState>>,
 }
 
 impl OrderRank {
@@ -101,16 +101,16 @@ pub fn order(
     let is_each = !query.plugins.is_empty();
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
     let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
-        let ranks = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
+        let (ranks, _) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
         arrange_ranks(ranks, is_each, policy.compatibility(), &[])
     };
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
-        let mut ranks = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
+        let (mut ranks, known) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
         if !is_each && policy.compatibility() == Compatibility::Upstream {
             refuse_breaking(&mut ranks, &hooks, context);
         }
-        let comparisons = queue_comparisons(&mut ranks, &hooks, context);
+        let comparisons = queue_comparisons(&known, &hooks, context);
         arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons)
     };
     let (queues, jobs) = (queue_subjects(cluster_state, query), job_subjects(cluster_state, query));
@@ -168,7 +168,7 @@ fn add_states(jobs: &mut [OrderRank], judge: Option<JobStateJudge<'_>>, context:
     let Some(judge) = judge else { return };
     for rank in jobs {
         let stored = context.cluster_state.jobs().get(&rank.name);
-        rank.state = stored.map(|stored| judge.judge(context, &stored.record));
+        rank.state = stored.map(|stored| Box::new(judge.judge(context, &stored.record)));
     }
 }
 
@@ -220,35 +220,32 @@ fn subjects<'a>(
 struct OrderEntry {
     rank: OrderRank,
     creation_time: Option<i64>,
-    /// Position in the list that comparisons were made for.
+    /// Position among the records that exist; comparisons were made for these.
     position: usize,
 }
 
 /// Comparisons of queues by plugin, where its keys cannot tell.
 type QueueComparisons<'a> = [(&'a Arc<str>, Box<dyn QueueComparison + 'a>)];
 
-/// Comparisons that plugins have besides their keys; numbers the entries for them.
+/// Comparisons of these queues that plugins have besides their keys.
 fn queue_comparisons<'a>(
-    ranks: &mut [OrderEntry],
+    names: &[Arc<str>],
     hooks: &'a [PolicyHook],
     context: PluginContext<'a>,
 ) -> Vec<(&'a Arc<str>, Box<dyn QueueComparison + 'a>)> {
-    let names: Vec<Arc<str>> = ranks.iter().map(|entry| Arc::clone(&entry.rank.name)).collect();
-    for (position, entry) in ranks.iter_mut().enumerate() {
-        entry.position = position;
-    }
     let comparisons = hooks.iter();
     comparisons
-        .filter_map(|hook| Some((&hook.name, hook.plugin.queue_comparison(context, &names)?)))
+        .filter_map(|hook| Some((&hook.name, hook.plugin.queue_comparison(context, names)?)))
         .collect()
 }
 
+/// Records with their keys, and the names of those that exist.
 fn order_entries(
     subjects: Vec<OrderSubject>,
     hooks: &[PolicyHook],
     context: PluginContext<'_>,
     ask: OrderKeysHook,
-) -> Vec<OrderEntry> {
+) -> (Vec<OrderEntry>, Vec<Arc<str>>) {
     let known: Vec<Arc<str>> = subjects
         .iter()
         .filter(|(_, known)| known.is_ok())
@@ -258,10 +255,13 @@ fn order_entries(
         .iter()
         .filter_map(|hook| Some((&hook.name, ask(&*hook.plugin, context, &known)?.into_iter())));
     let mut results: Vec<_> = results.collect();
+    let mut existing = 0;
     let keyed = |(name, known): OrderSubject| {
+        let position = existing;
         let (keys, creation_time) = match known {
             Err(problem) => (Err(problem), None),
             Ok(created) => {
+                existing += 1;
                 // Every column advances by one, whatever the others return.
                 let own: Vec<_> = results
                     .iter_mut()
@@ -276,10 +276,10 @@ fn order_entries(
         OrderEntry {
             rank: OrderRank::new(name, keys),
             creation_time,
-            position: 0,
+            position,
         }
     };
-    subjects.into_iter().map(keyed).collect()
+    (subjects.into_iter().map(keyed).collect(), known)
 }
 
 /// Takes records out of the order that the reference cannot compare with another one, where no earlier plugin decides.

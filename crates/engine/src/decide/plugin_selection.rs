@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::builtin_filters::{NodeStateFilter, ResourceFitFilter};
-use super::query::NodeQuery;
+use super::query::{NodeQuery, ResourceFit};
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext};
 use crate::policy::{Policy, RegisteredPlugin};
@@ -12,8 +12,8 @@ use crate::policy::{Policy, RegisteredPlugin};
 pub(super) enum PluginSelection<'p> {
     /// Tiers of the policy.
     Tiers(&'p Policy),
-    /// Named plugins, each by itself.
-    Named(Vec<&'p RegisteredPlugin>),
+    /// Named plugins of a policy, each by itself.
+    Named(&'p Policy, Vec<&'p RegisteredPlugin>),
 }
 
 /// Scorer of a plugin; `None`: 0 on every node.
@@ -33,12 +33,18 @@ impl<'p> PluginSelection<'p> {
         if query.plugins.is_empty() {
             return Ok(Self::Tiers(policy));
         }
-        named_plugins(policy, &query.plugins).map(Self::Named)
+        Ok(Self::Named(policy, named_plugins(policy, &query.plugins)?))
     }
 
     /// True if each filter judges every node, whatever the others say.
     pub(super) fn is_named(&self) -> bool {
-        matches!(self, Self::Named(_))
+        matches!(self, Self::Named(..))
+    }
+
+    /// Filter on the node's resources; `None`: the query asks for no check.
+    pub(super) fn resource_fit<'c>(&self, class: &'c TaskClass, fit: ResourceFit) -> Option<ResourceFitFilter<'c>> {
+        let (Self::Tiers(policy) | Self::Named(policy, _)) = self;
+        ResourceFitFilter::of(class, fit, policy.compatibility())
     }
 
     /// Filters of a class, in order: the node's state (unless plugins are named), the node's resources, plugins.
@@ -58,7 +64,7 @@ impl<'p> PluginSelection<'p> {
         if let Self::Tiers(policy) = self {
             filterers.push(Box::new(NodeStateFilter::of(policy)));
         }
-        if let Some(room) = ResourceFitFilter::of(class, query.resource_fit) {
+        if let Some(room) = self.resource_fit(class, query.resource_fit) {
             filterers.push(Box::new(room));
         }
         let mut add = |plugin: &'p Arc<dyn Plugin>| {
@@ -67,7 +73,7 @@ impl<'p> PluginSelection<'p> {
         };
         match self {
             Self::Tiers(policy) => policy.filters().iter().try_for_each(|hook| add(&hook.plugin))?,
-            Self::Named(each) => each
+            Self::Named(_, each) => each
                 .iter()
                 .filter_map(|named| named.filter.as_ref())
                 .try_for_each(add)?,
@@ -105,7 +111,7 @@ impl<'p> PluginSelection<'p> {
                     .map(|hook| score(&hook.name, Some(&hook.plugin), hook.weight))
                     .collect()
             }
-            Self::Named(each) => each
+            Self::Named(_, each) => each
                 .iter()
                 .map(|named| score(&named.name, named.score.as_ref(), named.weight))
                 .collect(),

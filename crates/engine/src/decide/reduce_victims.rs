@@ -1,6 +1,7 @@
 //! Reductions of several plugins' victims to one list, and the order of evictions: Volcano's tiers, over results given
 //! as data.
 
+use super::heap::SchedulingHeap;
 use crate::policy::Compatibility;
 
 /// Victims of several plugins: `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
@@ -103,47 +104,16 @@ pub fn evicted_first(
 /// Order in which a binary heap (Go's container/heap) returns records that were pushed in this order. Between records
 /// of which neither is less it depends on the heap's swaps, so these are reproduced.
 pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
-    let before = |heap: &[T], left: usize, right: usize| match (heap.get(left), heap.get(right)) {
+    let is_before = |left: usize, right: usize| match (records.get(left), records.get(right)) {
         (Some(left), Some(right)) => less(left, right),
         _ => false,
     };
-    let mut heap: Vec<T> = Vec::with_capacity(records.len());
-    for record in records {
-        heap.push(record);
-        let mut at = heap.len() - 1;
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if !before(&heap, at, parent) {
-                break;
-            }
-            heap.swap(at, parent);
-            at = parent;
-        }
-    }
-    let mut ordered = Vec::with_capacity(heap.len());
-    while !heap.is_empty() {
-        let last = heap.len() - 1;
-        heap.swap(0, last);
-        let mut at = 0;
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            if left >= last {
-                break;
-            }
-            let child = if right < last && before(&heap, right, left) {
-                right
-            } else {
-                left
-            };
-            if !before(&heap, child, at) {
-                break;
-            }
-            heap.swap(at, child);
-            at = child;
-        }
-        ordered.extend(heap.pop());
-    }
-    ordered
+    let mut heap = SchedulingHeap::new();
+    (0..records.len()).for_each(|number| heap.push(number, is_before));
+    let order: Vec<usize> = std::iter::from_fn(|| heap.pop(is_before)).collect();
+    let mut records: Vec<Option<T>> = records.into_iter().map(Some).collect();
+    let taken = order.into_iter().filter_map(|number| records.get_mut(number)?.take());
+    taken.collect()
 }
 
 #[cfg(test)]

@@ -110,6 +110,12 @@ impl ResourceAmounts {
         list.get(found).map(|&(_, amount)| amount)
     }
 
+    /// True if nothing but pods is requested.
+    pub fn is_only_pods(&self) -> bool {
+        let mut requested = self.iter().filter(|(id, _)| *id != ResourceId::PODS);
+        requested.all(|(_, amount)| amount <= 0)
+    }
+
     fn list(&self) -> &[(ResourceId, i64)] {
         self.0.as_ref().map_or(&[], |list| list)
     }

@@ -237,6 +237,11 @@ impl TaskStatus {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
 
+    /// True if the task counts in its job's `allocated`, or succeeded.
+    pub fn is_started(self) -> bool {
+        self.is_allocated() || self == Self::Succeeded
+    }
+
     /// True if the task, on a node, uses allocatable amounts there.
     pub fn is_used(self) -> bool {
         self.is_on_node() && self != Self::Pipelined

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{
-    ClusterState, Problem, ResourceAmounts, ResourceId, SortedTable, StateDiff, TaskRecord, TaskStatus,
-};
+use crate::model::{ClusterState, Problem, SortedTable, StateDiff, TaskRecord, TaskStatus};
 use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
 
 /// Number of statuses of a task.
@@ -21,7 +19,7 @@ pub(super) struct StatusCounts {
 
 impl StatusCounts {
     fn change(&mut self, task: &TaskRecord, joins: bool) {
-        let without_requests = task.status == TaskStatus::Pending && requests_nothing(&task.requests);
+        let without_requests = task.status == TaskStatus::Pending && task.requests.is_only_pods();
         let places = [
             self.by_status.get_mut(task.status as usize),
             without_requests.then_some(&mut self.without_requests),
@@ -66,12 +64,6 @@ impl StatusCounts {
     pub(super) fn total(&self) -> i64 {
         self.by_status.iter().map(|count| i64::from(*count)).sum()
     }
-}
-
-/// True if nothing but pods is requested.
-fn requests_nothing(requests: &ResourceAmounts) -> bool {
-    let mut requested = requests.iter().filter(|(id, _)| *id != ResourceId::PODS);
-    requested.all(|(_, amount)| amount <= 0)
 }
 
 /// Numbers of tasks of one job.
@@ -242,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{GangMember, NodeSlot, TaskFields};
+    use crate::model::{GangMember, NodeSlot, ResourceAmounts, ResourceId, TaskFields};
 
     fn task(number: u8, kind: u8, status: u8) -> TaskRecord {
         let statuses = [

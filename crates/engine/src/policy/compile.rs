@@ -122,6 +122,8 @@ pub struct Policy {
     scorers: Vec<PolicyHook>,
     job_orders: Vec<PolicyHook>,
     queue_orders: Vec<PolicyHook>,
+    overused_judges: Vec<PolicyHook>,
+    preemptive_judges: Vec<PolicyHook>,
     preempters: Vec<Vec<PolicyHook>>,
     reclaimers: Vec<Vec<PolicyHook>>,
     gang_evicters: Vec<Vec<PolicyHook>>,
@@ -291,6 +293,8 @@ impl Policy {
         policy.scorers = policy.hooks(&spec, Switch::NodeOrder, |own| own.score.as_ref());
         policy.job_orders = policy.hooks(&spec, Switch::JobOrder, |own| own.order.as_ref());
         policy.queue_orders = policy.hooks(&spec, Switch::QueueOrder, |own| own.order.as_ref());
+        policy.overused_judges = policy.hooks(&spec, Switch::Overused, |own| own.order.as_ref());
+        policy.preemptive_judges = policy.hooks(&spec, Switch::Preemptive, |own| own.order.as_ref());
         policy.preempters = policy.tiers(&spec, Switch::Preemptable, |own| own.victims.as_ref());
         policy.reclaimers = policy.tiers(&spec, Switch::Reclaimable, |own| own.victims.as_ref());
         policy.gang_evicters = policy.tiers(&spec, None, |own| own.victims.as_ref());
@@ -454,6 +458,16 @@ impl Policy {
     /// Plugins that order queues and are switched on, likewise.
     pub fn queue_orders(&self) -> &[PolicyHook] {
         &self.queue_orders
+    }
+
+    /// Plugins that may hold a queue overused and are switched on, likewise.
+    pub fn overused_judges(&self) -> &[PolicyHook] {
+        &self.overused_judges
+    }
+
+    /// Plugins that say whether a queue may preempt and are switched on, likewise.
+    pub fn preemptive_judges(&self) -> &[PolicyHook] {
+        &self.preemptive_judges
     }
 
     /// Plugins that order tasks and are switched on, likewise.

@@ -6,6 +6,7 @@
 //! again.
 
 mod admission;
+mod choose;
 mod gang_minimums;
 mod group;
 mod lookahead;
@@ -15,6 +16,8 @@ mod ranking;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 
 use super::query::RejectionGroup;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};

@@ -6,7 +6,6 @@ use super::admission::GroupAdmitter;
 use super::picker::{NodePicker, NodeTaskCounts};
 use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
 use crate::cycle::assume;
-use crate::decide::builtin_filters::ResourceFitFilter;
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
 use crate::decide::plugin_selection::PluginSelection;
@@ -96,6 +95,31 @@ impl ArrivingTask {
     }
 }
 
+/// Filters of a class for tasks that will have a status on the node. An allocated task needs idle amounts, unless the query
+/// asks for no check of amounts.
+pub(super) fn status_filters<'a, 'p: 'a>(
+    context: PluginContext<'a>,
+    asked: &PluginSelection<'p>,
+    (query, class): (&NodeQuery, &'a TaskClass),
+    status: TaskStatus,
+) -> Result<Vec<Box<dyn NodeFilter + 'a>>, Problem> {
+    let at = |after_release: bool| PluginContext {
+        after_release,
+        ..context
+    };
+    let mut filterers = asked.filterers(at(status == TaskStatus::Pipelined), query, class)?;
+    if status == TaskStatus::Allocated
+        && query.resource_fit != ResourceFit::None
+        && let Some(room) = asked.resource_fit(class, ResourceFit::Idle)
+    {
+        filterers.push(Box::new(room));
+        if class.constraints().may_fail_after_release() {
+            filterers.extend(asked.filterers(at(true), query, class)?);
+        }
+    }
+    Ok(filterers)
+}
+
 /// Prepared filters, scorers and state of a pass.
 pub(super) struct PlacePass<'a> {
     state: &'a ClusterState,
@@ -113,27 +137,26 @@ impl<'a> PlacePass<'a> {
         joins: &'a ArrivingTask,
     ) -> Result<Self, Problem> {
         let asked = PluginSelection::of(policy, query)?;
+        let filterers = status_filters(context, &asked, (query, class), joins.task.status)?;
+        let pass = Self::without_filters(context, &asked, class, joins)?;
+        Ok(Self { filterers, ..pass })
+    }
+
+    /// Pass whose candidates have passed all filters.
+    pub(super) fn without_filters<'p: 'a>(
+        context: PluginContext<'a>,
+        asked: &PluginSelection<'p>,
+        class: &'a TaskClass,
+        joins: &'a ArrivingTask,
+    ) -> Result<Self, Problem> {
         let context = PluginContext {
             after_release: joins.task.status == TaskStatus::Pipelined,
             ..context
         };
-        let mut filterers = asked.filterers(context, query, class)?;
-        if joins.task.status == TaskStatus::Allocated
-            && let Some(room) = ResourceFitFilter::of(class, ResourceFit::Idle)
-        {
-            filterers.push(Box::new(room));
-            if class.constraints().may_fail_after_release() {
-                let later = PluginContext {
-                    after_release: true,
-                    ..context
-                };
-                filterers.extend(asked.filterers(later, query, class)?);
-            }
-        }
         Ok(Self {
             state: context.cluster_state,
-            filterers,
-            scorers: ClassScorers::totals_only(&asked, context, class)?,
+            filterers: Vec::new(),
+            scorers: ClassScorers::totals_only(asked, context, class)?,
             arriving_task: joins,
         })
     }
@@ -203,7 +226,7 @@ impl<'a> PlacePass<'a> {
     }
 
     /// Rank keys of all nodes that pass; `None`: cancelled.
-    fn rank_keys(
+    pub(super) fn rank_keys(
         &mut self,
         candidates: &NodeCandidates<'_>,
         stop: &dyn Fn() -> bool,

@@ -99,6 +99,32 @@ pub fn victims(
     Ok(query.groups.iter().map(result).collect())
 }
 
+/// Positions of the candidates that the policy's tiers permit to evict for a preemptor, in the order of the tiers.
+///
+/// # Errors
+/// A plugin cannot judge the candidates.
+pub(crate) fn tier_victims(
+    policy: &Policy,
+    kind: VictimKind,
+    context: PluginContext<'_>,
+    preemptor: &TaskRecord,
+    candidates: &[&TaskRecord],
+) -> Result<Vec<usize>, Problem> {
+    let group = VictimGroup::default();
+    let selection = VictimSelection {
+        kind,
+        now: context.now,
+        policy,
+        group: &group,
+    };
+    let numbered = candidates.iter().enumerate();
+    let candidates: Vec<VictimCandidate<'_>> = numbered
+        .map(|(position, task)| VictimCandidate { position, task })
+        .collect();
+    let chosen = selection.select_by_tiers(context, preemptor, &candidates, &mut Vec::new())?;
+    Ok(chosen.into_iter().map(|candidate| candidate.position).collect())
+}
+
 /// Candidate at its position; candidates of one task are equal.
 #[derive(Clone, Debug)]
 struct VictimCandidate<'a> {

@@ -1,0 +1,280 @@
+//! Allocate: tasks of enqueued jobs are placed, a job of the first queue after the other. A job gets its tasks together until it
+//! is ready, and then one task each time that it comes first.
+
+use std::sync::Arc;
+
+use super::error_cache::RoleErrorCache;
+use super::gang_start::GangStart;
+use super::session::ActionSession;
+use super::statement::ActionStatement;
+use crate::decide::{NodeChoice, NodeGradient, PassingNodes, SchedulingHeap};
+use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, TaskRecord, TaskStatus};
+
+/// Tasks of a job that wait, in a heap.
+pub(super) type TaskHeap = SchedulingHeap<usize>;
+
+/// Runs the action. Without the action enqueue, waiting jobs count as enqueued.
+pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(), Problem> {
+    session.refresh_tasks();
+    let mut queues = SchedulingHeap::new();
+    let mut jobs: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
+    let mut tasks: Vec<TaskHeap> = vec![TaskHeap::new(); session.jobs.len()];
+    for job in 0..session.jobs.len() {
+        if session.is_waiting(job) {
+            if enqueues {
+                continue;
+            }
+            session.count_as_enqueued(job);
+        }
+        if session.is_invalid(job) {
+            continue;
+        }
+        let pending = session.allocatable_tasks(job);
+        let (Some(queue), false) = (session.jobs.get(job).map(|job| job.queue), pending.is_empty()) else {
+            continue;
+        };
+        if let Some(heap) = tasks.get_mut(job) {
+            for task in pending {
+                heap.push(task, |left, right| session.numbered_task_less(left, right));
+            }
+        }
+        let Some(place) = jobs.get_mut(queue) else { continue };
+        if place.is_none() {
+            queues.push(queue, |left, right| session.queue_less(left, right));
+        }
+        let heap = place.get_or_insert_with(SchedulingHeap::new);
+        heap.push(job, |left, right| session.job_less(left, right));
+    }
+    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
+        if session.is_overused(queue) {
+            continue;
+        }
+        let Some(heap) = jobs.get_mut(queue).and_then(Option::as_mut) else {
+            continue;
+        };
+        let Some(job) = heap.pop(|left, right| session.job_less(left, right)) else {
+            continue;
+        };
+        if let Some(waiting) = tasks.get_mut(job) {
+            let left = session.allocate_job(job, waiting)?;
+            if left {
+                heap.push(job, |left, right| session.job_less(left, right));
+            }
+        }
+        queues.push(queue, |left, right| session.queue_less(left, right));
+    }
+    Ok(())
+}
+
+/// Place that was found for a task.
+pub(super) enum TaskPlace {
+    /// Node, and the status of the task there.
+    Found(NodeSlot, TaskStatus),
+    /// No node passes every filter.
+    NoneFits,
+    /// Nodes pass, and none can be chosen.
+    Unscored(Problem),
+}
+
+impl ActionSession<'_> {
+    /// Counts a waiting job as enqueued, because no action enqueues.
+    fn count_as_enqueued(&mut self, job: usize) {
+        if let Some(name) = self.jobs.get(job).map(|job| Arc::clone(&job.name)) {
+            self.cycle.count_as_enqueued(&name);
+        }
+    }
+
+    /// Pending tasks of a job that request something and have no foreign gate.
+    fn allocatable_tasks(&self, job: usize) -> Vec<usize> {
+        let mut pending = self.tasks_of(job, TaskStatus::Pending);
+        pending.retain(|task| {
+            let task = self.tasks.get(*task).map(|task| &task.stored.record);
+            task.is_some_and(|task| !task.has_foreign_gate() && !task.requests.is_only_pods())
+        });
+        pending
+    }
+
+    /// Places tasks of a job; true: the job is ready, and tasks are left.
+    fn allocate_job(&mut self, job: usize, waiting: &mut TaskHeap) -> Result<bool, Problem> {
+        let Some(statement) = self.allocate_tasks(job, waiting)? else {
+            return Ok(false);
+        };
+        // The places of a job that is pipelined stay taken, and no bind is sent.
+        if !self.is_ready(job) {
+            return Ok(false);
+        }
+        self.commit(statement);
+        Ok(!waiting.is_empty())
+    }
+
+    /// Places tasks of a job until it is ready; `None`: it is neither ready nor pipelined, and all changes were undone.
+    fn allocate_tasks(&mut self, job: usize, waiting: &mut TaskHeap) -> Result<Option<ActionStatement>, Problem> {
+        let mut statement = ActionStatement::default();
+        let mut errors = RoleErrorCache::new(self.policy.compatibility());
+        match self.start_gang(job, waiting, &mut statement)? {
+            GangStart::Impossible => return Ok(None),
+            GangStart::Started if self.is_ready(job) => return Ok(Some(statement)),
+            GangStart::Started | GangStart::TaskByTask => {}
+        }
+        while let Some(task) = waiting.pop(|left, right| self.numbered_task_less(left, right)) {
+            let Some(record) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
+                continue;
+            };
+            let record = &record.record;
+            let Some(verdict) = self.admitted(record) else { continue };
+            if record.gated || self.has_failed_role(job, record) {
+                continue;
+            }
+            match self.find_node(record, job, &mut errors) {
+                TaskPlace::Found(node, status) => {
+                    let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
+                    let card = self.card_on(record, node, &cards);
+                    if !self.place(&mut statement, task, (node, card), status)? {
+                        continue;
+                    }
+                    if self.is_ready(job) {
+                        break;
+                    }
+                }
+                TaskPlace::NoneFits => {
+                    self.record_failed_role(job, record);
+                    if !self.may_continue(job) {
+                        break;
+                    }
+                }
+                TaskPlace::Unscored(problem) => self.pass_over(&record.name, problem),
+            }
+        }
+        if self.is_ready(job) || self.is_pipelined(job) {
+            return Ok(Some(statement));
+        }
+        self.discard(statement)?;
+        Ok(None)
+    }
+
+    /// Card that a task uses on a node, if a plugin assigns one.
+    pub(super) fn card_on(&self, task: &TaskRecord, node: NodeSlot, cards: &[Arc<str>]) -> Arc<str> {
+        let name = self.cycle.cluster_state().name_of(node).unwrap_or_default();
+        let card = self.policy.card_on_node(self.context(), task, &name, cards);
+        card.unwrap_or_default()
+    }
+
+    /// True if an earlier task of the role found no node in this session, after which the reference tries no other.
+    fn has_failed_role(&self, job: usize, task: &TaskRecord) -> bool {
+        let role = task.role();
+        let job = self.jobs.get(job);
+        !role.is_empty() && self.is_upstream() && job.is_some_and(|job| job.failed_roles.contains(role))
+    }
+
+    fn record_failed_role(&mut self, job: usize, task: &TaskRecord) {
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.failed_roles.insert(Arc::from(task.role()));
+        }
+    }
+
+    /// Best node for a task: the nominated one, else among those with enough idle, else among those that will have it.
+    fn find_node(&self, task: &TaskRecord, job: usize, errors: &mut RoleErrorCache) -> TaskPlace {
+        let Ok(passing) = self.passing_nodes(task, job, errors) else {
+            return TaskPlace::NoneFits;
+        };
+        if passing.is_empty() {
+            return TaskPlace::NoneFits;
+        }
+        let idle = self
+            .chooser
+            .passing(self.context(), task, NodeGradient::Idle, Some(&passing));
+        let (gradient, among) = match idle {
+            Ok(idle) if !idle.is_empty() => (NodeGradient::Idle, idle),
+            _ => (NodeGradient::FutureIdle, passing),
+        };
+        let status = gradient.status();
+        match self.chooser.rank(self.context(), task, gradient, &among, true) {
+            NodeChoice::Ranked(slots) => slots
+                .first()
+                .map_or(TaskPlace::NoneFits, |slot| TaskPlace::Found(*slot, status)),
+            NodeChoice::NoneFits => TaskPlace::NoneFits,
+            NodeChoice::Unscored(problem) => TaskPlace::Unscored(problem),
+        }
+    }
+
+    /// Nodes that pass every filter for a task.
+    fn passing_nodes(
+        &self,
+        task: &TaskRecord,
+        job: usize,
+        errors: &mut RoleErrorCache,
+    ) -> Result<PassingNodes, Problem> {
+        let state = self.cycle.cluster_state();
+        let untried = errors.untried(state, job, task.role());
+        if let Some(slot) = state
+            .slot_of(&task.nominated_node)
+            .filter(|_| !task.nominated_node.is_empty())
+        {
+            let nominated = one_node(slot, untried.as_ref());
+            let passing = self
+                .chooser
+                .passing(self.context(), task, NodeGradient::FutureIdle, Some(&nominated))?;
+            errors.record(state, (job, task.role()), Some(&nominated), &passing);
+            if !passing.is_empty() {
+                return Ok(passing);
+            }
+        }
+        let untried = errors.untried(state, job, task.role());
+        let passing = self
+            .chooser
+            .passing(self.context(), task, NodeGradient::FutureIdle, untried.as_ref())?;
+        errors.record(state, (job, task.role()), untried.as_ref(), &passing);
+        Ok(passing)
+    }
+
+    /// True if a job of which a task found no node may still get what it needs.
+    fn may_continue(&self, job: usize) -> bool {
+        let (Some(own), Some(record)) = (self.jobs.get(job), self.job_record(job)) else {
+            return false;
+        };
+        if usize::try_from(record.min_member).is_ok_and(|least| least >= own.tasks.len()) {
+            return false;
+        }
+        let Some(gang) = record.gang.as_ref() else { return true };
+        if !gang.sub_groups.is_empty() {
+            return true;
+        }
+        let present = || own.tasks.iter().filter_map(|task| self.present_task(*task));
+        let sum = gang
+            .min_task_member
+            .iter()
+            .fold(0_i32, |sum, (_, least)| sum.wrapping_add(*least));
+        if record.min_member < sum {
+            let waits =
+                |task: &TaskRecord| task.status == TaskStatus::Pending && !own.failed_roles.contains(task.role());
+            let counts = |task: &&TaskRecord| task.status.is_started() || waits(task);
+            let left = present().filter(counts).count();
+            return i32::try_from(left).is_ok_and(|left| left >= record.min_member);
+        }
+        let has_enough = |role: &Arc<str>| {
+            let least = gang.min_task_member.iter().find(|(name, _)| name == role);
+            let least = least.map_or(0, |(_, least)| *least);
+            let counts = |task: &&TaskRecord| {
+                let needs_nothing = task.status == TaskStatus::Pending && task.requests.is_only_pods();
+                (task.status.is_started() || needs_nothing) && *task.role() == **role
+            };
+            least == 0 || i32::try_from(present().filter(counts).count()).is_ok_and(|count| count >= least)
+        };
+        own.failed_roles.iter().all(has_enough)
+    }
+}
+
+/// One node, if it is among these.
+pub(super) fn one_node(slot: NodeSlot, among: Option<&PassingNodes>) -> PassingNodes {
+    let offset = slot as usize % CHUNK_SIZE;
+    let first = slot - NodeSlot::try_from(offset).unwrap_or(0);
+    let only = NodeMask::single(offset);
+    let nodes = match among {
+        None => only,
+        Some(among) => {
+            let own = among.iter().find(|(at, _)| *at == first);
+            own.map_or(NodeMask::NONE, |(_, nodes)| nodes.and(&only))
+        }
+    };
+    vec![(first, nodes)]
+}

@@ -1,0 +1,73 @@
+//! Nodes that failed for a role of a job: the reference does not judge them again for other tasks of the role, even if these
+//! request less.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::decide::PassingNodes;
+use crate::model::{ClusterState, NodeMask, NodeSlot};
+use crate::policy::Compatibility;
+
+/// Nodes that failed, by job and role. Tasks without a role share nothing, and under `corrected` no tasks do.
+#[derive(Debug)]
+pub(super) struct RoleErrorCache {
+    failed: BTreeMap<(usize, Arc<str>), BTreeMap<NodeSlot, NodeMask>>,
+    is_used: bool,
+}
+
+impl RoleErrorCache {
+    /// Cache without nodes.
+    pub(super) fn new(compatibility: Compatibility) -> Self {
+        Self {
+            failed: BTreeMap::new(),
+            is_used: compatibility == Compatibility::Upstream,
+        }
+    }
+
+    /// Nodes that have not failed for a role; `None`: all.
+    pub(super) fn untried(&self, cluster_state: &ClusterState, job: usize, role: &str) -> Option<PassingNodes> {
+        if role.is_empty() || !self.is_used {
+            return None;
+        }
+        let failed = self.failed.get(&(job, Arc::from(role)))?;
+        let left = chunks(cluster_state).map(|(first, live)| {
+            let failed = failed.get(&first).copied().unwrap_or(NodeMask::NONE);
+            (first, live.and_not(&failed))
+        });
+        Some(left.collect())
+    }
+
+    /// Records the nodes that were judged and did not pass.
+    pub(super) fn record(
+        &mut self,
+        cluster_state: &ClusterState,
+        (job, role): (usize, &str),
+        judged: Option<&PassingNodes>,
+        passing: &PassingNodes,
+    ) {
+        if role.is_empty() || !self.is_used {
+            return;
+        }
+        let at = |nodes: &PassingNodes, first: NodeSlot| {
+            let own = nodes.iter().find(|(slot, _)| *slot == first);
+            own.map_or(NodeMask::NONE, |(_, nodes)| *nodes)
+        };
+        for (first, live) in chunks(cluster_state) {
+            let judged = judged.map_or(live, |judged| at(judged, first));
+            let failed = judged.and_not(&at(passing, first));
+            if !failed.is_empty() {
+                let of_role = self.failed.entry((job, Arc::from(role))).or_default();
+                let known = of_role.entry(first).or_insert(NodeMask::NONE);
+                *known = known.or(&failed);
+            }
+        }
+    }
+}
+
+/// Live nodes, chunk by chunk, with the slot of the first place.
+fn chunks(cluster_state: &ClusterState) -> impl Iterator<Item = (NodeSlot, NodeMask)> + '_ {
+    let firsts = (0..).step_by(crate::model::CHUNK_SIZE);
+    firsts
+        .zip(cluster_state.chunks())
+        .map(|(first, chunk)| (first, *chunk.live()))
+}

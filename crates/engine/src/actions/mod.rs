@@ -1,0 +1,158 @@
+//! Actions of a scheduling cycle, as a scheduler of Volcano performs them (Volcano ed72c7c81, pkg/scheduler/actions):
+//! enqueue, allocate, backfill, preempt and reclaim, in the order that the caller gives, over one private cluster state.
+//!
+//! The order of queues, jobs and tasks, admission, filters, scores and the state of jobs come from the policy. Among
+//! nodes with equal scores the first name is chosen, where the reference chooses at random.
+
+mod allocate;
+mod backfill;
+mod enqueue;
+mod error_cache;
+mod eviction;
+mod gang_start;
+mod order;
+mod preempt;
+mod reclaim;
+mod session;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use self::eviction::PREEMPTABLE;
+use self::session::ActionSession;
+use crate::cycle::SchedulingCycle;
+use crate::model::{ClusterState, Problem};
+use crate::plugin_state::PluginStates;
+use crate::policy::Policy;
+
+/// Action of a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CycleAction {
+    /// Waiting jobs are enqueued.
+    Enqueue,
+    /// Tasks of enqueued jobs are placed.
+    Allocate,
+    /// Tasks that request nothing are placed.
+    Backfill,
+    /// Jobs that starve evict tasks of their queue.
+    Preempt,
+    /// Jobs that starve evict tasks of other queues.
+    Reclaim,
+}
+
+impl CycleAction {
+    /// All actions.
+    pub const ALL: [Self; 5] = [
+        Self::Enqueue,
+        Self::Allocate,
+        Self::Backfill,
+        Self::Preempt,
+        Self::Reclaim,
+    ];
+
+    /// Name of the action in a policy document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enqueue => "enqueue",
+            Self::Allocate => "allocate",
+            Self::Backfill => "backfill",
+            Self::Preempt => "preempt",
+            Self::Reclaim => "reclaim",
+        }
+    }
+
+    /// Action of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+/// Event of a cycle, in the order in which actions committed them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CycleEvent {
+    /// Job that was enqueued.
+    Enqueued(Arc<str>),
+    /// Task whose bind was sent.
+    Bound {
+        /// Name of the task.
+        task: Arc<str>,
+        /// Name of the node.
+        node: Arc<str>,
+    },
+    /// Task that waits on its node for amounts that are being released.
+    Pipelined {
+        /// Name of the task.
+        task: Arc<str>,
+        /// Name of the node.
+        node: Arc<str>,
+    },
+    /// Task that was evicted.
+    Evicted {
+        /// Name of the task.
+        task: Arc<str>,
+        /// Name of its node.
+        node: Arc<str>,
+        /// Name of the task that needs its place.
+        preemptor: Arc<str>,
+    },
+    /// Queue, job or task that a plugin cannot judge, and the problem; actions pass it over.
+    PassedOver {
+        /// Name of the queue, job or task.
+        name: Arc<str>,
+        /// Reason why it cannot be judged.
+        problem: Problem,
+    },
+}
+
+/// Report of a cycle.
+#[derive(Clone, Debug)]
+pub struct CycleReport {
+    /// State after the cycle, with all changes.
+    pub cycle: SchedulingCycle,
+    /// Events, in order.
+    pub events: Vec<CycleEvent>,
+}
+
+/// Runs one cycle of these actions, at a time in seconds since 1970.
+///
+/// # Errors
+/// A plugin cannot count a change, as where the reference panics.
+pub fn run_cycle(
+    cluster_state: ClusterState,
+    policy: &Policy,
+    actions: &[CycleAction],
+    now: Option<i64>,
+) -> Result<CycleReport, Problem> {
+    let plugin_states = policy.compute_plugin_states(&cluster_state);
+    run_cycle_with(cluster_state, plugin_states, policy, actions, now)
+}
+
+/// Runs a cycle like [`run_cycle`], with the plugin states of the cluster state.
+///
+/// # Errors
+/// The errors of [`run_cycle`].
+pub fn run_cycle_with(
+    cluster_state: ClusterState,
+    plugin_states: PluginStates,
+    policy: &Policy,
+    actions: &[CycleAction],
+    now: Option<i64>,
+) -> Result<CycleReport, Problem> {
+    let cycle = SchedulingCycle::new(cluster_state, policy.compatibility(), plugin_states);
+    let mut session = ActionSession::new(cycle, policy, now);
+    for action in actions {
+        match action {
+            CycleAction::Enqueue => enqueue::run(&mut session)?,
+            CycleAction::Allocate => {
+                let enqueues = actions.contains(&CycleAction::Enqueue);
+                allocate::run(&mut session, enqueues)?;
+            }
+            CycleAction::Backfill => backfill::run(&mut session)?,
+            CycleAction::Preempt => preempt::run(&mut session)?,
+            CycleAction::Reclaim => reclaim::run(&mut session)?,
+        }
+    }
+    Ok(session.into_report())
+}

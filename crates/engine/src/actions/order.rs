@@ -1,0 +1,171 @@
+//! Order of queues, jobs and tasks in the present state. Keys are computed once, until a change may have changed them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::session::ActionSession;
+use crate::cycle::ChangeOutcome;
+use crate::decide::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally};
+use crate::model::TaskRecord;
+use crate::plugin::{EVERY_QUEUE, OrderKey};
+use crate::policy::Compatibility;
+
+/// Keys of one record, hook by hook; `None`: the hook orders nothing of the kind.
+type HookKeys = Vec<Option<OrderKey>>;
+
+/// Keys of queues and jobs by their numbers.
+#[derive(Debug)]
+pub(super) struct KeyCaches {
+    queues: Vec<Option<Arc<HookKeys>>>,
+    jobs: Vec<Option<Arc<HookKeys>>>,
+}
+
+impl KeyCaches {
+    pub(super) fn new(queues: usize, jobs: usize) -> Self {
+        Self {
+            queues: vec![None; queues],
+            jobs: vec![None; jobs],
+        }
+    }
+}
+
+impl ActionSession<'_> {
+    /// True if the left queue is served before the right one.
+    pub(super) fn queue_less(&self, left: usize, right: usize) -> bool {
+        let (Some(own), Some(other)) = (self.queues.get(left), self.queues.get(right)) else {
+            return false;
+        };
+        let hooks = self.policy.queue_orders();
+        let names = [Arc::clone(&own.name), Arc::clone(&other.name)];
+        let (keys, others) = (self.queue_keys(left), self.queue_keys(right));
+        for (number, hook) in hooks.iter().enumerate() {
+            let order = match hook.plugin.queue_comparison(self.context(), &names) {
+                Some(comparison) => comparison.compare(0, 1).cmp(&0),
+                None => self.compare(&keys, &others, number),
+            };
+            if order.is_ne() {
+                return order.is_lt();
+            }
+        }
+        (own.creation_time, &own.name) < (other.creation_time, &other.name)
+    }
+
+    /// True if the left job is served before the right one.
+    pub(super) fn job_less(&self, left: usize, right: usize) -> bool {
+        let (Some(own), Some(other)) = (self.jobs.get(left), self.jobs.get(right)) else {
+            return false;
+        };
+        let order = self.compare_jobs(left, right);
+        let tie = || (own.creation_time, &own.name).cmp(&(other.creation_time, &other.name));
+        order.then_with(tie).is_lt()
+    }
+
+    /// Compares two jobs by the plugins alone.
+    pub(super) fn compare_jobs(&self, left: usize, right: usize) -> Ordering {
+        let (keys, others) = (self.job_keys(left), self.job_keys(right));
+        let mut hooks = 0..self.policy.job_orders().len();
+        let order = hooks.find_map(|number| Some(self.compare(&keys, &others, number)).filter(|order| order.is_ne()));
+        order.unwrap_or(Ordering::Equal)
+    }
+
+    /// True if the left task is served before the right one.
+    pub(super) fn task_less(&self, left: &TaskRecord, right: &TaskRecord) -> bool {
+        for hook in self.policy.task_orders() {
+            let keys = hook.plugin.task_keys(self.context(), &[left, right]);
+            if let Some([Ok(own), Ok(other)]) = keys.as_deref() {
+                let order = compare_keys_totally(own, other);
+                if order.is_ne() {
+                    return order.is_lt();
+                }
+            }
+        }
+        tie_break(left).compare_tasks(&tie_break(right)).is_lt()
+    }
+
+    /// True if the left task of the session is served before the right one.
+    pub(super) fn numbered_task_less(&self, left: usize, right: usize) -> bool {
+        match (self.tasks.get(left), self.tasks.get(right)) {
+            (Some(left), Some(right)) => self.task_less(&left.stored.record, &right.stored.record),
+            _ => false,
+        }
+    }
+
+    /// Compares the keys of one hook; a record without a key equals every other one.
+    fn compare(&self, keys: &HookKeys, others: &HookKeys, hook: usize) -> Ordering {
+        let compare = match self.policy.compatibility() {
+            Compatibility::Upstream => compare_keys,
+            Compatibility::Corrected => compare_keys_totally,
+        };
+        match (keys.get(hook), others.get(hook)) {
+            (Some(Some(Ok(own))), Some(Some(Ok(other)))) => compare(own, other),
+            _ => Ordering::Equal,
+        }
+    }
+
+    fn queue_keys(&self, queue: usize) -> Arc<HookKeys> {
+        let known = self.keys.borrow().queues.get(queue).cloned().flatten();
+        known.unwrap_or_else(|| {
+            let names: Vec<Arc<str>> = self
+                .queues
+                .get(queue)
+                .map(|own| Arc::clone(&own.name))
+                .into_iter()
+                .collect();
+            let hooks = self.policy.queue_orders().iter();
+            let keys = hooks.map(|hook| hook.plugin.queue_keys(self.context(), &names)?.pop());
+            let keys = Arc::new(keys.collect::<HookKeys>());
+            if let Some(place) = self.keys.borrow_mut().queues.get_mut(queue) {
+                *place = Some(Arc::clone(&keys));
+            }
+            keys
+        })
+    }
+
+    fn job_keys(&self, job: usize) -> Arc<HookKeys> {
+        let known = self.keys.borrow().jobs.get(job).cloned().flatten();
+        known.unwrap_or_else(|| {
+            let names: Vec<Arc<str>> = self
+                .jobs
+                .get(job)
+                .map(|own| Arc::clone(&own.name))
+                .into_iter()
+                .collect();
+            let hooks = self.policy.job_orders().iter();
+            let keys = hooks.map(|hook| hook.plugin.job_keys(self.context(), &names)?.pop());
+            let keys = Arc::new(keys.collect::<HookKeys>());
+            if let Some(place) = self.keys.borrow_mut().jobs.get_mut(job) {
+                *place = Some(Arc::clone(&keys));
+            }
+            keys
+        })
+    }
+
+    /// Forgets the keys that a change of a job may have changed.
+    pub(super) fn forget_keys(&mut self, job: Option<usize>, outcome: &ChangeOutcome) {
+        let caches = self.keys.get_mut();
+        if let Some(place) = job.and_then(|job| caches.jobs.get_mut(job)) {
+            *place = None;
+        }
+        let queue = job.and_then(|job| self.jobs.get(job)).map(|job| job.queue);
+        if let Some(place) = queue.and_then(|queue| caches.queues.get_mut(queue)) {
+            *place = None;
+        }
+        for name in &outcome.queues {
+            if **name == *EVERY_QUEUE {
+                caches.queues.fill(None);
+                break;
+            }
+            let number = self.queues.binary_search_by(|queue| queue.name.cmp(name));
+            if let Some(place) = number.ok().and_then(|number| caches.queues.get_mut(number)) {
+                *place = None;
+            }
+        }
+    }
+}
+
+fn tie_break(task: &TaskRecord) -> TieBreakKey<'_> {
+    TieBreakKey {
+        creation_time: task.creation_time.seconds(),
+        name: &task.name,
+    }
+}

@@ -1,0 +1,135 @@
+//! Reclaim: jobs that starve evict tasks of other queues, which hold more than they deserve.
+
+use super::error_cache::RoleErrorCache;
+use super::eviction::{MissingAmounts, NodeTasks, is_preemptable};
+use super::session::ActionSession;
+use super::statement::ActionStatement;
+use crate::decide::SchedulingHeap;
+use crate::model::{NodeMask, Problem, TaskStatus};
+use crate::plugin::VictimKind;
+
+/// Runs the action.
+pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
+    session.refresh_tasks();
+    let tasks_by_node = NodeTasks::of(session);
+    let mut heaps: Vec<SchedulingHeap<usize>> = vec![SchedulingHeap::new(); session.queues.len()];
+    let mut queues = SchedulingHeap::new();
+    let mut known = vec![false; session.queues.len()];
+    for job in 0..session.jobs.len() {
+        if session.is_waiting(job) || session.is_invalid(job) {
+            continue;
+        }
+        let Some(queue) = session.jobs.get(job).map(|job| job.queue) else {
+            continue;
+        };
+        if let Some(known) = known.get_mut(queue).filter(|known| !**known) {
+            *known = true;
+            queues.push(queue, |left, right| session.queue_less(left, right));
+        }
+        if session.is_starving(job)
+            && let Some(heap) = heaps.get_mut(queue)
+        {
+            heap.push(job, |left, right| session.job_less(left, right));
+        }
+    }
+    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
+        if session.is_overused(queue) {
+            continue;
+        }
+        let Some(heap) = heaps.get_mut(queue) else { continue };
+        while let Some(job) = heap.pop(|left, right| session.job_less(left, right)) {
+            session.reclaim_for_job(&tasks_by_node, job)?;
+        }
+    }
+    Ok(())
+}
+
+impl ActionSession<'_> {
+    /// Evicts tasks of other queues for a job until it no longer starves. The evictions count if the job is pipelined then.
+    fn reclaim_for_job(&mut self, tasks_by_node: &NodeTasks, job: usize) -> Result<(), Problem> {
+        let mut statement = ActionStatement::default();
+        let mut tasks = self.preemptors(job);
+        while self.is_starving(job) {
+            let Some(task) = tasks.pop(|left, right| self.numbered_task_less(left, right)) else {
+                break;
+            };
+            if self.may_queue_preempt(job, task) {
+                self.reclaim_for(tasks_by_node, &mut statement, (job, task))?;
+            }
+        }
+        if self.is_pipelined(job) {
+            self.commit(statement);
+            Ok(())
+        } else {
+            self.discard(statement)
+        }
+    }
+
+    /// Evicts tasks for one task on the first node where that makes room.
+    fn reclaim_for(
+        &mut self,
+        tasks_by_node: &NodeTasks,
+        statement: &mut ActionStatement,
+        (job, task): (usize, usize),
+    ) -> Result<(), Problem> {
+        let Some(stored) = self.stored_task(task) else {
+            return Ok(());
+        };
+        let record = &stored.record;
+        let Ok(passing) = self.resolvable_nodes(record, job, &mut RoleErrorCache::new(self.policy.compatibility()))
+        else {
+            return Ok(());
+        };
+        let slots = passing.iter().flat_map(|(first, nodes): &(u32, NodeMask)| {
+            let first = *first;
+            nodes
+                .iter()
+                .filter_map(move |offset| first.checked_add(u32::try_from(offset).ok()?))
+        });
+        for slot in slots.collect::<Vec<u32>>() {
+            let candidates = self.reclaimees(tasks_by_node.on(slot), job);
+            if candidates.is_empty() {
+                continue;
+            }
+            let Some(victims) = self.victims_on(VictimKind::Reclaim, record, slot, &candidates) else {
+                continue;
+            };
+            let mut on_node = ActionStatement::default();
+            let mut heap = self.victim_heap(&victims, task);
+            let mut missing = MissingAmounts::of(self, record, slot);
+            while !missing.is_covered() {
+                let Some(victim) = heap.pop(|left, right| self.is_evicted_first(left, right, task)) else {
+                    break;
+                };
+                if let Some(victim) = self.present_task(victim) {
+                    missing.free(victim);
+                }
+                self.evict(&mut on_node, victim, task)?;
+            }
+            let fits = missing.is_covered();
+            if self.apply_evictions(statement, on_node, task, (slot, fits))? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Running tasks on a node, of other queues that may be reclaimed from.
+    fn reclaimees(&self, on_node: &[usize], job: usize) -> Vec<usize> {
+        let queue_of = |job: usize| self.jobs.get(job).map(|job| job.queue);
+        let gives_back = |queue: usize| {
+            let name = self.queues.get(queue).map_or("", |queue| &*queue.name);
+            let stored = self.cycle.cluster_state().queues().get(name);
+            stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
+        };
+        let may_go = |number: &&usize| {
+            let own = self.tasks.get(**number).and_then(|task| task.job).and_then(queue_of);
+            let Some(task) = self.present_task(**number) else {
+                return false;
+            };
+            let from_other = own.is_some_and(|own| Some(own) != queue_of(job) && gives_back(own));
+            task.status == TaskStatus::Running && from_other && is_preemptable(task)
+        };
+        on_node.iter().filter(may_go).copied().collect()
+    }
+}

@@ -1,0 +1,240 @@
+//! Session of a cycle: queues, jobs and tasks by number, and what the policy says of them in the present state.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::order::KeyCaches;
+use super::{CycleEvent, CycleReport};
+use crate::cycle::SchedulingCycle;
+use crate::decide::{
+    AdmitVerdict, NodeChooser, admit_task, is_job_pipelined, is_job_ready, is_job_starving, job_objection,
+};
+use crate::model::{JobPhase, JobRecord, Problem, StoredRecord, TaskRecord, TaskStatus};
+use crate::plugin::PluginContext;
+use crate::policy::{Compatibility, Policy};
+
+/// Queue of a session.
+#[derive(Clone, Debug)]
+pub(super) struct SessionQueue {
+    pub(super) name: Arc<str>,
+    pub(super) creation_time: Option<i64>,
+}
+
+/// Job of a session; its queue exists.
+#[derive(Clone, Debug)]
+pub(super) struct SessionJob {
+    pub(super) name: Arc<str>,
+    pub(super) creation_time: Option<i64>,
+    /// Number of its queue.
+    pub(super) queue: usize,
+    /// Numbers of its tasks, by name.
+    pub(super) tasks: Vec<usize>,
+    /// Roles of which a task found no node in this session.
+    pub(super) failed_roles: BTreeSet<Arc<str>>,
+}
+
+/// Task of a session, as the last look at the cluster state found it.
+#[derive(Clone, Debug)]
+pub(super) struct SessionTask {
+    pub(super) stored: Arc<StoredRecord<TaskRecord>>,
+    /// Number of its job; `None`: the job is not in the session.
+    pub(super) job: Option<usize>,
+}
+
+/// Session of a cycle.
+pub(super) struct ActionSession<'p> {
+    pub(super) cycle: SchedulingCycle,
+    pub(super) policy: &'p Policy,
+    pub(super) chooser: NodeChooser<'p>,
+    pub(super) now: Option<i64>,
+    pub(super) queues: Vec<SessionQueue>,
+    pub(super) jobs: Vec<SessionJob>,
+    pub(super) tasks: Vec<SessionTask>,
+    pub(super) keys: RefCell<KeyCaches>,
+    pub(super) events: Vec<CycleEvent>,
+}
+
+impl<'p> ActionSession<'p> {
+    pub(super) fn new(cycle: SchedulingCycle, policy: &'p Policy, now: Option<i64>) -> Self {
+        let state = cycle.cluster_state();
+        let queues: Vec<SessionQueue> = state
+            .queues()
+            .iter()
+            .map(|(name, stored)| SessionQueue {
+                name: Arc::clone(name),
+                creation_time: stored.record.creation_time,
+            })
+            .collect();
+        let queue_of = |name: &str| queues.binary_search_by(|queue| (*queue.name).cmp(name)).ok();
+        let job = |(name, stored): (&Arc<str>, &Arc<StoredRecord<JobRecord>>)| {
+            Some(SessionJob {
+                name: Arc::clone(name),
+                creation_time: stored.record.creation_time,
+                queue: queue_of(&stored.record.queue)?,
+                tasks: Vec::new(),
+                failed_roles: BTreeSet::new(),
+            })
+        };
+        let mut jobs: Vec<SessionJob> = state.jobs().iter().filter_map(job).collect();
+        let mut tasks = Vec::with_capacity(state.tasks().len());
+        for (_, stored) in state.tasks().iter() {
+            let name = &stored.record.job;
+            let job = jobs.binary_search_by(|job| job.name.cmp(name)).ok();
+            if let Some(job) = job.and_then(|job| jobs.get_mut(job)) {
+                job.tasks.push(tasks.len());
+            }
+            tasks.push(SessionTask {
+                stored: Arc::clone(stored),
+                job,
+            });
+        }
+        let keys = RefCell::new(KeyCaches::new(queues.len(), jobs.len()));
+        Self {
+            cycle,
+            policy,
+            chooser: NodeChooser::new(policy),
+            now,
+            queues,
+            jobs,
+            tasks,
+            keys,
+            events: Vec::new(),
+        }
+    }
+
+    pub(super) fn into_report(self) -> CycleReport {
+        CycleReport {
+            cycle: self.cycle,
+            events: self.events,
+        }
+    }
+
+    /// True if the session has the reference's mistakes.
+    pub(super) fn is_upstream(&self) -> bool {
+        self.policy.compatibility() == Compatibility::Upstream
+    }
+
+    pub(super) fn context(&self) -> PluginContext<'_> {
+        self.cycle.plugin_context(self.now)
+    }
+
+    /// Looks at all tasks again, for an action that begins.
+    pub(super) fn refresh_tasks(&mut self) {
+        let present = self.cycle.cluster_state().tasks().iter();
+        for (task, (_, stored)) in self.tasks.iter_mut().zip(present) {
+            if !Arc::ptr_eq(&task.stored, stored) {
+                task.stored = Arc::clone(stored);
+            }
+        }
+    }
+
+    /// Task in the present state.
+    pub(super) fn present_task(&self, task: usize) -> Option<&TaskRecord> {
+        let name = &self.tasks.get(task)?.stored.record.name;
+        self.cycle
+            .cluster_state()
+            .tasks()
+            .get(name)
+            .map(|stored| &stored.record)
+    }
+
+    /// Numbers of the tasks of a job that had a status when the action began.
+    pub(super) fn tasks_of(&self, job: usize, status: TaskStatus) -> Vec<usize> {
+        let all = self.jobs.get(job).map_or(&[][..], |job| &job.tasks);
+        let has_status = |task: &&usize| {
+            let task = self.tasks.get(**task);
+            task.is_some_and(|task| task.stored.record.status == status)
+        };
+        all.iter().filter(has_status).copied().collect()
+    }
+
+    /// Job in the present state.
+    pub(super) fn job_record(&self, job: usize) -> Option<&JobRecord> {
+        let name = &self.jobs.get(job)?.name;
+        self.cycle.cluster_state().jobs().get(name).map(|stored| &stored.record)
+    }
+
+    /// True if a job waits to be enqueued.
+    pub(super) fn is_waiting(&self, job: usize) -> bool {
+        let phase = self.job_record(job).map(|job| job.phase);
+        matches!(phase, Some(JobPhase::Pending | JobPhase::Unspecified))
+    }
+
+    /// True if a plugin objects to a job.
+    pub(super) fn is_invalid(&self, job: usize) -> bool {
+        let record = self.job_record(job);
+        record.is_none_or(|job| job_objection(self.policy, self.context(), job).is_some())
+    }
+
+    pub(super) fn is_ready(&self, job: usize) -> bool {
+        let record = self.job_record(job);
+        record.is_some_and(|job| is_job_ready(self.policy, self.context(), job))
+    }
+
+    pub(super) fn is_pipelined(&self, job: usize) -> bool {
+        let record = self.job_record(job);
+        record.is_some_and(|job| is_job_pipelined(self.policy, self.context(), job))
+    }
+
+    /// True if a job may evict others to get its tasks.
+    pub(super) fn is_starving(&self, job: usize) -> bool {
+        let record = self.job_record(job);
+        record.is_some_and(|job| is_job_starving(self.policy, self.context(), job))
+    }
+
+    /// True if the queue of a job may evict tasks of other queues for a task. A queue that cannot be judged may not.
+    pub(super) fn may_queue_preempt(&mut self, job: usize, task: usize) -> bool {
+        let queue = self.jobs.get(job).and_then(|job| self.queues.get(job.queue));
+        let (Some(queue), Some(task)) = (queue.map(|queue| Arc::clone(&queue.name)), self.tasks.get(task)) else {
+            return false;
+        };
+        let mut hooks = self.policy.preemptive_judges().iter();
+        let judged = hooks.try_fold(true, |may, hook| {
+            let tasks = [&task.stored.record];
+            let own = hook.plugin.may_preempt(self.context(), &queue, &tasks)?;
+            Ok(may && own.unwrap_or(true))
+        });
+        judged.unwrap_or_else(|problem| {
+            self.pass_over(&queue, problem);
+            false
+        })
+    }
+
+    /// True if a queue holds so much that it is served no more tasks. A queue that cannot be judged is passed over.
+    pub(super) fn is_overused(&mut self, queue: usize) -> bool {
+        let Some(name) = self.queues.get(queue).map(|queue| Arc::clone(&queue.name)) else {
+            return true;
+        };
+        let mut hooks = self.policy.overused_judges().iter();
+        let judged = hooks.try_fold(false, |overused, hook| {
+            Ok(overused || hook.plugin.overused(self.context(), &name)?.unwrap_or(false))
+        });
+        judged.unwrap_or_else(|problem| {
+            self.pass_over(&name, problem);
+            true
+        })
+    }
+
+    /// Verdict on a task that is to be allocated; `None`: it may not be, or cannot be judged.
+    pub(super) fn admitted(&mut self, task: &TaskRecord) -> Option<AdmitVerdict> {
+        match admit_task(self.context(), self.policy, task) {
+            Ok(verdict) => Some(verdict).filter(|verdict| verdict.permitted),
+            Err(problem) => {
+                self.pass_over(&task.name, problem);
+                None
+            }
+        }
+    }
+
+    /// Records a subject that cannot be judged, once.
+    pub(super) fn pass_over(&mut self, name: &Arc<str>, problem: Problem) {
+        let event = CycleEvent::PassedOver {
+            name: Arc::clone(name),
+            problem,
+        };
+        if !self.events.contains(&event) {
+            self.events.push(event);
+        }
+    }
+}
