@@ -25,7 +25,7 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	record := &pb.Node{
 		Name: node.Name, Uid: string(node.UID), Labels: node.Labels,
 		Allocatable: ResourceTexts(node.Status.Allocatable), Unschedulable: node.Spec.Unschedulable,
-		UnevaluatedFields: derive.UnevaluatedNodeFields(node),
+		Taints: taints(node), Images: nodeImages(node),
 	}
 	if !node.CreationTimestamp.IsZero() {
 		record.CreationTime = timestamppb.New(node.CreationTimestamp.Time)
@@ -86,6 +86,17 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		NonzeroRequests:   &pb.ResourceList{Items: effective.NonzeroRequests},
 		CountedRequests:   &pb.ResourceList{Items: effective.CountedRequests},
 		UnevaluatedFields: derive.UnevaluatedPodFields(pod),
+		Labels:            pod.Labels, Constraints: constraintsOf(pod),
+		Role: role(pod), PriorityClassName: pod.Spec.PriorityClassName,
+	}
+	for _, gate := range pod.Spec.SchedulingGates {
+		record.SchedulingGates = append(record.SchedulingGates, gate.Name)
+	}
+	if effective.ContainerNonzeroRequests != nil {
+		record.ContainerNonzeroRequests = &pb.ResourceList{Items: effective.ContainerNonzeroRequests}
+	}
+	if effective.KubernetesRequests != nil {
+		record.KubernetesRequests = &pb.ResourceList{Items: effective.KubernetesRequests}
 	}
 	if len(effective.Limits) > 0 {
 		record.Limits = &pb.ResourceList{Items: effective.Limits}
@@ -100,6 +111,16 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		}
 	}
 	return record, nil
+}
+
+// taskRole is the annotation, and else the label, with a task's role in its job.
+const taskRole = "volcano.sh/task-spec"
+
+func role(pod *corev1.Pod) string {
+	if own := pod.Annotations[taskRole]; own != "" {
+		return own
+	}
+	return pod.Labels[taskRole]
 }
 
 // taskStatus is the status of a pod. A pod without a phase comes from no API server; it counts as pending.

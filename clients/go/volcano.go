@@ -25,6 +25,7 @@ func QueueRecord(object any) (*pb.Queue, error) {
 			Reclaimable          *bool
 			Capability, Deserved corev1.ResourceList
 			Guarantee            struct{ Resource corev1.ResourceList }
+			Affinity             *queueAffinity
 		}
 		Status struct{ State string }
 	}{}
@@ -42,8 +43,31 @@ func QueueRecord(object any) (*pb.Queue, error) {
 		Name: read.Metadata.Name, Uid: string(read.Metadata.UID), CreationTime: created(&read.Metadata), Annotations: read.Metadata.Annotations,
 		Weight: read.Spec.Weight, Priority: read.Spec.Priority, State: state, Parent: read.Spec.Parent, Reclaimable: read.Spec.Reclaimable,
 		Capability: ResourceTexts(read.Spec.Capability), Deserved: ResourceTexts(read.Spec.Deserved),
-		Guarantee: ResourceTexts(read.Spec.Guarantee.Resource),
+		Guarantee: ResourceTexts(read.Spec.Guarantee.Resource), Affinity: read.Spec.Affinity.message(),
 	}, nil
+}
+
+// queueAffinity is spec.affinity of a Queue.
+type queueAffinity struct{ NodeGroupAffinity, NodeGroupAntiAffinity *nodeGroups }
+
+type nodeGroups struct {
+	RequiredDuringSchedulingIgnoredDuringExecution, PreferredDuringSchedulingIgnoredDuringExecution []string
+}
+
+// message makes the affinity of a record; absent and empty have different meanings.
+func (affinity *queueAffinity) message() *pb.QueueAffinity {
+	if affinity == nil {
+		return nil
+	}
+	lists := func(own *nodeGroups) *pb.NodeGroupLists {
+		if own == nil {
+			return nil
+		}
+		return &pb.NodeGroupLists{
+			Required: own.RequiredDuringSchedulingIgnoredDuringExecution, Preferred: own.PreferredDuringSchedulingIgnoredDuringExecution,
+		}
+	}
+	return &pb.QueueAffinity{NodeGroupAffinity: lists(affinity.NodeGroupAffinity), NodeGroupAntiAffinity: lists(affinity.NodeGroupAntiAffinity)}
 }
 
 // JobRecord makes a record of a Volcano PodGroup, which it reads as QueueRecord reads a Queue. The caller looks up the
@@ -55,6 +79,9 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 			Queue        string
 			MinMember    int32
 			MinResources *corev1.ResourceList
+
+			MinTaskMember  map[string]int32
+			SubGroupPolicy []subGroupPolicy
 		}
 		Status struct{ Phase string }
 	}{}
@@ -75,6 +102,7 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 	record := &pb.Job{
 		Name: namespaced(read.Metadata.Namespace, read.Metadata.Name), Uid: string(read.Metadata.UID), Queue: queue, CreationTime: created(&read.Metadata),
 		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: read.Metadata.Annotations,
+		MinTaskMember: read.Spec.MinTaskMember, SubGroupPolicies: subGroupPolicies(read.Spec.SubGroupPolicy),
 	}
 	if read.Spec.MinResources != nil {
 		// Absent and empty have different meanings.

@@ -19,6 +19,7 @@ mod profiles;
 mod publishing;
 mod rebuild;
 mod rebuild_cluster_state;
+mod records_of_objects;
 mod revisions;
 mod schemas;
 mod server_surface;

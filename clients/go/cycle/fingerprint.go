@@ -115,7 +115,7 @@ func (sum *Fingerprint) Node(node *corev1.Node) {
 	}
 	sum.Number(uint64(labels))
 	sum.Flag(&node.Spec.Unschedulable)
-	sum.texts(derive.UnevaluatedNodeFields(node))
+	sum.texts(unsentNodeFields(node))
 	sum.Annotations(node.Annotations)
 	ready := slices.IndexFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool { return condition.Type == corev1.NodeReady })
 	if ready >= 0 {
@@ -140,7 +140,7 @@ func (sum *Fingerprint) Pod(pod *corev1.Pod) {
 	sum.Text(pod.Namespace)
 	sum.Text(pod.Name)
 	sum.Annotations(pod.Annotations)
-	sum.texts(derive.UnevaluatedPodFields(pod))
+	sum.texts(unsentPodFields(pod))
 	if !pod.CreationTimestamp.IsZero() {
 		sum.Number(uint64(pod.CreationTimestamp.UnixNano()))
 	}
@@ -158,10 +158,15 @@ func (sum *Fingerprint) Pod(pod *corev1.Pod) {
 	}
 }
 
+// FillFromNode leaves out of a node's record what the plugins that a scheduler hands over do not read, and names it.
+func FillFromNode(record *pb.Node, node *corev1.Node) {
+	record.Taints, record.Images, record.UnevaluatedFields = nil, nil, unsentNodeFields(node)
+}
+
 // FillFromPod fills a task's record with what its pod says, and the scheduler does not keep beside it.
 func FillFromPod(task *pb.Task, pod *corev1.Pod) error {
 	task.NominatedNode, task.Annotations = pod.Status.NominatedNodeName, ReadAnnotations(pod.Annotations)
-	task.UnevaluatedFields = derive.UnevaluatedPodFields(pod)
+	task.UnevaluatedFields = unsentPodFields(pod)
 	if !pod.CreationTimestamp.IsZero() {
 		task.CreationTime = timestamppb.New(pod.CreationTimestamp.Time)
 	}

@@ -122,6 +122,9 @@ func differ[O interface{ DeepCopy() O }](t *testing.T, object O, mutations []mut
 
 func nodeText(node *corev1.Node) string {
 	record, err := pumice.NodeRecord(node)
+	if record != nil {
+		FillFromNode(record, node)
+	}
 	return textOf(record, err)
 }
 

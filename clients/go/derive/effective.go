@@ -30,6 +30,10 @@ type EffectiveTask struct {
 	NonzeroRequests map[string]string
 	// CountedRequests is what NodeResourcesFitPlus adds to a node for the pod.
 	CountedRequests map[string]string
+	// ContainerNonzeroRequests are the non-zero requests of the containers alone; nil: they equal NonzeroRequests.
+	ContainerNonzeroRequests map[string]string
+	// KubernetesRequests are the requests as kube-scheduler counts them; nil: they equal Requests.
+	KubernetesRequests map[string]string
 	// Priority: larger first.
 	Priority int32
 }
@@ -54,12 +58,34 @@ func Effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
 		NonzeroRequests: countedTexts(map[string]int64{"cpu": amounts.NonzeroCPUMilli, "memory": amounts.NonzeroMemory}),
 		CountedRequests: countedTexts(fitPlus),
 	}
-	if derivation == AsKubernetes {
-		err = task.asKubernetes(pod, amounts)
-	} else {
-		err = task.asVolcano(pod)
+	if amounts.ContainerNonzeroCPUMilli != amounts.NonzeroCPUMilli || amounts.ContainerNonzeroMemory != amounts.NonzeroMemory {
+		task.ContainerNonzeroRequests = countedTexts(map[string]int64{
+			"cpu": amounts.ContainerNonzeroCPUMilli, "memory": amounts.ContainerNonzeroMemory,
+		})
 	}
-	return task, err
+	if derivation == AsKubernetes {
+		return task, task.asKubernetes(pod, amounts)
+	}
+	if err := task.asVolcano(pod); err != nil {
+		return EffectiveTask{}, err
+	}
+	if counted := countedTexts(amounts.Counted); !sameAmounts(counted, task.Requests) {
+		task.KubernetesRequests = counted
+	}
+	return task, nil
+}
+
+// sameAmounts reports whether both lists request the same amounts; texts of one kind are equal if their amounts are.
+func sameAmounts(one, other map[string]string) bool {
+	within := func(own, all map[string]string) bool {
+		for name, text := range own {
+			if name != "pods" && text != "0" && all[name] != text {
+				return false
+			}
+		}
+		return true
+	}
+	return within(one, other) && within(other, one)
 }
 
 func (task *EffectiveTask) asKubernetes(pod *corev1.Pod, amounts KubernetesAmounts) error {

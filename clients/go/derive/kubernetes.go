@@ -36,6 +36,9 @@ type KubernetesAmounts struct {
 	Counted map[string]int64
 	// NonzeroCPUMilli and NonzeroMemory have the defaults for containers that do not request them.
 	NonzeroCPUMilli, NonzeroMemory int64
+	// ContainerNonzeroCPUMilli and ContainerNonzeroMemory are those of the containers and the overhead alone, without the
+	// amounts that the pod has as a whole.
+	ContainerNonzeroCPUMilli, ContainerNonzeroMemory int64
 }
 
 // Kubernetes are the pod's amounts as kube-scheduler counts them: exact sums, rounded once per pod (1.36.1 and 1.35.6).
@@ -60,8 +63,12 @@ func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
 	if err != nil {
 		return KubernetesAmounts{}, err
 	}
+	containerCPU, containerMemory, err := containerNonzero(pod, cpu, memory)
+	if err != nil {
+		return KubernetesAmounts{}, err
+	}
 	limits := limitsOf(pod, release)
-	return KubernetesAmounts{quantities(requests), quantities(limits), counted, cpu, memory}, nil
+	return KubernetesAmounts{quantities(requests), quantities(limits), counted, cpu, memory, containerCPU, containerMemory}, nil
 }
 
 // readable says whether all amounts of the pod can be counted.
@@ -299,10 +306,7 @@ func addOverheadToLimits(limits map[string]exact, pod *corev1.Pod) {
 }
 
 func nonzero(pod *corev1.Pod, release Release, requests map[string]exact) (cpu, memory int64, err error) {
-	missing := map[string]exact{
-		"cpu":    {*resource.NewMilliQuantity(DefaultCPUMilli, resource.DecimalSI)},
-		"memory": {*resource.NewQuantity(DefaultMemory, resource.BinarySI)},
-	}
+	missing := nonzeroDefaults()
 	if spec, _ := podLevel(pod); len(supported(spec)) > 0 {
 		for name := range missing {
 			if _, found := requests[name]; found {
@@ -310,10 +314,31 @@ func nonzero(pod *corev1.Pod, release Release, requests map[string]exact) (cpu, 
 			}
 		}
 	}
-	filled := requestsOf(pod, release, missing)
-	if cpu, err = Amount(UnitMilli, "cpu", filled["cpu"].quantity); err != nil {
+	return cpuAndMemory(requestsOf(pod, release, missing))
+}
+
+// containerNonzero returns the non-zero requests of the containers and the overhead alone, given those of the pod.
+func containerNonzero(pod *corev1.Pod, cpu, memory int64) (int64, int64, error) {
+	if spec, _ := podLevel(pod); len(supported(spec)) == 0 {
+		return cpu, memory, nil
+	}
+	amounts := containerRequests(pod, statusBoth, nonzeroDefaults())
+	add(amounts, exactly(pod.Spec.Overhead))
+	return cpuAndMemory(amounts)
+}
+
+// nonzeroDefaults are the amounts of a container that requests no cpu or memory.
+func nonzeroDefaults() map[string]exact {
+	return map[string]exact{
+		"cpu":    {*resource.NewMilliQuantity(DefaultCPUMilli, resource.DecimalSI)},
+		"memory": {*resource.NewQuantity(DefaultMemory, resource.BinarySI)},
+	}
+}
+
+func cpuAndMemory(amounts map[string]exact) (cpu, memory int64, err error) {
+	if cpu, err = Amount(UnitMilli, "cpu", amounts["cpu"].quantity); err != nil {
 		return 0, 0, err
 	}
-	memory, err = Amount(UnitWhole, "memory", filled["memory"].quantity)
+	memory, err = Amount(UnitWhole, "memory", amounts["memory"].quantity)
 	return cpu, memory, err
 }

@@ -90,6 +90,7 @@ func (snapshot *snapshot) Records(at int) (cycle.GroupRecords, error) {
 	case at < len(snapshot.nodes):
 		info := snapshot.nodes[at]
 		if node, err := pumice.NodeRecord(info.Node); err == nil {
+			cycle.FillFromNode(node, info.Node)
 			// Volcano takes no notice of the condition.
 			ready := true
 			node.Ready = &ready

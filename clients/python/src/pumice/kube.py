@@ -11,8 +11,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pumice import v1
 from pumice.derive import Pod, PodError, RawNumber, effective
-from pumice.derive.constraints import images, pod_constraints, taints
+from pumice.derive.constraints import images, pod_constraints, queue_affinity, taints
 from pumice.derive.pod import At
+from pumice.derive.sub_groups import sub_group, sub_group_policies
 from pumice.derive.unevaluated import unevaluated_pod_fields
 
 __all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
@@ -48,7 +49,10 @@ def node(manifest: object) -> v1.Node:
 
 
 def pod(manifest: object, derivation: str = "auto") -> v1.Task:
-    """A v1 Pod, counted as `derivation` says: `kubernetes`, `volcano`, or `auto` by the scheduler that it names."""
+    """A v1 Pod, counted as `derivation` says: `kubernetes`, `volcano`, or `auto` by the scheduler that it names.
+
+    The record is without `sub_group`, which the pod group decides: `cluster` fills it.
+    """
     root = _root(manifest)
     name = _namespaced(root)
     read = Pod.read(manifest)
@@ -70,6 +74,8 @@ def pod(manifest: object, derivation: str = "auto") -> v1.Task:
         limits=v1.ResourceList(items=task.limits) if task.limits else None,
         nonzero_requests=v1.ResourceList(items=task.nonzero_requests),
         counted_requests=v1.ResourceList(items=task.counted_requests),
+        container_nonzero_requests=_list(task.container_nonzero_requests),
+        kubernetes_requests=_list(task.kubernetes_requests),
         creation_time=_time(root),
         unevaluated_fields=unevaluated_pod_fields(manifest),
         labels=root.at("metadata").at("labels").strings(),
@@ -97,11 +103,12 @@ def queue(manifest: object) -> v1.Queue:
         capability=_amounts(spec.at("capability")),
         deserved=_amounts(spec.at("deserved")),
         guarantee=_amounts(spec.at("guarantee").at("resource")),
+        affinity=queue_affinity(root),
     )
 
 
 def pod_group(manifest: object) -> v1.Job:
-    """A Volcano PodGroup, without its priority class, which it only names, and without subGroupPolicy."""
+    """A Volcano PodGroup, without its priority class, which it only names."""
     root = _root(manifest)
     metadata, spec = root.at("metadata"), root.at("spec")
     return v1.Job(
@@ -114,6 +121,7 @@ def pod_group(manifest: object) -> v1.Job:
         min_resources=_amounts(spec.at("minResources")),
         annotations=metadata.at("annotations").strings(),
         min_task_member=spec.at("minTaskMember").int32s(),
+        sub_group_policies=sub_group_policies(root),
     )
 
 
@@ -149,6 +157,7 @@ def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
         "PodGroup": _Kind(loaded.cluster.jobs, pod_group, v1.RECORD_KIND_JOB),
     }
     unreadable: dict[tuple[int, str], v1.UnreadableRecord] = {}
+    pod_groups: dict[str, At] = {}
     for manifest in _flat(manifests):
         if not isinstance(manifest, dict):
             loaded.refused.append("?: not an object")
@@ -169,6 +178,12 @@ def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
         else:
             kind.records.append(record)
             unreadable.pop((kind.record, record.name), None)
+            if name == "PodGroup":
+                pod_groups[record.name] = At(manifest)
+    # A pod group may stand behind its pods.
+    for task in loaded.cluster.tasks:
+        if task.job in pod_groups:
+            task.sub_group = sub_group(pod_groups[task.job], dict(task.labels))
     loaded.unreadable.extend(unreadable.values())
     return loaded
 
@@ -284,6 +299,10 @@ def _oversubscription(annotations: At) -> v1.ResourceList | None:
                 raise ObjectError(f"{annotations.path}[{key}]: `{found[key]}` is no number")
             amounts[name] = found[key] + suffix
     return v1.ResourceList(items=amounts) if amounts else None
+
+
+def _list(items: dict[str, str] | None) -> v1.ResourceList | None:
+    return None if items is None else v1.ResourceList(items=items)
 
 
 def _amounts(at: At) -> v1.ResourceList | None:

@@ -122,6 +122,7 @@ const ANNOTATIONS: &[&str] = &[
     "volcano.sh/hierarchy-weights",
     "volcano.sh/oversubscription-cpu",
     "volcano.sh/oversubscription-memory",
+    "volcano.sh/preemptable",
     "volcano.sh/resource-strategy-scoring-type",
     "volcano.sh/resource-strategy-weight",
     "volcano.sh/sla-waiting-time",

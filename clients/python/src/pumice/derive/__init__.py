@@ -37,12 +37,18 @@ _TASK_ROLE = "volcano.sh/task-spec"
 
 @dataclass(frozen=True, slots=True)
 class EffectiveTask:
-    """A pod as a task on the wire; amounts are quantity texts, exact in the unit that the scheduler counts in."""
+    """A pod as a task on the wire; amounts are quantity texts, exact in the unit that the scheduler counts in.
+
+    `container_nonzero_requests` is None where it equals `nonzero_requests`, and `kubernetes_requests` where it equals
+    `requests`.
+    """
 
     requests: dict[str, str]
     limits: dict[str, str]
     nonzero_requests: dict[str, str]
     counted_requests: dict[str, str]
+    container_nonzero_requests: dict[str, str] | None
+    kubernetes_requests: dict[str, str] | None
     status: str
     node: str
     nominated_node: str
@@ -64,8 +70,9 @@ def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
     if derivation == "auto":
         derivation = derivation_of(pod)
     amounts = kubernetes(pod)
+    kubernetes_requests = _counted_texts(amounts.counted)
     if derivation == "kubernetes":
-        requests = {name: _counted(name, number) for name, number in amounts.counted.items()}
+        requests = kubernetes_requests
         limits = _kubernetes_limits(amounts)
         priority = pod.priority or 0
     elif derivation == "volcano":
@@ -74,11 +81,14 @@ def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
     else:
         raise ValueError(f"unknown derivation `{derivation}`; known: auto, kubernetes, volcano")
     nonzero = {"cpu": amounts.nonzero_cpu_milli, "memory": amounts.nonzero_memory}
+    of_containers = {"cpu": amounts.container_nonzero_cpu_milli, "memory": amounts.container_nonzero_memory}
     return EffectiveTask(
         requests=requests,
         limits=limits,
-        nonzero_requests={name: _counted(name, number) for name, number in nonzero.items()},
-        counted_requests={name: _counted(name, number) for name, number in fit_plus(pod).items()},
+        nonzero_requests=_counted_texts(nonzero),
+        counted_requests=_counted_texts(fit_plus(pod)),
+        container_nonzero_requests=_counted_texts(of_containers) if of_containers != nonzero else None,
+        kubernetes_requests=None if _same_amounts(kubernetes_requests, requests) else kubernetes_requests,
         status=pod_status(pod),
         node=pod.node,
         nominated_node=pod.status.nominated_node,
@@ -92,6 +102,19 @@ def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
 
 def _counted(name: str, number: int) -> str:
     return format_in(kind_of(name).kubernetes_unit, name, number)
+
+
+def _counted_texts(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: _counted(name, number) for name, number in amounts.items()}
+
+
+def _same_amounts(one: dict[str, str], other: dict[str, str]) -> bool:
+    """True if both request the same amounts; texts of one kind are equal if their amounts are."""
+
+    def requested(texts: dict[str, str]) -> dict[str, str]:
+        return {name: text for name, text in texts.items() if text != "0" and name != "pods"}
+
+    return requested(one) == requested(other)
 
 
 def _kubernetes_limits(amounts: KubernetesAmounts) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice import v1
 from pumice.derive.pod import At
 
-__all__ = ["images", "pod_constraints", "taints"]
+__all__ = ["images", "pod_constraints", "queue_affinity", "taints"]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -16,17 +16,38 @@ def pod_constraints(root: At) -> v1.PodConstraints | None:
     spec = root.at("spec")
     containers = [spec.at("containers"), spec.at("initContainers")]
     volumes = spec.at("volumes").each(lambda volume: volume.at("image").at("reference").string())
+    own_images = [image for part in containers for image in part.each(lambda item: item.at("image").string())]
+    image_volumes = [image for image in volumes if image]
+    if not any(own_images) and not image_volumes:
+        # The number of containers matters only where there are images.
+        own_images = []
     constraints = v1.PodConstraints(
         node_selector=spec.at("nodeSelector").strings(),
         affinity=_affinity(spec.at("affinity")),
         tolerations=spec.at("tolerations").each(_toleration),
         host_ports=_host_ports(root),
         topology_spread_constraints=spec.at("topologySpreadConstraints").each(_spread_constraint),
-        # A container without an image counts too.
-        images=[image for part in containers for image in part.each(lambda item: item.at("image").string())],
-        image_volumes=[image for image in volumes if image],
+        images=own_images,
+        image_volumes=image_volumes,
     )
     return constraints if constraints.ByteSize() > 0 else None
+
+
+def queue_affinity(root: At) -> v1.QueueAffinity | None:
+    """spec.affinity of a Volcano Queue; None: it has none, which is not an empty one."""
+    affinity = root.at("spec").at("affinity")
+    if affinity.mapping() is None:
+        return None
+
+    def lists(at: At) -> v1.NodeGroupLists | None:
+        if at.mapping() is None:
+            return None
+        return v1.NodeGroupLists(required=at.at(_REQUIRED).each_string(), preferred=at.at(_PREFERRED).each_string())
+
+    return v1.QueueAffinity(
+        node_group_affinity=lists(affinity.at("nodeGroupAffinity")),
+        node_group_anti_affinity=lists(affinity.at("nodeGroupAntiAffinity")),
+    )
 
 
 def taints(root: At) -> list[v1.Taint]:

@@ -31,7 +31,8 @@ class KubernetesAmounts:
 
     `requests` and `limits` are exact, under all names. `counted` is what a node's usage grows by: cpu in thousandths,
     the rest in whole units, only names that Kubernetes counts, without `pods`. `nonzero_cpu_milli` and
-    `nonzero_memory` have the defaults for containers that do not request them.
+    `nonzero_memory` have the defaults for containers that do not request them; the pair `container_nonzero_…` is of the
+    containers and the overhead alone, without the amounts that the pod has as a whole.
     """
 
     requests: Quantities
@@ -39,6 +40,8 @@ class KubernetesAmounts:
     counted: dict[str, int]
     nonzero_cpu_milli: int
     nonzero_memory: int
+    container_nonzero_cpu_milli: int
+    container_nonzero_memory: int
 
 
 def kubernetes(pod: Pod, release: Release = Release.V1_36) -> KubernetesAmounts:
@@ -50,7 +53,9 @@ def kubernetes(pod: Pod, release: Release = Release.V1_36) -> KubernetesAmounts:
         if kind.counted_by_kubernetes and kind is not Kind.PODS:
             counted[name] = amount_in(kind.kubernetes_unit, name, quantity)
     cpu, memory = _nonzero(pod, release, requests)
-    return KubernetesAmounts(requests, _limits(pod, release), counted, cpu, memory)
+    container_cpu, container_memory = _container_nonzero(pod) if pod_level_requests(pod) else (cpu, memory)
+    limits = _limits(pod, release)
+    return KubernetesAmounts(requests, limits, counted, cpu, memory, container_cpu, container_memory)
 
 
 class Statuses(Enum):
@@ -191,15 +196,30 @@ def _limits(pod: Pod, release: Release) -> Quantities:
 
 
 def _nonzero(pod: Pod, release: Release, requests: Quantities) -> tuple[int, int]:
-    missing = {
+    missing = _nonzero_defaults()
+    if pod_level_requests(pod):
+        missing = {name: amount for name, amount in missing.items() if name not in requests}
+    return _cpu_and_memory(_requests(pod, release, missing))
+
+
+def _container_nonzero(pod: Pod) -> tuple[int, int]:
+    """Non-zero requests of the containers and the overhead alone."""
+    amounts = container_requests(pod, Statuses.BOTH, _nonzero_defaults())
+    add(amounts, pod.overhead or {})
+    return _cpu_and_memory(amounts)
+
+
+def _nonzero_defaults() -> Quantities:
+    """Amounts of a container that requests no cpu or memory."""
+    return {
         "cpu": Quantity.of(DEFAULT_CPU_MILLI, -3),
         "memory": Quantity.of(DEFAULT_MEMORY, 0, Format.BINARY_SI),
     }
-    if pod_level_requests(pod):
-        missing = {name: amount for name, amount in missing.items() if name not in requests}
-    filled = _requests(pod, release, missing)
+
+
+def _cpu_and_memory(amounts: Quantities) -> tuple[int, int]:
     nothing = Quantity.of(0)
-    cpu, memory = filled.get("cpu", nothing), filled.get("memory", nothing)
+    cpu, memory = amounts.get("cpu", nothing), amounts.get("memory", nothing)
     return (
         amount_in(Kind.CPU.kubernetes_unit, "cpu", cpu),
         amount_in(Kind.MEMORY.kubernetes_unit, "memory", memory),
