@@ -65,6 +65,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "filter",
         "pumice filter --cpu 8 --memory 64Gi\npumice filter --task train/bert-worker-1\n\
+         pumice filter --request gpu=1 --toleration nvidia.com/gpu --affinity 'zone in (a, b), !spot'\n\
          pumice filter --request gpu=1 --with more-nodes.yaml",
     ),
     (

@@ -6,6 +6,7 @@
 mod bench;
 mod capacity;
 mod completions;
+mod constraint_args;
 mod demo;
 mod document_diff;
 mod error;

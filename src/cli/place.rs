@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::capacity::shape::GangShape;
+use super::constraint_args::ConstraintArgs;
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
@@ -25,7 +26,13 @@ const SHAPE_JOB: &str = "pumice/shape";
 #[derive(Debug, Args)]
 pub(super) struct PlaceArgs {
     /// File with the pods of one job, and with the job itself if the server does not have it, YAML or JSON
-    #[arg(short, long, value_name = "FILE", required_unless_present = "shape")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        required_unless_present = "shape",
+        conflicts_with_all = ["selector", "affinity", "toleration", "host_port"]
+    )]
     file: Option<PathBuf>,
     /// Shape instead of a file: a number of equal pods and the request of each, such as "8 x 1 gpu + 4 cpu"; `gpu` is short
     /// for nvidia.com/gpu
@@ -37,6 +44,8 @@ pub(super) struct PlaceArgs {
     /// Cards that the shape's pods accept, such as A100 or A100|H100
     #[arg(long, value_name = "NAME", requires = "shape")]
     card: Option<String>,
+    #[command(flatten)]
+    constraints: ConstraintArgs,
     /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
@@ -67,7 +76,10 @@ pub(super) struct PlaceArgs {
 pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     let mut imported = None;
     let (job, groups) = match (&args.shape, &args.file) {
-        (Some(shape), _) => of_shape(&args, &GangShape::parse(shape)?),
+        (Some(text), _) => {
+            let shape = GangShape::parse(text)?.constrained(args.constraints.constraints());
+            of_shape(&args, &shape)
+        }
         (None, Some(file)) => {
             let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),

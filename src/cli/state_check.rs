@@ -9,6 +9,7 @@ use super::{CommandError, output, pages};
 use pumice::limits::EdgeLimits;
 use pumice::server::convert::inline;
 use pumice::server::convert::reader::ReadOptions;
+use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::cards::NodeCards;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin::{RecordWarning, RecordWarningKind};
@@ -201,7 +202,8 @@ pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
 
 /// Names and declared annotations of the tasks that have some, each name once.
 fn annotated_tasks(tasks: &[pb::Task]) -> Vec<pb::Task> {
-    let declared: BTreeSet<&str> = REGISTRY.iter().flat_map(|def| def.task_annotations).copied().collect();
+    let declared = REGISTRY.iter().flat_map(|def| def.task_annotations).copied();
+    let declared: BTreeSet<&str> = declared.chain([PREEMPTABLE]).collect();
     let annotated = |task: &pb::Task| {
         let own = task.annotations.iter();
         let own = own.filter(|(key, _)| declared.contains(key.as_str()));

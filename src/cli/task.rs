@@ -5,13 +5,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::constraint_args::ConstraintArgs;
 use super::{CommandError, resource_key, state_load};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_protocol::v1 as pb;
 
-/// Task of a question: its amounts, the name of a stored task, or a file with pods.
+/// Task of a question: its amounts and constraints, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
+#[group(
+    required = true,
+    multiple = true,
+    args = ["cpu", "memory", "request", "annotation", "task", "file", "selector", "affinity", "toleration", "host_port"]
+)]
 pub(super) struct TaskArgs {
     /// CPU that the task requests, such as 2 or 500m
     #[arg(long, value_name = "QUANTITY")]
@@ -25,11 +30,22 @@ pub(super) struct TaskArgs {
     /// Annotation of the task, such as volcano.sh/card.name=A100; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     annotation: Vec<(String, String)>,
+    #[command(flatten)]
+    constraints: ConstraintArgs,
     /// Stored task, by namespace/name
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["cpu", "memory", "request", "annotation", "file"])]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["cpu", "memory", "request", "annotation", "selector", "affinity", "toleration", "host_port", "file"]
+    )]
     task: Option<String>,
     /// File with pods, YAML or JSON
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["cpu", "memory", "request", "annotation"])]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["cpu", "memory", "request", "annotation", "selector", "affinity", "toleration", "host_port"]
+    )]
     file: Option<PathBuf>,
 }
 
@@ -51,6 +67,7 @@ impl TaskArgs {
         Ok(vec![pb::Task {
             annotations: self.annotation.iter().cloned().collect(),
             requests: Some(pb::ResourceList { items }),
+            constraints: self.constraints.constraints(),
             ..pb::Task::default()
         }])
     }
@@ -115,7 +132,8 @@ fn request_pair(text: &str) -> Result<(String, String), String> {
     Ok((resource_key::full_name(&name)?, amount))
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// Reads `NAME=VALUE`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),

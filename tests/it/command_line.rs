@@ -40,10 +40,8 @@ fn a_dump_and_a_policy_give_a_result() {
 fn results_are_printed_as_protobuf_json() {
     let server = EmbeddedServer::start();
     run_ok(&server, &["state", "load", DUMP, "--output", "json"]);
-    let text = run_ok(
-        &server,
-        &["score", "--task", "train/bert-worker-1", "--parts", "-o", "json"],
-    );
+    let task = "score --cpu 8 --memory 32Gi --request gpu=1 --toleration nvidia.com/gpu --parts -o json";
+    let text = run_ok(&server, &task.split(' ').collect::<Vec<_>>());
     let reply: Value = serde_json::from_str(&text).unwrap();
     let item = &reply["result"]["items"][0];
     assert_eq!(item["nodes"]["names"], serde_json::json!(["gpu-1"]));
@@ -55,6 +53,45 @@ fn results_are_printed_as_protobuf_json() {
     );
     let nodes: Value = serde_json::from_str(&run_ok(&server, &["state", "show", "nodes", "-o", "json"])).unwrap();
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn constraints_of_flags_choose_nodes() {
+    let server = EmbeddedServer::start();
+    run_ok(&server, &["state", "load", DUMP]);
+    let passed = |flags: &str| {
+        let words: Vec<&str> = flags.split(' ').collect();
+        let text = run_ok(&server, &[&["filter"], words.as_slice()].concat());
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("passed: "))
+            .unwrap_or_default();
+        line.replace("passed: ", "")
+    };
+    assert_eq!(passed("--cpu 1"), "cpu-1, cpu-2");
+    assert_eq!(
+        passed("--cpu 1 --toleration nvidia.com/gpu=present:NoSchedule"),
+        "cpu-1, cpu-2, gpu-1"
+    );
+    assert_eq!(passed("--selector kubernetes.io/hostname=cpu-2"), "cpu-2");
+    assert_eq!(passed("--affinity kubernetes.io/hostname!=cpu-2"), "cpu-1");
+    let code_of = |words: &[&str]| pumice(Some(&server), words).status.code();
+    let refused = [
+        ("filter --cpu 1 --toleration nvidia.com/gpu=absent --request gpu=1", 1),
+        ("filter --selector kubernetes.io/hostname=cpu-9", 1),
+        ("place --shape 1x1cpu --selector", 2),
+        ("capacity --file job.yaml --selector a=b", 2),
+        ("filter --task a/b --host-port 80", 2),
+        ("filter --cpu 1 --host-port 0", 2),
+    ];
+    for (line, code) in refused {
+        assert_eq!(code_of(&line.split(' ').collect::<Vec<_>>()), Some(code), "{line}");
+    }
+    let shape = ["--shape", "2 x 1 gpu", "--toleration", "*"];
+    assert!(run_ok(&server, &[&["place"], &shape[..]].concat()).contains("gpu-1"));
+    assert!(run_ok(&server, &[&["capacity"], &shape[..]].concat()).contains("gpu-1"));
+    assert_eq!(code_of(&[&["place"], &shape[..2]].concat()), Some(1));
+    assert_eq!(code_of(&[&["capacity"], &shape[..2]].concat()), Some(1));
 }
 
 #[test]

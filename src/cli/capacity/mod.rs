@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::constraint_args::ConstraintArgs;
 use super::not_evaluated::UnevaluatedSet;
 use super::policy_args::PolicyArgs;
 use super::what_if::WhatIfArgs;
@@ -37,8 +38,15 @@ pub(super) struct CapacityArgs {
     )]
     shape: Option<String>,
     /// Shape as a file with the pods of one job, all equal, YAML or JSON
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["selector", "affinity", "toleration", "host_port"]
+    )]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    constraints: ConstraintArgs,
     /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
@@ -79,7 +87,7 @@ macro_rules! list {
 pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
         (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
-        (Some(text), None) => GangShape::parse(text)?,
+        (Some(text), None) => GangShape::parse(text)?.constrained(args.constraints.constraints()),
         (None, None) => return Err(CommandError::Usage("error: give --shape or --file".to_owned())),
     };
     let mut target = args

@@ -85,6 +85,12 @@ impl GangShape {
         })
     }
 
+    /// The shape with these constraints of each pod.
+    pub(in crate::cli) fn constrained(mut self, constraints: Option<Box<pb::PodConstraints>>) -> Self {
+        self.pod.constraints = constraints;
+        self
+    }
+
     /// True if a pod asks for this resource.
     pub(in crate::cli) fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
