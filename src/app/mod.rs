@@ -21,8 +21,8 @@ use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    BUILT_IN_POLICY, ConnectionTable, LargeMessageLayer, PolicyFile, ServerContext, ThrottleLayer, pb, reload_policy,
-    wait_until_true, watch_policy_file,
+    BUILT_IN_POLICY, ConnectionTable, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext, ThrottleLayer, pb,
+    reload_policy, wait_until_true, watch_policy_file,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_state::store::{DiskStore, MemoryStore, Store};
@@ -89,6 +89,7 @@ pub struct BoundServer {
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,
     policy_file: Option<(PolicyFile, Arc<str>)>,
+    hangup: HangupSignal,
 }
 
 /// Serves until `shutdown` completes, then drains.
@@ -107,18 +108,27 @@ pub async fn serve(
 /// # Errors
 /// The policy is rejected, or an address cannot be bound.
 pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
+    let hangup = HangupSignal::new();
     let store: Box<dyn Store> = match &config.data_dir {
         Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
         None => Box::new(MemoryStore::default()),
     };
-    bind_on(config, store).await
+    bind_with(config, store, hangup).await
 }
 
 /// Does the same as [`bind`] over this store, instead of the one that `data_dir` names.
 ///
 /// # Errors
 /// The errors of [`bind`].
-pub async fn bind_on(mut config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
+pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
+    bind_with(config, store, HangupSignal::new()).await
+}
+
+async fn bind_with(
+    mut config: ServerConfig,
+    store: Box<dyn Store>,
+    hangup: HangupSignal,
+) -> Result<BoundServer, ServeError> {
     file_limit::fit_connections(&mut config.limits.edge);
     warn_of_open_addresses(&config);
     let options = StateOptions {
@@ -150,6 +160,7 @@ pub async fn bind_on(mut config: ServerConfig, store: Box<dyn Store>) -> Result<
         state,
         metrics,
         policy_file,
+        hangup,
     })
 }
 
@@ -257,6 +268,7 @@ impl BoundServer {
             state,
             metrics,
             policy_file,
+            hangup,
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
@@ -273,7 +285,13 @@ impl BoundServer {
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
-        tokio::spawn(watch_policy_file(policy_file, state, Arc::clone(&metrics), draining));
+        tokio::spawn(watch_policy_file(
+            policy_file,
+            hangup,
+            state,
+            Arc::clone(&metrics),
+            draining,
+        ));
         let incoming = grpc_listener(&config, grpc, socket, table);
         let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;

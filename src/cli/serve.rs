@@ -10,6 +10,8 @@ use pumice::telemetry;
 /// Runs the service.
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
+    // Before all else: a signal that comes while the server starts ends it as any other does.
+    let shutdown = shutdown_signal();
     let print = args.print_config;
     let settings = args.resolve().map_err(|error| said(&error))?;
     if print {
@@ -20,27 +22,39 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let config = settings.config;
     let traces = telemetry::start_logging(&config.log_options()).map_err(|error| said(&error))?;
     telemetry::report_panics();
-    let served = app::serve(config, shutdown_signal()).await;
+    let served = app::serve(config, shutdown).await;
     traces.stop().await;
     served.map_err(|error| said(&error))
 }
 
-/// Completes at the first SIGINT or SIGTERM.
-async fn shutdown_signal() {
-    let interrupted = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminated) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = interrupted => {}
-                _ = terminated.recv() => {}
-            }
-            return;
+/// Completes at the first SIGINT or SIGTERM after this call, however late it is awaited.
+#[cfg(unix)]
+fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    let listen = |kind| signal(kind).ok();
+    let (mut interrupted, mut terminated) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
+    async fn received(signal: &mut Option<Signal>) {
+        let received = match signal {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if received.is_none() {
+            // Without a handler the signal itself ends the process.
+            std::future::pending::<()>().await;
         }
     }
-    // Without a handler there is nothing to wait for but the end of the process.
-    if interrupted.await.is_err() {
+    async move {
+        tokio::select! {
+            () = received(&mut interrupted) => {}
+            () = received(&mut terminated) => {}
+        }
+    }
+}
+
+/// Completes at the first Ctrl-C.
+#[cfg(not(unix))]
+async fn shutdown_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -53,7 +53,7 @@ use status::CallError;
 pub use connection::{CallerConnection, ConnectionTable};
 pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;
-pub(crate) use policy_file::{reload_policy, watch_policy_file};
+pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};
 pub use throttle::ThrottleLayer;
 pub use worker_pool::{WorkerGate, WorkerPool};
 

@@ -200,14 +200,15 @@ pub(crate) async fn reload_policy(
     }
 }
 
-/// Receiver of SIGHUP, where the system has it.
-struct HangupSignal {
+/// Receiver of SIGHUP, where the system has it. From its making on, the signal no longer ends the process.
+#[derive(Debug)]
+pub(crate) struct HangupSignal {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
 }
 
 impl HangupSignal {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
@@ -234,11 +235,11 @@ impl HangupSignal {
 /// Watches the file, if there is one, and SIGHUP until the server drains.
 pub(crate) async fn watch_policy_file(
     file: Option<(PolicyFile, Arc<str>)>,
+    mut hangup: HangupSignal,
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
 ) {
-    let mut hangup = HangupSignal::new();
     let work = async {
         if let Some((file, taken)) = file {
             file.watch_changes(taken, &mut hangup, &state, &metrics).await;

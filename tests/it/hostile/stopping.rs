@@ -1,10 +1,16 @@
 //! Callers who stall, and disks that do not answer, when the server is told to stop.
 
+use std::fs::File;
+use std::io::Write as _;
+use std::process::Command;
+
 use tonic::Code;
 
 use super::held_disk::HeldDisk;
 use super::transport::{APPLY, HostileConnection, SCORE, framed, other_caller, runtime};
 use crate::operate::{program::LoggedProcess, until};
+use crate::support::process::serve;
+use crate::tools::ToolTestFolder;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const SOON: [&str; 4] = ["--drain-delay-ms", "0", "--drain-deadline-ms", "500"];
@@ -43,4 +49,28 @@ fn a_silent_disk_does_not_prevent_the_server_from_stopping() {
         said.iter()
             .any(|line| line["message"].as_str().unwrap().contains("the store does not answer"))
     );
+}
+
+#[test]
+fn signals_that_come_while_the_server_starts_are_obeyed() {
+    let folder = ToolTestFolder::new("early-signals");
+    let pipe = folder.path().join("policy.yaml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut process = serve()
+        .args(["--drain-delay-ms", "0", "--policy-poll-ms", "0", "--policy-file"])
+        .arg(&pipe)
+        .spawn()
+        .unwrap();
+    // The start waits for the policy: this opens the pipe once the server reads from it.
+    let mut policy = File::options().write(true).open(&pipe).unwrap();
+    for signal in ["HUP", "TERM"] {
+        let sent = Command::new("kill")
+            .args(["-s", signal, &process.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+    policy.write_all(b"actions: allocate\ntiers: []\n").unwrap();
+    drop(policy);
+    let status = process.wait().unwrap();
+    assert!(status.success(), "{status}");
 }
