@@ -313,14 +313,15 @@ impl BoundServer {
         quit.send_replace(true);
         await_server_end("HTTP", http, config.drain_deadline).await;
         memory_release_task.abort();
-        if tokio::time::timeout(STORE_STOP_TIME, stopped_state.stop())
-            .await
-            .is_err()
-        {
-            tracing::warn!("the store does not answer; what it was told to write may be on disk or not");
-        }
+        await_store_end(&stopped_state).await;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+async fn await_store_end(state: &SharedState) {
+    if tokio::time::timeout(STORE_STOP_TIME, state.stop()).await.is_err() {
+        tracing::warn!("the store does not answer; what it was told to write may be on disk or not");
     }
 }
 

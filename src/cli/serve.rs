@@ -30,25 +30,26 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
 /// Completes at the first SIGINT or SIGTERM after this call, however late it is awaited.
 #[cfg(unix)]
 fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
-    use tokio::signal::unix::{Signal, SignalKind, signal};
-    let listen = |kind| signal(kind).ok();
-    let (mut interrupted, mut terminated) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
-    async fn received(signal: &mut Option<Signal>) {
-        let received = match signal {
-            Some(signal) => signal.recv().await,
-            None => None,
-        };
-        if received.is_none() {
-            // Without a handler the signal itself ends the process.
-            std::future::pending::<()>().await;
-        }
-    }
+    use tokio::signal::unix::{SignalKind, signal};
+    let [mut interrupted, mut terminated] =
+        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
     async move {
         tokio::select! {
             () = received(&mut interrupted) => {}
             () = received(&mut terminated) => {}
         }
     }
+}
+
+/// Completes when the signal comes; never without a handler, as the signal itself ends the process then.
+#[cfg(unix)]
+async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
+    if let Some(signal) = signal
+        && signal.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Completes at the first Ctrl-C.

@@ -234,7 +234,7 @@ fn memory_below_nothing_refuses_tasks_that_request_none_only_under_upstream() {
     let mut state = cluster(&[4]);
     put_job(&mut state, ("ns/large", "q"), (1, 1), &[(1, "n00")]);
     change_task(&mut state, "ns/large-0", |task| {
-        task.requests.set(ResourceId::MEMORY, 9000)
+        task.requests.set(ResourceId::MEMORY, 9000);
     });
     put_job(&mut state, ("ns/a", "q"), (1, 1), &[(1, "")]);
     change_task(&mut state, "ns/a-0", |task| task.requests.set(ResourceId::MEMORY, 0));
