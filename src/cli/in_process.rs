@@ -24,6 +24,7 @@ const INLINE_RECORDS: usize = 5_000_000;
 #[derive(Debug)]
 pub(super) struct InProcessServer {
     pub(super) connection: ClientConnection,
+    pub(super) state: Arc<SharedState>,
     /// Drains the services when dropped.
     _drain_on_drop: watch::Sender<bool>,
 }
@@ -45,7 +46,7 @@ impl InProcessServer {
             ..EdgeLimits::default()
         };
         let (sender, draining) = watch::channel(false);
-        let edge = ServerContext::new(state, Arc::new(Metrics::new()), limits, draining, 1);
+        let edge = ServerContext::new(Arc::clone(&state), Arc::new(Metrics::new()), limits, draining, 1);
         let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
         let mut connection = ClientConnection::with_transport(CallTransport::new(routes));
         let request = pb::ReloadPolicyRequest {
@@ -55,6 +56,7 @@ impl InProcessServer {
         connection.policies.reload_policy(request).await?;
         Ok(InProcessServer {
             connection,
+            state,
             _drain_on_drop: sender,
         })
     }

@@ -1,6 +1,10 @@
 //! `pumice simulate`: a workload placed under several policies, each from the same initial cluster, so that a policy can
 //! be chosen by its results.
 
+mod cluster;
+mod cycle_tasks;
+mod cycles;
+mod queues;
 mod report;
 mod run;
 mod usage;
@@ -12,6 +16,7 @@ use clap::Args;
 
 use super::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
 use super::{CommandError, OutputFormat, output, state_load};
+use cycles::CycleRules;
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
@@ -57,6 +62,26 @@ pub(super) struct SimulateArgs {
     /// Simulated seconds between two attempts to place waiting tasks
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_factor)]
     retry: f64,
+    /// Run whole scheduling cycles, with the actions of each policy, instead of placing job by job: queues, enqueue,
+    /// allocate, backfill, preempt and reclaim; SECONDS from one cycle to the next
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = parse_period
+    )]
+    cycles: Option<f64>,
+    /// Simulated seconds from the eviction of a task to its end; its controller makes another then
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = parse_seconds, requires = "cycles")]
+    grace: f64,
+    /// Simulated seconds that cycles go on after the last arrival, while anything changes
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600.0, value_parser = parse_seconds, requires = "cycles")]
+    after: f64,
+    /// Also write what became of each task, as JSON lines: status, node, times, evictions
+    #[arg(long, value_name = "FILE", requires = "cycles")]
+    tasks: Option<PathBuf>,
     /// How the amounts of pods are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
@@ -71,6 +96,14 @@ pub(super) struct SimulateArgs {
     output: OutputFormat,
 }
 
+impl SimulateArgs {
+    fn cycle_rules(&self) -> Option<CycleRules> {
+        let period = self.cycles?;
+        let (grace, after) = (self.grace, self.after);
+        Some(CycleRules { period, grace, after })
+    }
+}
+
 fn parse_factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
@@ -78,10 +111,24 @@ fn parse_factor(text: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        Ok(_) | Err(_) => Err("write a number of seconds, 0 or more".to_owned()),
+    }
+}
+
+fn parse_period(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.001 => Ok(seconds),
+        Ok(_) | Err(_) => Err("write a number of seconds, 0.001 or more".to_owned()),
+    }
+}
+
 /// Runs the simulation and prints the report.
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let candidates = candidate_policies(&args)?;
-    let workload = workload::read_workload(&args.files, args.derivation, args.arrival_speedup, args.strict)?;
+    let workload = workload::read_workload(&args)?;
     if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
         return Err(CommandError::message(
             "error: the files hold no node, or no task that waits: name both the cluster and the workload",
@@ -107,6 +154,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         gpus: usage::from_milli(whole.gpu),
         cores: usage::from_milli(whole.cpu),
         departures: args.departures,
+        cycles: args.cycles,
         policies: Vec::new(),
         not_evaluated: Vec::new(),
     };
@@ -114,7 +162,10 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let steps = workload.arrivals.len().saturating_mul(candidates.len());
     let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");
     for candidate in &candidates {
-        let mut outcome = run::run(&workload, candidate, rules, &progress).await?;
+        let mut outcome = match args.cycle_rules() {
+            None => run::run(&workload, candidate, rules, &progress).await?,
+            Some(cycle_rules) => cycles::run(&workload, candidate, rules, cycle_rules, &progress).await?,
+        };
         let is_plugin = |row: &UnevaluatedRow| row.subject == "policy";
         let (plugins, of_records) = std::mem::take(&mut outcome.not_evaluated)
             .into_iter()
@@ -131,11 +182,18 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         OutputFormat::Table => report.show(),
         OutputFormat::Json => report.json(),
     }?;
-    // Last: a file that cannot be written takes nothing else along.
-    match &args.svg {
-        Some(file) => std::fs::write(file, report.chart()).map_err(|error| CommandError::file_error(file, &error)),
-        None => Ok(()),
+    write_files(&args, &report)
+}
+
+/// Writes the files that were asked for. Last: one that cannot be written takes nothing else along.
+fn write_files(args: &SimulateArgs, report: &SimulationReport) -> Result<(), CommandError> {
+    let write = |file: &PathBuf, text: String| {
+        std::fs::write(file, text).map_err(|error| CommandError::file_error(file, &error))
+    };
+    if let Some(file) = &args.tasks {
+        write(file, report.task_lines()?)?;
     }
+    args.svg.as_ref().map_or(Ok(()), |file| write(file, report.chart()))
 }
 
 /// Policies to judge. Diagnostics of their documents go to standard error.

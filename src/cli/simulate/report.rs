@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::cycle_tasks::TaskOutcome;
+use super::queues::{QueueOutcome, QueueSample};
 use super::usage::CardUsage;
 use crate::cli::CommandError;
 use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
 use pumice_plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
+/// Queues that a chart shows, the first by name.
+const QUEUES_DRAWN: usize = 6;
 /// Reasons per policy that a table shows.
 const REASONS_SHOWN: usize = 3;
 
@@ -26,6 +30,9 @@ pub(super) struct SimulationReport {
     pub(super) cores: f64,
     /// True if tasks leave when their run time is over.
     pub(super) departures: bool,
+    /// Seconds from one scheduling cycle to the next. Absent: jobs were placed one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cycles: Option<f64>,
     /// Outcomes by policy, in the order of the command line.
     pub(super) policies: Vec<PolicyOutcome>,
     /// Fields of nodes and tasks that no policy takes into account here.
@@ -49,9 +56,27 @@ pub(super) struct PolicyOutcome {
     pub(super) rejected: Vec<RejectionCount>,
     /// Plugins of the policy that took no part.
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
+    /// Outcome of whole cycles, where they were simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cycles: Option<CycleOutcome>,
     /// Speed of decisions: the only part that differs from run to run.
     pub(super) decision_speed: DecisionSpeed,
     pub(super) samples: Vec<TimelineSample>,
+    /// Lines of the file of `--tasks`.
+    #[serde(skip)]
+    pub(super) task_outcomes: Vec<TaskOutcome>,
+}
+
+/// Outcome of whole cycles.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CycleOutcome {
+    /// Seconds from the first arrival to the end of the simulation.
+    pub(super) seconds: f64,
+    /// True if nothing would change any more; false if `--after` ended the simulation.
+    pub(super) came_to_rest: bool,
+    /// Outcomes by queue.
+    pub(super) queues: Vec<QueueOutcome>,
 }
 
 /// Tasks that found no node when they arrived, with one reason.
@@ -69,6 +94,8 @@ pub(super) struct TaskCounts {
     pub(super) arrived: u64,
     pub(super) placed: u64,
     pub(super) finished: u64,
+    /// Number of evictions; a task that is evicted twice counts twice.
+    pub(super) evicted: u64,
     /// Number of tasks not placed at once.
     pub(super) delayed: u64,
     /// Number of tasks not placed by the end.
@@ -102,6 +129,7 @@ pub(super) struct TimelineSample {
     pub(super) seconds: f64,
     pub(super) arrived: u64,
     pub(super) waiting: u64,
+    pub(super) evicted: u64,
     pub(super) cpu_only_on_gpu_nodes: u64,
     #[serde(flatten)]
     pub(super) state: AllocationLevels,
@@ -176,6 +204,17 @@ impl SimulationReport {
         output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
     }
 
+    /// Outcomes of all tasks under all policies, as JSON lines.
+    pub(super) fn task_lines(&self) -> Result<String, CommandError> {
+        let mut lines = String::new();
+        for outcome in self.policies.iter().flat_map(|outcome| &outcome.task_outcomes) {
+            let line = serde_json::to_string(outcome);
+            lines.push_str(&line.map_err(|error| CommandError::message(format!("error: a task as JSON: {error}")))?);
+            lines.push('\n');
+        }
+        Ok(lines)
+    }
+
     /// Prints the report as tables.
     pub(super) fn show(&self) -> Result<(), CommandError> {
         output::line(&format!(
@@ -195,8 +234,19 @@ impl SimulationReport {
             output::line("")?;
             output::table(&self.cards_table())?;
         }
+        if self.cycles.is_some() {
+            output::line("")?;
+            output::table(&self.queues_table())?;
+        }
         self.print_rejections()?;
         output::line("")?;
+        if self.cycles.is_some() {
+            output::line(
+                "HELD, DUE: part of the cluster that the queue held, and that was its due by weight of what it asked for, on \
+                 average; SHORT: part of its due that it did not hold",
+            )?;
+            self.print_unrest()?;
+        }
         output::line("STRANDED: free GPUs with too little cpu or memory left beside them for the median GPU task")?;
         not_evaluated::print(&self.unevaluated_rows())
     }
@@ -213,6 +263,56 @@ impl SimulationReport {
         of_policies.chain(self.not_evaluated.iter().cloned()).collect()
     }
 
+    /// Names the policies under which the cluster did not come to rest.
+    fn print_unrest(&self) -> Result<(), CommandError> {
+        let cut = |outcome: &&PolicyOutcome| outcome.cycles.as_ref().is_some_and(|cycles| !cycles.came_to_rest);
+        for outcome in self.policies.iter().filter(cut) {
+            output::line(&format!(
+                "{}: the simulation ended while tasks still ran or moved; --after lets it go on",
+                outcome.policy
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn queues_table(&self) -> TextTable {
+        let mut table = TextTable::new([
+            "POLICY",
+            "QUEUE",
+            "TASKS",
+            "PLACED",
+            "WAIT STILL",
+            "WAITED MEAN",
+            "P95",
+            "MAX",
+            "EVICTED",
+            "FOR OTHERS",
+            "HELD",
+            "DUE",
+            "SHORT",
+        ]);
+        for outcome in &self.policies {
+            for queue in outcome.cycles.iter().flat_map(|cycles| &cycles.queues) {
+                table.row([
+                    outcome.policy.clone(),
+                    queue.queue.clone(),
+                    queue.arrived.to_string(),
+                    queue.placed.to_string(),
+                    queue.waiting.to_string(),
+                    output::duration(queue.wait_mean_seconds),
+                    output::duration(queue.wait_p95_seconds),
+                    output::duration(queue.wait_max_seconds),
+                    queue.evicted.to_string(),
+                    queue.evicted_for_others.to_string(),
+                    format!("{:.1} %", queue.held_percent),
+                    format!("{:.1} %", queue.due_percent),
+                    format!("{:.1} %", queue.short_percent),
+                ]);
+            }
+        }
+        table
+    }
+
     fn policies_table(&self) -> TextTable {
         let mut table = TextTable::new([
             "POLICY",
@@ -226,7 +326,11 @@ impl SimulationReport {
             "STRANDED AT END",
             "MEAN",
             "CPU TASKS ON GPU NODES",
-            "DECISIONS/S",
+            if self.cycles.is_some() {
+                "CYCLES/S"
+            } else {
+                "DECISIONS/S"
+            },
         ]);
         for outcome in &self.policies {
             let (tasks, cpu, end, mean) = (
@@ -288,7 +392,7 @@ impl SimulationReport {
 
     /// Draws the report.
     pub(super) fn chart(&self) -> String {
-        let timed = self.departures;
+        let timed = self.departures || self.cycles.is_some();
         let axis = if timed {
             "hours after the first arrival"
         } else {
@@ -318,7 +422,7 @@ impl SimulationReport {
                 })
                 .collect(),
         };
-        let panels = [
+        let mut panels = vec![
             panel("GPUs allocated", "percent", |sample| sample.state.gpu_allocated_percent),
             panel("CPU allocated", "percent", |sample| sample.state.cpu_allocated_percent),
             panel("GPUs stranded", "GPUs", |sample| sample.state.gpus_stranded),
@@ -327,6 +431,51 @@ impl SimulationReport {
             }),
             panel("Tasks that wait", "tasks", |sample| sample.waiting as f64),
         ];
+        if self.cycles.is_some() {
+            panels.push(panel("Tasks evicted", "tasks", |sample| sample.evicted as f64));
+        }
+        panels.extend(self.queue_panels(axis));
         render_svg("One workload under several policies", &panels, 2)
+    }
+
+    /// Panels of the queues, in order: the part of the cluster that each held, and its tasks that waited.
+    fn queue_panels(&self, axis: &str) -> Vec<PlotPanel> {
+        let queues = self.policies.iter().filter_map(|outcome| outcome.cycles.as_ref());
+        let names: BTreeSet<&String> = queues
+            .flat_map(|cycles| cycles.queues.iter().map(|queue| &queue.queue))
+            .collect();
+        let panel = |title: String, label: &str, name: &String, value: fn(&QueueSample) -> f64| PlotPanel {
+            title,
+            x: PlotAxis::linear(axis),
+            y: PlotAxis::linear(label),
+            lines: self
+                .policies
+                .iter()
+                .map(|outcome| PlotLine {
+                    name: outcome.policy.clone(),
+                    points: outcome
+                        .cycles
+                        .iter()
+                        .flat_map(|cycles| &cycles.queues)
+                        .filter(|queue| queue.queue == *name)
+                        .flat_map(|queue| &queue.samples)
+                        .map(|sample| (sample.seconds / 3600.0, value(sample)))
+                        .collect(),
+                })
+                .collect(),
+        };
+        let shown = names.into_iter().take(QUEUES_DRAWN);
+        shown
+            .flat_map(|name| {
+                [
+                    panel(format!("Queue {name}: held"), "percent", name, |sample| {
+                        sample.held_percent
+                    }),
+                    panel(format!("Queue {name}: tasks that wait"), "tasks", name, |sample| {
+                        sample.waiting as f64
+                    }),
+                ]
+            })
+            .collect()
     }
 }

@@ -7,21 +7,15 @@ use indicatif::ProgressBar;
 use prost::Message as _;
 use tokio::time::Instant;
 
-use super::report::{
-    AllocationLevels, CpuTaskCounts, DecisionSpeed, PolicyOutcome, RejectionCount, TaskCounts, TimelineSample,
-    WeightedAllocation,
-};
-use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
+use super::cluster::{SimulatedCluster, count, micros};
+use super::report::{DecisionSpeed, PolicyOutcome, RejectionCount};
+use super::usage::requested_amounts;
 use super::workload::{ArrivingJob, Workload};
-use crate::cli::in_process::InProcessServer;
-use crate::cli::not_evaluated::UnevaluatedSet;
-use crate::cli::{CommandError, node_query, output, state_load, task};
+use crate::cli::{CommandError, node_query, output, task};
 use pumice_protocol::v1 as pb;
 
-/// Owner of all records of a simulation.
-const SOURCE: &str = "simulate";
 /// Approximate number of points of a chart line.
-const TIMELINE_POINTS: usize = 200;
+pub(super) const TIMELINE_POINTS: usize = 200;
 
 /// A policy to judge.
 #[derive(Debug, Clone)]
@@ -49,12 +43,10 @@ struct UnplacedTasks {
 }
 
 struct SimulationRun<'w> {
-    connection: pumice_protocol::ClientConnection,
+    cluster: SimulatedCluster,
     policy: &'w CandidatePolicy,
     rules: SimulationRules,
     workload: &'w Workload,
-    usage: ClusterUsage,
-    position: (u64, u64),
     /// Placed tasks with their nodes, by time of their end in microseconds, then by arrival.
     departures: BTreeMap<(u64, usize), Vec<(String, String)>>,
     /// Tasks that wait, by arrival.
@@ -67,15 +59,9 @@ struct SimulationRun<'w> {
     capacity_freed: bool,
     last_retry: f64,
     place_durations: Vec<Duration>,
-    unevaluated: UnevaluatedSet,
     /// Arrivals that were asked about: the next time their tasks are not counted again.
     asked: BTreeSet<usize>,
-    tasks: TaskCounts,
-    cpu_only: CpuTaskCounts,
     rejected: BTreeMap<String, u64>,
-    samples: Vec<TimelineSample>,
-    mean: WeightedAllocation,
-    now: f64,
 }
 
 /// Runs the simulation to its end.
@@ -85,26 +71,12 @@ pub(super) async fn run(
     rules: SimulationRules,
     progress: &ProgressBar,
 ) -> Result<PolicyOutcome, CommandError> {
-    let local = InProcessServer::start().await?;
-    let mut connection = local.connection.clone();
-    let request = pb::ReloadPolicyRequest {
-        document: policy.document.clone(),
-        ..pb::ReloadPolicyRequest::default()
-    };
-    connection.policies.reload_policy(request).await?;
-    let loaded = state_load::send_full_sync(&mut connection, SOURCE, workload.initial_cluster.clone()).await?;
-    for refused in &loaded.rejected {
-        output::note(&format!("refused, and so left out: {refused}"));
-    }
-    let position = loaded.outcome.position.unwrap_or_default();
-    let usual = TypicalGpuTask::median_of(workload.arrivals.iter().flat_map(|arrival| &arrival.tasks));
+    let cluster = SimulatedCluster::start(workload, workload.initial_cluster.clone(), policy).await?;
     let mut run = SimulationRun {
-        connection,
+        cluster,
         policy,
         rules,
         workload,
-        usage: ClusterUsage::new(&workload.initial_cluster, usual),
-        position: (position.source_epoch, position.sequence),
         departures: BTreeMap::new(),
         waiting: BTreeMap::new(),
         placed_by_job: BTreeMap::new(),
@@ -112,14 +84,8 @@ pub(super) async fn run(
         capacity_freed: false,
         last_retry: 0.0,
         place_durations: Vec::new(),
-        unevaluated: UnevaluatedSet::default(),
         asked: BTreeSet::new(),
-        tasks: TaskCounts::default(),
-        cpu_only: CpuTaskCounts::default(),
         rejected: BTreeMap::new(),
-        samples: Vec::new(),
-        mean: WeightedAllocation::default(),
-        now: 0.0,
     };
     run.count_placed(&workload.initial_cluster.tasks);
     let every = workload.arrivals.len().div_ceil(TIMELINE_POINTS).max(1);
@@ -144,26 +110,16 @@ impl SimulationRun<'_> {
             .filter(|entry| entry.key().0 <= micros(at))
         {
             let ((end, number), tasks) = entry.remove_entry();
-            self.advance_clock(end as f64 / 1e6);
+            self.cluster.advance_clock(end as f64 / 1e6, self.rules);
             self.handle_departure(number, tasks).await?;
             self.retry_if_due().await?;
         }
-        self.advance_clock(at);
+        self.cluster.advance_clock(at, self.rules);
         self.retry_if_due().await
     }
 
-    /// Advances the time while the cluster stays as it is.
-    fn advance_clock(&mut self, to: f64) {
-        // Ends are rounded to microseconds.
-        let lasted = (to - self.now).max(0.0);
-        if self.rules.departures {
-            self.mean.add(self.allocation(), lasted);
-        }
-        self.now += lasted;
-    }
-
     async fn retry_if_due(&mut self) -> Result<(), CommandError> {
-        if self.capacity_freed && self.now - self.last_retry >= self.rules.retry_seconds {
+        if self.capacity_freed && self.cluster.now - self.last_retry >= self.rules.retry_seconds {
             return self.retry_waiting().await;
         }
         Ok(())
@@ -173,16 +129,16 @@ impl SimulationRun<'_> {
         let Some(arrival) = self.workload.arrivals.get(number) else {
             return Ok(());
         };
-        self.tasks.arrived = self.tasks.arrived.saturating_add(count(&arrival.tasks));
+        self.cluster.tasks.arrived = self.cluster.tasks.arrived.saturating_add(count(&arrival.tasks));
         if let Some(left) = self.place(number, arrival.tasks.clone()).await? {
             let waits = count(&left.tasks);
             let seen = self.rejected.entry(left.reason).or_default();
             *seen = seen.saturating_add(waits);
-            self.tasks.delayed = self.tasks.delayed.saturating_add(waits);
+            self.cluster.tasks.delayed = self.cluster.tasks.delayed.saturating_add(waits);
             self.waiting.insert(number, left.tasks);
         }
         if !self.rules.departures {
-            self.mean.add(self.allocation(), count(&arrival.tasks) as f64);
+            self.cluster.add_to_mean(count(&arrival.tasks));
         }
         Ok(())
     }
@@ -190,7 +146,7 @@ impl SimulationRun<'_> {
     /// Tries the waiting tasks in the order of arrival. One rejection is enough for equal jobs.
     async fn retry_waiting(&mut self) -> Result<(), CommandError> {
         self.capacity_freed = false;
-        self.last_retry = self.now;
+        self.last_retry = self.cluster.now;
         let mut hopeless: BTreeSet<Vec<u8>> = BTreeSet::new();
         for (number, tasks) in std::mem::take(&mut self.waiting) {
             let (like, waited) = (self.equivalence_key(number, &tasks), tasks.len());
@@ -210,29 +166,13 @@ impl SimulationRun<'_> {
 
     /// Places the tasks of an arrival. Returns those that were not placed.
     async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<UnplacedTasks>, CommandError> {
-        let snapshot = pb::LatestRef {
-            profile: self.policy.profile.clone(),
-            ..pb::LatestRef::default()
-        };
-        let groups = task::task_groups(tasks.clone(), 1);
-        let request = pb::PlaceRequest {
-            against: Some(pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-                ..pb::EvaluationRef::default()
-            }),
-            job: self.arrival(number).and_then(|arrival| arrival.job.clone()),
-            groups: groups.clone(),
-            idle_only: true,
-            ..pb::PlaceRequest::default()
-        };
+        let job = self.arrival(number).and_then(|arrival| arrival.job.clone());
         let asked_at = Instant::now();
-        let reply = self.connection.decisions.place(request).await?.into_inner();
+        let (groups, result) = self.cluster.ask_place(self.policy, job, tasks.clone()).await?;
         self.place_durations.push(asked_at.elapsed());
-        self.unevaluated.add_metadata(reply.metadata.as_ref());
-        let result = reply.result.unwrap_or_default();
         if self.asked.insert(number) {
             for group in &result.groups {
-                self.unevaluated.add(&group.not_evaluated, 1);
+                self.cluster.unevaluated.add(&group.not_evaluated, 1);
             }
         }
         if let Some(why) = self.report_problems(&groups, &result) {
@@ -287,27 +227,20 @@ impl SimulationRun<'_> {
             return Ok(());
         }
         for task in &bound {
-            let amounts = requested_amounts(task);
-            self.usage.allocate(&task.node, amounts);
-            self.tasks.placed = self.tasks.placed.saturating_add(1);
-            if amounts.gpu == 0 {
-                self.cpu_only.placed = self.cpu_only.placed.saturating_add(1);
-                let on = u64::from(self.usage.has_gpu(&task.node));
-                self.cpu_only.on_gpu_nodes = self.cpu_only.on_gpu_nodes.saturating_add(on);
-            }
+            self.cluster.count_bound(task);
         }
         self.count_placed(&bound);
         let runs = self.arrival(number).and_then(|arrival| arrival.run_seconds);
         if let Some(runs) = runs.filter(|_| self.rules.departures) {
             let tasks = bound.iter().map(|task| (task.name.clone(), task.node.clone()));
-            let end = micros(self.now + runs);
+            let end = micros(self.cluster.now + runs);
             self.departures.entry((end, number)).or_default().extend(tasks);
         }
         let put = pb::Cluster {
             tasks: bound,
             ..pb::Cluster::default()
         };
-        self.send_batch(put, Vec::new()).await
+        self.cluster.send_batch(put, pb::Removals::default()).await
     }
 
     async fn handle_departure(&mut self, number: usize, placed: Vec<(String, String)>) -> Result<(), CommandError> {
@@ -318,53 +251,20 @@ impl SimulationRun<'_> {
         let mut names = Vec::new();
         for (name, node) in placed {
             if let Some(task) = tasks.get(name.as_str()) {
-                self.usage.release(&node, requested_amounts(task));
+                self.cluster.usage.release(&node, requested_amounts(task));
                 if let Some(held) = self.placed_by_job.get_mut(&task.job) {
                     *held = held.saturating_sub(1);
                 }
             }
             names.push(name);
         }
-        self.tasks.finished = self.tasks.finished.saturating_add(count(&names));
+        self.cluster.tasks.finished = self.cluster.tasks.finished.saturating_add(count(&names));
         self.capacity_freed = true;
-        self.send_batch(pb::Cluster::default(), names).await
-    }
-
-    /// Sends one batch of changes.
-    async fn send_batch(&mut self, put: pb::Cluster, gone: Vec<String>) -> Result<(), CommandError> {
-        let (source_epoch, sequence) = self.position;
-        self.position.1 = sequence.saturating_add(1);
-        let batch = pb::Batch {
-            source: SOURCE.to_owned(),
-            source_epoch,
-            sequence: self.position.1,
-            kind: pb::BatchKind::Delta.into(),
-            put: Some(put),
-            remove: Some(pb::Removals {
-                tasks: gone,
-                ..pb::Removals::default()
-            }),
-            ..pb::Batch::default()
+        let gone = pb::Removals {
+            tasks: names,
+            ..pb::Removals::default()
         };
-        let request = pb::ApplyRequest { batch: Some(batch) };
-        let outcome = self
-            .connection
-            .state
-            .apply(request)
-            .await?
-            .into_inner()
-            .outcome
-            .unwrap_or_default();
-        if let Some(problem) = outcome.refused.first() {
-            return Err(CommandError::message(format!("error: {}", output::problem(problem))));
-        }
-        match outcome.resync {
-            Some(resync) => Err(CommandError::message(format!(
-                "error: {} ({})",
-                resync.message, resync.reason
-            ))),
-            None => Ok(()),
-        }
+        self.cluster.send_batch(pb::Cluster::default(), gone).await
     }
 
     /// Properties that arrivals with equal results share.
@@ -394,33 +294,18 @@ impl SimulationRun<'_> {
         like
     }
 
-    fn allocation(&self) -> AllocationLevels {
-        let (used, total) = (self.usage.used, self.usage.total);
-        AllocationLevels {
-            gpu_allocated_percent: percent(used.gpu, total.gpu),
-            cpu_allocated_percent: percent(used.cpu, total.cpu),
-            memory_allocated_percent: percent(used.memory, total.memory),
-            gpus_stranded: from_milli(self.usage.stranded),
-        }
-    }
-
     /// Tasks that wait.
     fn waiting_count(&self) -> u64 {
         self.waiting.values().map(|tasks| count(tasks)).sum()
     }
 
     fn record_sample(&mut self) {
-        self.samples.push(TimelineSample {
-            seconds: self.now,
-            arrived: self.tasks.arrived,
-            waiting: self.waiting_count(),
-            cpu_only_on_gpu_nodes: self.cpu_only.on_gpu_nodes,
-            state: self.allocation(),
-        });
+        let waiting = self.waiting_count();
+        self.cluster.record_sample(waiting);
     }
 
     fn into_outcome(mut self) -> PolicyOutcome {
-        self.tasks.waiting = self.waiting_count();
+        self.cluster.tasks.waiting = self.waiting_count();
         let rejected = std::mem::take(&mut self.rejected).into_iter();
         let mut rejected: Vec<RejectionCount> = rejected
             .map(|(reason, tasks)| RejectionCount { reason, tasks })
@@ -428,28 +313,19 @@ impl SimulationRun<'_> {
         rejected.sort_by(|a, b| b.tasks.cmp(&a.tasks).then_with(|| a.reason.cmp(&b.reason)));
         PolicyOutcome {
             policy: self.policy.name.clone(),
-            tasks: self.tasks,
-            after_last_arrival: self.allocation(),
-            mean: self.mean.mean_or(self.allocation()),
-            cpu_only: self.cpu_only,
-            cards: self.usage.by_card(),
+            tasks: self.cluster.tasks,
+            after_last_arrival: self.cluster.allocation(),
+            mean: self.cluster.mean(),
+            cpu_only: self.cluster.cpu_only,
+            cards: self.cluster.usage.by_card(),
             rejected,
-            not_evaluated: self.unevaluated.rows(),
+            not_evaluated: self.cluster.unevaluated.rows(),
+            cycles: None,
             decision_speed: DecisionSpeed::from_durations(self.place_durations),
-            samples: self.samples,
+            samples: self.cluster.samples,
+            task_outcomes: Vec::new(),
         }
     }
-}
-
-fn micros(seconds: f64) -> u64 {
-    Duration::try_from_secs_f64(seconds.max(0.0))
-        .ok()
-        .and_then(|time| u64::try_from(time.as_micros()).ok())
-        .unwrap_or(u64::MAX)
-}
-
-fn count<T>(things: &[T]) -> u64 {
-    u64::try_from(things.len()).unwrap_or(u64::MAX)
 }
 
 /// Placed tasks with their nodes, and the tasks that were not placed.

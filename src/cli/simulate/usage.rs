@@ -22,7 +22,7 @@ pub(super) struct ClusterAmounts {
 }
 
 impl ClusterAmounts {
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         ClusterAmounts {
             cpu: self.cpu.saturating_add(other.cpu),
             memory: self.memory.saturating_add(other.memory),
@@ -30,7 +30,7 @@ impl ClusterAmounts {
         }
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub(super) fn minus(self, other: Self) -> Self {
         self.plus(ClusterAmounts {
             cpu: -other.cpu,
             memory: -other.memory,
@@ -38,8 +38,42 @@ impl ClusterAmounts {
         })
     }
 
+    /// The smaller of both, amount by amount.
+    pub(super) fn at_most(self, most: Self) -> Self {
+        ClusterAmounts {
+            cpu: self.cpu.min(most.cpu),
+            memory: self.memory.min(most.memory),
+            gpu: self.gpu.min(most.gpu),
+        }
+    }
+
+    /// The largest part of a whole, from 0 to 1; of nothing there is no part.
+    pub(super) fn dominant_part(self, whole: Self) -> f64 {
+        let parts = [
+            (self.cpu, whole.cpu),
+            (self.memory, whole.memory),
+            (self.gpu, whole.gpu),
+        ];
+        let parts = parts.into_iter().filter(|(_, whole)| *whole > 0);
+        parts
+            .map(|(part, whole)| part as f64 / whole as f64)
+            .fold(0.0, f64::max)
+    }
+
+    /// Limits of a list: an absent amount is unlimited.
+    pub(super) fn parse_limits(list: &pb::ResourceList) -> Self {
+        let named = |names: &[&str]| names.iter().any(|name| list.items.contains_key(*name));
+        let own = Self::parse_list(Some(list));
+        let limit = |amount: i128, names: &[&str]| if named(names) { amount } else { i128::MAX };
+        ClusterAmounts {
+            cpu: limit(own.cpu, &["cpu"]),
+            memory: limit(own.memory, &["memory"]),
+            gpu: limit(own.gpu, &[GPU_RESOURCE, GPU_MILLI_RESOURCE]),
+        }
+    }
+
     /// Amounts of a list. A quantity that cannot be read counts 0: the server has refused its record.
-    fn parse_list(list: Option<&pb::ResourceList>) -> Self {
+    pub(super) fn parse_list(list: Option<&pb::ResourceList>) -> Self {
         let milli = |name: &str| {
             let text = list.and_then(|list| list.items.get(name));
             let quantity = text.and_then(|text| Quantity::parse(text).ok());

@@ -1,11 +1,11 @@
 //! Workload of a simulation: an initial cluster, and jobs that arrive one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::time::Duration;
 
+use super::SimulateArgs;
 use crate::cli::{CommandError, import_files, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
-use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 
 /// The queue of tasks without a job.
@@ -20,6 +20,16 @@ pub(super) struct Workload {
     pub(super) arrivals: Vec<ArrivingJob>,
     /// True if tasks name acceptable cards.
     pub(super) has_card_names: bool,
+    /// Time of the first arrival, in seconds since 1970.
+    pub(super) start_time: i64,
+}
+
+impl Workload {
+    /// Time in seconds since 1970 of a number of seconds after the first arrival.
+    pub(super) fn time_at(&self, seconds: f64) -> i64 {
+        let whole = Duration::try_from_secs_f64(seconds).map_or(u64::MAX, |time| time.as_secs());
+        self.start_time.saturating_add_unsigned(whole)
+    }
 }
 
 /// The waiting tasks of one job, or one task without a job.
@@ -35,21 +45,21 @@ pub(super) struct ArrivingJob {
     pub(super) run_seconds: Option<f64>,
 }
 
-/// Reads the files; under `strict` warnings about them are errors.
-pub(super) fn read_workload(
-    files: &[PathBuf],
-    amount_rules: AmountRules,
-    speed: f64,
-    strict: bool,
-) -> Result<Workload, CommandError> {
-    let imported = import_files::read(files, amount_rules)?.checked();
+/// Reads the files; under `--strict` warnings about them are errors.
+pub(super) fn read_workload(args: &SimulateArgs) -> Result<Workload, CommandError> {
+    let imported = import_files::read(&args.files, args.derivation)?.checked();
     imported.report();
-    state_check::refuse_strict(strict, imported.warnings.len(), ": nothing was simulated")?;
-    Ok(split_waiting(imported.cluster, &imported.run_seconds, speed))
+    state_check::refuse_strict(args.strict, imported.warnings.len(), ": nothing was simulated")?;
+    Ok(split_waiting(
+        imported.cluster,
+        &imported.run_seconds,
+        args.arrival_speedup,
+        args.cycles.is_some(),
+    ))
 }
 
-/// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals.
-fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> Workload {
+/// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals. Cycles admit the jobs themselves.
+fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64, in_cycles: bool) -> Workload {
     let waits = |task: &pb::Task| matches!(task.status(), pb::TaskStatus::Pending | pb::TaskStatus::Unspecified);
     let (mut waiting, context) = std::mem::take(&mut cluster.tasks)
         .into_iter()
@@ -62,6 +72,9 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
             "note: {gated} with a scheduling gate: taken as if it were open"
         ));
     }
+    if in_cycles {
+        add_default_queue(&waiting, &mut cluster);
+    }
     assign_default_jobs(&mut waiting, &mut cluster);
     let names_cards = waiting
         .iter()
@@ -69,7 +82,7 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
     let mut jobs: BTreeMap<String, pb::Job> = BTreeMap::new();
     for job in &mut cluster.jobs {
         // An arriving job counts as admitted: it is judged when it is placed.
-        if matches!(job.phase(), pb::JobPhase::Pending | pb::JobPhase::Unspecified) {
+        if !in_cycles && matches!(job.phase(), pb::JobPhase::Pending | pb::JobPhase::Unspecified) {
             job.set_phase(pb::JobPhase::Inqueue);
         }
         jobs.insert(job.name.clone(), job.clone());
@@ -104,6 +117,19 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
         arrivals: groups.into_iter().map(arrival).collect(),
         initial_cluster: cluster,
         has_card_names: names_cards,
+        start_time: start,
+    }
+}
+
+/// Adds the queue `default`, as Volcano does when it starts, if tasks need it.
+fn add_default_queue(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
+    let needed = waiting.iter().any(|task| task.job.is_empty());
+    if needed && !cluster.queues.iter().any(|queue| queue.name == DEFAULT_QUEUE) {
+        cluster.queues.push(pb::Queue {
+            name: DEFAULT_QUEUE.to_owned(),
+            state: pb::QueueState::Open.into(),
+            ..pb::Queue::default()
+        });
     }
 }
 
@@ -165,7 +191,7 @@ mod tests {
             ..pb::Cluster::default()
         };
         let runs = [("a/gang-0".to_owned(), 5), ("a/gang-1".to_owned(), 9)].into();
-        let workload = split_waiting(cluster, &runs, 2.0);
+        let workload = split_waiting(cluster, &runs, 2.0, false);
         let arrivals: Vec<(usize, f64, Option<f64>)> = workload
             .arrivals
             .iter()

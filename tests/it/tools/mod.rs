@@ -3,6 +3,7 @@
 mod bench;
 mod line;
 mod simulate;
+mod simulate_cycles;
 mod top;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,338 @@
+//! Tasks and jobs of a simulation by whole cycles, as their records change: by the scheduler, by their controllers, by time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost_types::Timestamp;
+use serde::Serialize;
+
+use super::workload::Workload;
+use pumice_protocol::v1 as pb;
+
+/// Task of a simulation.
+#[derive(Debug, Clone)]
+pub(super) struct CycleTask {
+    pub(super) record: pb::Task,
+    /// Seconds after the first arrival. Absent: it was there from the start.
+    pub(super) arrived_at: Option<f64>,
+    /// Seconds that it runs. Absent: without end.
+    pub(super) run_seconds: Option<f64>,
+    /// Time of its first place, if it had one, in seconds after the first arrival.
+    pub(super) first_placed_at: Option<f64>,
+    pub(super) evictions: u64,
+}
+
+impl CycleTask {
+    /// Task as it is before anything happens to it.
+    fn new(record: &pb::Task, arrived_at: Option<f64>, run_seconds: Option<f64>) -> Self {
+        Self {
+            record: record.clone(),
+            arrived_at,
+            run_seconds,
+            first_placed_at: None,
+            evictions: 0,
+        }
+    }
+}
+
+/// Outcome of one task: a line of the file of `--tasks`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskOutcome {
+    policy: String,
+    task: String,
+    job: String,
+    queue: String,
+    /// `PENDING`, `PIPELINED`, `RUNNING`, `RELEASING`, `SUCCEEDED`, …
+    status: String,
+    /// Node that the task has, had last, or waits for.
+    node: String,
+    /// Seconds after the first arrival; absent: it was there from the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrived_seconds: Option<f64>,
+    /// Seconds after the first arrival; absent: it got no place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placed_seconds: Option<f64>,
+    evictions: u64,
+}
+
+/// Job of a simulation.
+#[derive(Debug, Clone)]
+struct CycleJob {
+    record: pb::Job,
+    /// Names of its tasks.
+    tasks: BTreeSet<String>,
+}
+
+/// Change of a job's phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PhaseChange {
+    /// The next cycle may treat the job in another way.
+    Rescheduled,
+    /// All tasks of the job have ended.
+    Ended,
+}
+
+/// Tasks and jobs of a simulation, and which of their records changed.
+#[derive(Debug, Default)]
+pub(super) struct CycleTasks {
+    tasks: BTreeMap<String, CycleTask>,
+    jobs: BTreeMap<String, CycleJob>,
+    changed_tasks: BTreeSet<String>,
+    changed_jobs: BTreeSet<String>,
+    removed: pb::Removals,
+    /// Nodes that tasks were promised by the last cycle.
+    pipelined: BTreeMap<String, String>,
+    /// Outcomes of tasks that were removed, by name.
+    ended: BTreeMap<String, TaskOutcome>,
+}
+
+impl CycleTasks {
+    /// Records that are there from the start, and the tasks among them. Jobs whose tasks all arrive later come with them.
+    pub(super) fn split(workload: &Workload) -> (pb::Cluster, Self) {
+        let mut initial = workload.initial_cluster.clone();
+        let present: BTreeSet<&str> = initial.tasks.iter().map(|task| task.job.as_str()).collect();
+        let arriving = workload.arrivals.iter().filter_map(|arrival| arrival.job.as_ref());
+        let arriving: BTreeSet<&str> = arriving.map(|job| job.name.as_str()).collect();
+        let stays = |job: &pb::Job| present.contains(job.name.as_str()) || !arriving.contains(job.name.as_str());
+        initial.jobs = std::mem::take(&mut initial.jobs).into_iter().filter(stays).collect();
+        let mut tasks = Self::default();
+        for job in &initial.jobs {
+            tasks.put_job(job);
+        }
+        for task in &initial.tasks {
+            tasks.put(task, None, None);
+        }
+        tasks.changed_tasks.clear();
+        tasks.changed_jobs.clear();
+        (initial, tasks)
+    }
+
+    /// Tasks that hold amounts of their node.
+    pub(super) fn placed(&self) -> impl Iterator<Item = &CycleTask> {
+        let ended =
+            |task: &CycleTask| matches!(task.record.status(), pb::TaskStatus::Succeeded | pb::TaskStatus::Failed);
+        self.tasks
+            .values()
+            .filter(move |task| !task.record.node.is_empty() && !ended(task))
+    }
+
+    /// Task of this name.
+    pub(super) fn get(&self, name: &str) -> Option<&CycleTask> {
+        self.tasks.get(name)
+    }
+
+    /// Name of the queue of a task; empty: it has none.
+    pub(super) fn queue_of(&self, task: &pb::Task) -> &str {
+        self.jobs.get(&task.job).map_or("", |job| job.record.queue.as_str())
+    }
+
+    /// Adds a job, unless it is there.
+    pub(super) fn put_job(&mut self, job: &pb::Job) {
+        if self.jobs.contains_key(&job.name) {
+            return;
+        }
+        let made = CycleJob {
+            record: job.clone(),
+            tasks: BTreeSet::new(),
+        };
+        self.jobs.insert(job.name.clone(), made);
+        self.changed_jobs.insert(job.name.clone());
+    }
+
+    /// Adds a task.
+    pub(super) fn put(&mut self, task: &pb::Task, arrived_at: Option<f64>, run_seconds: Option<f64>) {
+        if let Some(job) = self.jobs.get_mut(&task.job) {
+            job.tasks.insert(task.name.clone());
+        }
+        self.changed_tasks.insert(task.name.clone());
+        let made = CycleTask::new(task, arrived_at, run_seconds);
+        self.tasks.insert(task.name.clone(), made);
+    }
+
+    fn change(&mut self, name: &str) -> Option<&mut CycleTask> {
+        let task = self.tasks.get_mut(name)?;
+        self.changed_tasks.insert(name.to_owned());
+        self.changed_jobs.insert(task.record.job.clone());
+        Some(task)
+    }
+
+    /// Marks a task as evicted.
+    pub(super) fn evict(&mut self, name: &str) {
+        if let Some(task) = self.change(name) {
+            task.record.set_status(pb::TaskStatus::Releasing);
+            task.evictions = task.evictions.saturating_add(1);
+        }
+    }
+
+    /// Notes the node that a cycle promised a task.
+    pub(super) fn pipeline(&mut self, name: &str, node: &str) {
+        self.pipelined.insert(name.to_owned(), node.to_owned());
+    }
+
+    /// Forgets the promises of the last cycle.
+    pub(super) fn forget_promises(&mut self) {
+        self.pipelined.clear();
+    }
+
+    fn set_status(&mut self, name: &str, status: pb::TaskStatus) {
+        if let Some(task) = self.change(name) {
+            task.record.set_status(status);
+        }
+    }
+
+    /// Gives a waiting task its node. Returns its record, the seconds that it waited for its first place, and its run time.
+    pub(super) fn bind(&mut self, name: &str, node: &str, now: f64) -> Option<(pb::Task, Option<f64>, Option<f64>)> {
+        let task = self.change(name)?;
+        task.record.set_status(pb::TaskStatus::Running);
+        node.clone_into(&mut task.record.node);
+        let first = task.first_placed_at.is_none();
+        task.first_placed_at.get_or_insert(now);
+        let waited = task.arrived_at.filter(|_| first).map(|arrived| now - arrived);
+        Some((task.record.clone(), waited, task.run_seconds))
+    }
+
+    /// Ends a task by itself.
+    pub(super) fn finish(&mut self, name: &str) {
+        self.set_status(name, pb::TaskStatus::Succeeded);
+        if let Some(task) = self.tasks.get(name)
+            && !self.jobs.contains_key(&task.record.job)
+        {
+            self.remove_task(name);
+        }
+    }
+
+    /// Makes an evicted task anew, as its controller does.
+    pub(super) fn recreate(&mut self, name: &str, seconds: i64) {
+        if let Some(task) = self.change(name) {
+            task.record.set_status(pb::TaskStatus::Pending);
+            task.record.node.clear();
+            task.record.creation_time = Some(Timestamp { seconds, nanos: 0 });
+        }
+    }
+
+    /// Sets a job's phase to the one after admission.
+    pub(super) fn enqueue(&mut self, name: &str) {
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.record.set_phase(pb::JobPhase::Inqueue);
+            self.changed_jobs.insert(name.to_owned());
+        }
+    }
+
+    /// Sets the phases of the jobs of which something changed, as Volcano does at the end of a cycle (ed72c7c81,
+    /// pkg/scheduler/framework/session.go, jobStatus).
+    pub(super) fn settle_phases(&mut self) -> Vec<(String, PhaseChange)> {
+        let mut changes = Vec::new();
+        for name in &self.changed_jobs {
+            let Some(job) = self.jobs.get_mut(name) else { continue };
+            let phase = phase_of(job, &self.tasks);
+            if phase == pb::JobPhase::Completed {
+                changes.push((name.clone(), PhaseChange::Ended));
+            } else if phase != job.record.phase() {
+                changes.push((name.clone(), PhaseChange::Rescheduled));
+            }
+            job.record.set_phase(phase);
+        }
+        changes
+    }
+
+    /// Removes a job with its tasks.
+    pub(super) fn remove_job(&mut self, name: &str) {
+        let tasks = self.jobs.get(name).map(|job| job.tasks.clone());
+        for task in tasks.iter().flatten() {
+            self.remove_task(task);
+        }
+        self.jobs.remove(name);
+        self.changed_jobs.remove(name);
+        self.removed.jobs.push(name.to_owned());
+    }
+
+    /// Outcomes of all tasks under a policy, by name.
+    pub(super) fn into_outcomes(self, policy: &str) -> Vec<TaskOutcome> {
+        let mut outcomes: BTreeMap<String, TaskOutcome> = self.ended.clone();
+        outcomes.extend(self.tasks.iter().map(|(name, task)| (name.clone(), self.outcome(task))));
+        let named = |outcome| TaskOutcome {
+            policy: policy.to_owned(),
+            ..outcome
+        };
+        outcomes.into_values().map(named).collect()
+    }
+
+    fn outcome(&self, task: &CycleTask) -> TaskOutcome {
+        let record = &task.record;
+        let promised = self.pipelined.get(&record.name);
+        let status = record.status().as_str_name().trim_start_matches("TASK_STATUS_");
+        TaskOutcome {
+            policy: String::new(),
+            task: record.name.clone(),
+            job: record.job.clone(),
+            queue: self.queue_of(record).to_owned(),
+            status: promised.map_or(status, |_| "PIPELINED").to_owned(),
+            node: promised.unwrap_or(&record.node).clone(),
+            arrived_seconds: task.arrived_at,
+            placed_seconds: task.first_placed_at,
+            evictions: task.evictions,
+        }
+    }
+
+    fn remove_task(&mut self, name: &str) {
+        if let Some(outcome) = self.tasks.get(name).map(|task| self.outcome(task)) {
+            self.ended.insert(name.to_owned(), outcome);
+        }
+        self.tasks.remove(name);
+        self.changed_tasks.remove(name);
+        self.removed.tasks.push(name.to_owned());
+    }
+
+    /// Records that changed since the last call, and the names of those that went.
+    pub(super) fn take_changes(&mut self) -> (pb::Cluster, pb::Removals) {
+        let tasks = std::mem::take(&mut self.changed_tasks);
+        let jobs = std::mem::take(&mut self.changed_jobs);
+        let put = pb::Cluster {
+            tasks: tasks
+                .iter()
+                .filter_map(|name| Some(self.tasks.get(name)?.record.clone()))
+                .collect(),
+            jobs: jobs
+                .iter()
+                .filter_map(|name| Some(self.jobs.get(name)?.record.clone()))
+                .collect(),
+            ..pb::Cluster::default()
+        };
+        (put, std::mem::take(&mut self.removed))
+    }
+}
+
+/// Phase of a job by its tasks.
+fn phase_of(job: &CycleJob, tasks: &BTreeMap<String, CycleTask>) -> pb::JobPhase {
+    let statuses = job
+        .tasks
+        .iter()
+        .filter_map(|name| Some(tasks.get(name)?.record.status()));
+    let (mut runs, mut ended) = (0_i32, 0_i32);
+    for status in statuses {
+        match status {
+            pb::TaskStatus::Running | pb::TaskStatus::Bound | pb::TaskStatus::Binding | pb::TaskStatus::Allocated => {
+                runs = runs.saturating_add(1);
+            }
+            pb::TaskStatus::Succeeded | pb::TaskStatus::Failed => ended = ended.saturating_add(1),
+            pb::TaskStatus::Unspecified
+            | pb::TaskStatus::Pending
+            | pb::TaskStatus::Pipelined
+            | pb::TaskStatus::Releasing
+            | pb::TaskStatus::Unknown => {}
+        }
+    }
+    let present = job.record.phase();
+    let placed = runs.saturating_add(ended);
+    if placed > 0 && usize::try_from(ended).is_ok_and(|ended| ended == job.tasks.len()) {
+        pb::JobPhase::Completed
+    } else if placed > 0 && placed >= job.record.min_member {
+        pb::JobPhase::Running
+    } else if runs > 0 {
+        pb::JobPhase::Unknown
+    } else if present == pb::JobPhase::Inqueue {
+        present
+    } else {
+        pb::JobPhase::Pending
+    }
+}

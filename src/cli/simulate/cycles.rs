@@ -1,0 +1,374 @@
+//! One workload under one policy by whole scheduling cycles: the actions of the policy, over and over, while tasks arrive,
+//! end and are evicted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use tokio::time::Instant;
+
+use super::cluster::{SimulatedCluster, count, micros};
+use super::cycle_tasks::{CycleTasks, PhaseChange};
+use super::queues::QueueAccounts;
+use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
+use super::run::{CandidatePolicy, SimulationRules, TIMELINE_POINTS};
+use super::usage::requested_amounts;
+use super::workload::Workload;
+use crate::cli::{CommandError, output};
+use pumice_engine::PolicyInForce;
+use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle_with};
+
+/// Number of periods after which a cycle runs although nothing has changed, where the time alone can change its result.
+const IDLE_PERIODS: u64 = 60;
+
+/// Rules of whole cycles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CycleRules {
+    /// Time from the begin of one cycle to the next, in seconds.
+    pub(super) period: f64,
+    /// Time from the eviction of a task to its end, in seconds.
+    pub(super) grace: f64,
+    /// Time from the last arrival to the end of the simulation at the latest, in seconds.
+    pub(super) after: f64,
+}
+
+/// Change that the simulation makes at its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TimedChange {
+    /// The run time of a task is over.
+    Ends,
+    /// An evicted task is gone, and its controller makes another.
+    Returns,
+}
+
+struct CycleRun<'w> {
+    cluster: SimulatedCluster,
+    candidate: &'w CandidatePolicy,
+    policy: Arc<PolicyInForce>,
+    actions: Vec<CycleAction>,
+    rules: SimulationRules,
+    cycle_rules: CycleRules,
+    workload: &'w Workload,
+    tasks: CycleTasks,
+    queues: QueueAccounts,
+    /// Changes to come by their times, with the names of tasks.
+    timeline: BTreeSet<(u64, TimedChange, String)>,
+    /// Tasks that arrived after the last cycle.
+    fresh: Vec<String>,
+    /// True if a record has changed since the last cycle.
+    changed: bool,
+    /// Number of the last cycle: of those that ran and those that nothing needed.
+    last_tick: Option<u64>,
+    next_arrival: usize,
+    durations: Vec<Duration>,
+    passed_over: BTreeSet<String>,
+    after_last_arrival: Option<AllocationLevels>,
+    /// True if the simulation ended before the cluster came to rest.
+    is_cut: bool,
+}
+
+/// Runs the simulation to its end.
+pub(super) async fn run(
+    workload: &Workload,
+    candidate: &CandidatePolicy,
+    rules: SimulationRules,
+    cycle_rules: CycleRules,
+    progress: &ProgressBar,
+) -> Result<PolicyOutcome, CommandError> {
+    let (initial, tasks) = CycleTasks::split(workload);
+    let cluster = SimulatedCluster::start(workload, initial.clone(), candidate).await?;
+    let snapshot = cluster.server.state.snapshot();
+    let policy = snapshot.policies.values().next().cloned();
+    let policy = policy.and_then(|policy| policy.of_profile(&candidate.profile).ok());
+    let Some(policy) = policy else {
+        return Err(CommandError::message(format!("error: {}: no policy", candidate.name)));
+    };
+    let mut queues = QueueAccounts::new(&initial.queues, cluster.usage.total);
+    for task in tasks.placed() {
+        queues.hold(tasks.queue_of(&task.record), requested_amounts(&task.record));
+    }
+    let mut run = CycleRun {
+        actions: known_actions(candidate, &policy),
+        cluster,
+        candidate,
+        policy,
+        rules,
+        cycle_rules,
+        workload,
+        tasks,
+        queues,
+        timeline: BTreeSet::new(),
+        fresh: Vec::new(),
+        changed: true,
+        last_tick: None,
+        next_arrival: 0,
+        durations: Vec::new(),
+        passed_over: BTreeSet::new(),
+        after_last_arrival: None,
+        is_cut: false,
+    };
+    run.run_to_end(progress).await?;
+    Ok(run.into_outcome())
+}
+
+/// Actions of the policy that are simulated; others are named.
+fn known_actions(candidate: &CandidatePolicy, policy: &PolicyInForce) -> Vec<CycleAction> {
+    let mut actions = Vec::new();
+    for name in &policy.policy.spec().actions {
+        match CycleAction::from_name(name) {
+            Some(action) => actions.push(action),
+            None => output::note(&format!(
+                "warning: {}: the action {name} is not simulated",
+                candidate.name
+            )),
+        }
+    }
+    actions
+}
+
+impl CycleRun<'_> {
+    async fn run_to_end(&mut self, progress: &ProgressBar) -> Result<(), CommandError> {
+        let last = self.workload.arrivals.last().map_or(0.0, |last| last.arrival_seconds);
+        let end = micros(last + self.cycle_rules.after);
+        let spacing = (last + self.cycle_rules.after) / TIMELINE_POINTS as f64;
+        loop {
+            let arrival = self.workload.arrivals.get(self.next_arrival);
+            let arrival = arrival.map(|arrival| micros(arrival.arrival_seconds));
+            let change = self.timeline.first().map(|(at, ..)| *at);
+            let cycle = self.next_cycle();
+            let Some(at) = [arrival, change, cycle].into_iter().flatten().min() else {
+                break;
+            };
+            if at > end {
+                self.is_cut = true;
+                break;
+            }
+            self.advance_to(at);
+            if arrival == Some(at) {
+                self.handle_arrival().await?;
+                progress.inc(1);
+            } else if change == Some(at) {
+                self.handle_change();
+            } else {
+                self.run_cycle(at).await?;
+                let seen = self.cluster.samples.last().map(|sample| sample.seconds);
+                if seen.is_none_or(|seen| self.cluster.now - seen >= spacing) {
+                    self.record_sample();
+                }
+            }
+        }
+        self.record_sample();
+        Ok(())
+    }
+
+    fn record_sample(&mut self) {
+        self.cluster.record_sample(self.queues.waiting());
+        self.queues.record_sample(self.cluster.now);
+    }
+
+    /// Time of the next cycle, in microseconds; `None`: nothing needs one.
+    fn next_cycle(&self) -> Option<u64> {
+        let period = micros(self.cycle_rules.period).max(1);
+        let following = self.last_tick.map_or(0, |last| last.saturating_add(1));
+        let reads_time = self.policy.policy.time_effects().next().is_some();
+        let tick = if self.changed {
+            following.max(micros(self.cluster.now).div_ceil(period))
+        } else if reads_time && self.queues.waiting() > 0 {
+            following.saturating_add(IDLE_PERIODS)
+        } else {
+            return None;
+        };
+        Some(tick.saturating_mul(period))
+    }
+
+    fn advance_to(&mut self, at: u64) {
+        // The mean is over the time of the arrivals.
+        let arriving = SimulationRules {
+            departures: self.rules.departures && self.next_arrival < self.workload.arrivals.len(),
+            ..self.rules
+        };
+        let passed = self.cluster.advance_clock(at as f64 / 1e6, arriving);
+        self.queues.pass(passed);
+    }
+
+    /// Makes the records of the tasks that arrive.
+    async fn handle_arrival(&mut self) -> Result<(), CommandError> {
+        let number = self.next_arrival;
+        self.next_arrival = number.saturating_add(1);
+        let Some(arrival) = self.workload.arrivals.get(number) else {
+            return Ok(());
+        };
+        self.cluster.tasks.arrived = self.cluster.tasks.arrived.saturating_add(count(&arrival.tasks));
+        let asked = self
+            .cluster
+            .ask_place(self.candidate, arrival.job.clone(), arrival.tasks.clone());
+        for group in &asked.await?.1.groups {
+            self.cluster.unevaluated.add(&group.not_evaluated, 1);
+        }
+        if let Some(job) = &arrival.job {
+            self.tasks.put_job(job);
+        }
+        for task in &arrival.tasks {
+            self.fresh.push(task.name.clone());
+            let runs = arrival.run_seconds.filter(|_| self.rules.departures);
+            self.tasks.put(task, Some(self.cluster.now), runs);
+            let queue = self.tasks.queue_of(task);
+            self.queues.wait(queue, requested_amounts(task), true);
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Makes the first change of the timeline.
+    fn handle_change(&mut self) {
+        let Some((_, change, name)) = self.timeline.pop_first() else {
+            return;
+        };
+        let Some(task) = self.tasks.get(&name) else { return };
+        let record = task.record.clone();
+        let queue = self.tasks.queue_of(&record).to_owned();
+        let amounts = requested_amounts(&record);
+        self.cluster.usage.release(&record.node, amounts);
+        self.queues.leave(&queue, amounts);
+        match change {
+            TimedChange::Ends => {
+                self.cluster.tasks.finished = self.cluster.tasks.finished.saturating_add(1);
+                self.tasks.finish(&name);
+            }
+            TimedChange::Returns => {
+                self.tasks.recreate(&name, self.workload.time_at(self.cluster.now));
+                self.queues.wait(&queue, amounts, false);
+            }
+        }
+        self.changed = true;
+    }
+
+    async fn run_cycle(&mut self, at: u64) -> Result<(), CommandError> {
+        let period = micros(self.cycle_rules.period).max(1);
+        self.last_tick = Some(at / period);
+        self.send_changes().await?;
+        let snapshot = self.cluster.server.state.snapshot();
+        let now = self.workload.time_at(self.cluster.now);
+        let began = Instant::now();
+        let plugin_states = snapshot.plugin_states(&self.policy);
+        let state = snapshot.state.clone();
+        let report = run_cycle_with(state, plugin_states, &self.policy.policy, &self.actions, Some(now));
+        self.durations.push(began.elapsed());
+        let report = report.map_err(|problem| {
+            let (policy, seconds) = (&self.candidate.name, self.cluster.now);
+            CommandError::message(format!(
+                "error: {policy}: the cycle at {seconds} s: {}",
+                problem.message
+            ))
+        })?;
+        self.changed = false;
+        self.tasks.forget_promises();
+        for event in &report.events {
+            self.handle_event(event);
+        }
+        for (job, change) in self.tasks.settle_phases() {
+            self.changed |= change == PhaseChange::Rescheduled;
+            if change == PhaseChange::Ended {
+                self.tasks.remove_job(&job);
+            }
+        }
+        self.count_first_cycle();
+        Ok(())
+    }
+
+    fn handle_event(&mut self, event: &CycleEvent) {
+        match event {
+            CycleEvent::Enqueued(job) => self.tasks.enqueue(job),
+            CycleEvent::Bound { task, node } => self.bind(task, node),
+            CycleEvent::Evicted { task, preemptor, .. } => self.evict(task, preemptor),
+            // The next cycle decides again.
+            CycleEvent::Pipelined { task, node } => return self.tasks.pipeline(task, node),
+            CycleEvent::PassedOver { name, problem } => {
+                if self.passed_over.insert(problem.message.clone()) {
+                    let policy = &self.candidate.name;
+                    output::note(&format!("warning: {policy}: {name}: {}", problem.message));
+                }
+                return;
+            }
+        }
+        self.changed = true;
+    }
+
+    fn bind(&mut self, name: &str, node: &str) {
+        let now = self.cluster.now;
+        let Some((record, first_wait, runs)) = self.tasks.bind(name, node, now) else {
+            return;
+        };
+        let amounts = requested_amounts(&record);
+        self.queues.place(self.tasks.queue_of(&record), amounts, first_wait);
+        self.cluster.count_bound(&record);
+        if let Some(runs) = runs {
+            self.timeline
+                .insert((micros(now + runs), TimedChange::Ends, name.to_owned()));
+        }
+    }
+
+    fn evict(&mut self, name: &str, preemptor: &str) {
+        let queue = self
+            .tasks
+            .get(name)
+            .map(|task| self.tasks.queue_of(&task.record).to_owned());
+        let other = self.tasks.get(preemptor).map(|task| self.tasks.queue_of(&task.record));
+        let (Some(queue), Some(other)) = (queue, other) else {
+            return;
+        };
+        self.queues.evict(&queue, other);
+        self.cluster.tasks.evicted = self.cluster.tasks.evicted.saturating_add(1);
+        self.tasks.evict(name);
+        self.timeline
+            .retain(|(_, change, task)| *change != TimedChange::Ends || task != name);
+        let gone = micros(self.cluster.now + self.cycle_rules.grace);
+        self.timeline.insert((gone, TimedChange::Returns, name.to_owned()));
+    }
+
+    /// Counts the tasks that the first cycle after their arrival left waiting.
+    fn count_first_cycle(&mut self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        if fresh.is_empty() && self.next_arrival > 0 {
+            return;
+        }
+        let waits = |name: &&String| self.tasks.get(name).is_some_and(|task| task.first_placed_at.is_none());
+        let delayed = fresh.iter().filter(waits).count();
+        self.cluster.tasks.delayed = self.cluster.tasks.delayed.saturating_add(delayed as u64);
+        if !self.rules.departures {
+            self.cluster.add_to_mean(count(&fresh));
+        }
+        if self.next_arrival == self.workload.arrivals.len() {
+            self.after_last_arrival.get_or_insert(self.cluster.allocation());
+        }
+    }
+
+    /// Sends the records that changed since the last cycle.
+    async fn send_changes(&mut self) -> Result<(), CommandError> {
+        let (put, gone) = self.tasks.take_changes();
+        self.cluster.send_batch(put, gone).await
+    }
+
+    fn into_outcome(mut self) -> PolicyOutcome {
+        self.cluster.tasks.waiting = self.queues.waiting();
+        PolicyOutcome {
+            policy: self.candidate.name.clone(),
+            tasks: self.cluster.tasks,
+            after_last_arrival: self.after_last_arrival.unwrap_or_else(|| self.cluster.allocation()),
+            mean: self.cluster.mean(),
+            cpu_only: self.cluster.cpu_only,
+            cards: self.cluster.usage.by_card(),
+            rejected: Vec::new(),
+            not_evaluated: self.cluster.unevaluated.rows(),
+            cycles: Some(CycleOutcome {
+                seconds: self.cluster.now,
+                came_to_rest: !self.is_cut,
+                queues: self.queues.outcomes(),
+            }),
+            decision_speed: DecisionSpeed::from_durations(self.durations),
+            samples: self.cluster.samples,
+            task_outcomes: self.tasks.into_outcomes(&self.candidate.name),
+        }
+    }
+}

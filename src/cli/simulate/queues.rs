@@ -1,0 +1,360 @@
+//! Queues of a simulation by whole cycles: how long their tasks waited, what they held, and what was theirs by weight.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::usage::ClusterAmounts;
+use pumice_protocol::v1 as pb;
+
+/// Queue at the top of a tree of queues.
+const ROOT: &str = "root";
+
+/// Outcome of one queue. Waiting times are those from the arrival of a task to its first place, of the tasks that got one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueOutcome {
+    pub(super) queue: String,
+    /// Number of tasks that arrived.
+    pub(super) arrived: u64,
+    /// Number of tasks that got a place, once or again.
+    pub(super) placed: u64,
+    /// Number of tasks without a place at the end.
+    pub(super) waiting: u64,
+    pub(super) wait_mean_seconds: f64,
+    pub(super) wait_p95_seconds: f64,
+    pub(super) wait_max_seconds: f64,
+    /// Number of evictions of its tasks.
+    pub(super) evicted: u64,
+    /// Number of those that made room for tasks of other queues.
+    pub(super) evicted_for_others: u64,
+    /// Part of the cluster that its tasks held, on average: the largest of its parts of cpu, memory and GPUs.
+    pub(super) held_percent: f64,
+    /// Part that was its due, on average: by weight or deserved amounts among the queues that asked for more, and never
+    /// more than it asked for.
+    pub(super) due_percent: f64,
+    /// Part of its due that it did not hold.
+    pub(super) short_percent: f64,
+    pub(super) samples: Vec<QueueSample>,
+}
+
+/// One point of the chart lines of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueSample {
+    /// Seconds after the first arrival.
+    pub(super) seconds: f64,
+    pub(super) held_percent: f64,
+    pub(super) waiting: u64,
+}
+
+/// Queue in the course of a simulation.
+#[derive(Debug, Default)]
+struct QueueAccount {
+    weight: f64,
+    parent: Option<String>,
+    capability: Option<ClusterAmounts>,
+    /// Requests of placed tasks.
+    held: ClusterAmounts,
+    /// Requests of waiting tasks.
+    waiting: ClusterAmounts,
+    waiting_tasks: u64,
+    arrived: u64,
+    waits: Vec<f64>,
+    evicted: u64,
+    evicted_for_others: u64,
+    /// Sums over time of parts of the cluster.
+    held_time: f64,
+    due_time: f64,
+    short_time: f64,
+    samples: Vec<QueueSample>,
+}
+
+impl QueueAccount {
+    fn held_part(&self, total: ClusterAmounts) -> f64 {
+        self.held.dominant_part(total)
+    }
+
+    /// Part that the queue could use, within its capability.
+    fn asked_part(&self, total: ClusterAmounts) -> f64 {
+        let asked = self.held.plus(self.waiting);
+        let asked = self.capability.map_or(asked, |most| asked.at_most(most));
+        asked.dominant_part(total)
+    }
+}
+
+/// Queues in the course of a simulation.
+#[derive(Debug)]
+pub(super) struct QueueAccounts {
+    queues: BTreeMap<String, QueueAccount>,
+    /// Queues by parent; `None`: at the top.
+    children: BTreeMap<Option<String>, Vec<String>>,
+    total: ClusterAmounts,
+    seconds: f64,
+}
+
+impl QueueAccounts {
+    /// Accounts of these queues on a cluster with these amounts.
+    pub(super) fn new(queues: &[pb::Queue], total: ClusterAmounts) -> Self {
+        let deserving = queues.iter().any(|queue| queue.deserved.is_some());
+        let rooted = queues.iter().any(|queue| queue.name == ROOT);
+        let account = |queue: &pb::Queue| {
+            let parent = match queue.parent.as_str() {
+                "" if rooted && queue.name != ROOT => Some(ROOT),
+                "" => None,
+                ROOT if !rooted => None,
+                parent => Some(parent),
+            };
+            let deserved = ClusterAmounts::parse_list(queue.deserved.as_ref()).dominant_part(total);
+            QueueAccount {
+                weight: if deserving {
+                    deserved
+                } else {
+                    f64::from(queue.weight.unwrap_or(1).max(0))
+                },
+                parent: parent.map(str::to_owned),
+                capability: queue.capability.as_ref().map(ClusterAmounts::parse_limits),
+                ..QueueAccount::default()
+            }
+        };
+        let mut accounts = Self {
+            queues: queues
+                .iter()
+                .map(|queue| (queue.name.clone(), account(queue)))
+                .collect(),
+            children: BTreeMap::new(),
+            total,
+            seconds: 0.0,
+        };
+        for (name, queue) in &accounts.queues {
+            let beside = accounts.children.entry(queue.parent.clone()).or_default();
+            beside.push(name.clone());
+        }
+        accounts
+    }
+
+    /// Account of a queue; a queue without a record gets one at the top, with weight 1.
+    fn account(&mut self, queue: &str) -> &mut QueueAccount {
+        if !self.queues.contains_key(queue) {
+            self.children.entry(None).or_default().push(queue.to_owned());
+            let account = QueueAccount {
+                weight: 1.0,
+                ..QueueAccount::default()
+            };
+            self.queues.insert(queue.to_owned(), account);
+        }
+        self.queues.entry(queue.to_owned()).or_default()
+    }
+
+    /// Counts a task that holds a place from the start.
+    pub(super) fn hold(&mut self, queue: &str, amounts: ClusterAmounts) {
+        let account = self.account(queue);
+        account.held = account.held.plus(amounts);
+    }
+
+    /// Counts a task that waits from now on; `arrives`: for the first time.
+    pub(super) fn wait(&mut self, queue: &str, amounts: ClusterAmounts, arrives: bool) {
+        let account = self.account(queue);
+        account.arrived = account.arrived.saturating_add(u64::from(arrives));
+        account.waiting = account.waiting.plus(amounts);
+        account.waiting_tasks = account.waiting_tasks.saturating_add(1);
+    }
+
+    /// Counts a waiting task that got a place; `waited`: the seconds since it arrived, if this is its first.
+    pub(super) fn place(&mut self, queue: &str, amounts: ClusterAmounts, waited: Option<f64>) {
+        let account = self.account(queue);
+        account.waiting = account.waiting.minus(amounts);
+        account.waiting_tasks = account.waiting_tasks.saturating_sub(1);
+        account.held = account.held.plus(amounts);
+        account.waits.extend(waited);
+    }
+
+    /// Counts a task that leaves its place.
+    pub(super) fn leave(&mut self, queue: &str, amounts: ClusterAmounts) {
+        let account = self.account(queue);
+        account.held = account.held.minus(amounts);
+    }
+
+    /// Counts an eviction for a task of a queue.
+    pub(super) fn evict(&mut self, queue: &str, preemptor: &str) {
+        let account = self.account(queue);
+        account.evicted = account.evicted.saturating_add(1);
+        account.evicted_for_others = account.evicted_for_others.saturating_add(u64::from(queue != preemptor));
+    }
+
+    /// Takes a point of the chart lines.
+    pub(super) fn record_sample(&mut self, seconds: f64) {
+        for queue in self.queues.values_mut() {
+            queue.samples.push(QueueSample {
+                seconds,
+                held_percent: 100.0 * queue.held_part(self.total),
+                waiting: queue.waiting_tasks,
+            });
+        }
+    }
+
+    /// Number of tasks that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.queues.values().map(|queue| queue.waiting_tasks).sum()
+    }
+
+    /// Counts the parts of the cluster that the queues hold for these seconds.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        if seconds <= 0.0 {
+            return;
+        }
+        self.seconds += seconds;
+        let mut due = BTreeMap::new();
+        self.distribute(None, 1.0, &mut due);
+        for (name, account) in &mut self.queues {
+            let (held, due) = (account.held_part(self.total), due.get(name).copied().unwrap_or(0.0));
+            account.held_time += seconds * held;
+            account.due_time += seconds * due;
+            account.short_time += seconds * (due - held).max(0.0);
+        }
+    }
+
+    /// Distributes a part of the cluster among the queues below a queue, each at most what it asks for; what one leaves
+    /// goes to the others by weight (weighted max-min fairness).
+    fn distribute(&self, parent: Option<&str>, part: f64, due: &mut BTreeMap<String, f64>) {
+        let Some(children) = self.children.get(&parent.map(str::to_owned)) else {
+            return;
+        };
+        let asked: Vec<(f64, f64)> = children.iter().map(|name| self.weight_and_asked(name)).collect();
+        for (name, own) in children.iter().zip(max_min_parts(&asked, part)) {
+            due.insert(name.clone(), own);
+            self.distribute(Some(name), own, due);
+        }
+    }
+
+    fn weight_and_asked(&self, name: &str) -> (f64, f64) {
+        let Some(account) = self.queues.get(name) else {
+            return (0.0, 0.0);
+        };
+        let below = self.children.get(&Some(name.to_owned())).into_iter().flatten();
+        let below: f64 = below.map(|child| self.weight_and_asked(child).1).sum();
+        (account.weight, below + account.asked_part(self.total))
+    }
+
+    /// Outcomes of the queues to which tasks came or that held some, by name.
+    pub(super) fn outcomes(&self) -> Vec<QueueOutcome> {
+        let queues = self.queues.iter();
+        let used = queues.filter(|(_, queue)| queue.arrived > 0 || queue.held_time > 0.0);
+        used.map(|(name, queue)| self.outcome(name, queue)).collect()
+    }
+
+    fn outcome(&self, name: &str, queue: &QueueAccount) -> QueueOutcome {
+        let mut waits = queue.waits.clone();
+        waits.sort_by(f64::total_cmp);
+        let rank = waits.len().saturating_mul(95).div_ceil(100).saturating_sub(1);
+        let percent = |part: f64, of: f64| if of > 0.0 { 100.0 * part / of } else { 0.0 };
+        QueueOutcome {
+            queue: name.to_owned(),
+            arrived: queue.arrived,
+            placed: super::cluster::count(&waits),
+            waiting: queue.waiting_tasks,
+            wait_mean_seconds: waits.iter().fold(0.0, |sum, wait| sum + wait) / waits.len().max(1) as f64,
+            wait_p95_seconds: waits.get(rank).copied().unwrap_or(0.0),
+            wait_max_seconds: waits.last().copied().unwrap_or(0.0),
+            evicted: queue.evicted,
+            evicted_for_others: queue.evicted_for_others,
+            held_percent: percent(queue.held_time, self.seconds),
+            due_percent: percent(queue.due_time, self.seconds),
+            short_percent: percent(queue.short_time, queue.due_time),
+            samples: queue.samples.clone(),
+        }
+    }
+}
+
+/// Parts of a whole, by weight, each at most what is asked for; input: weights with what is asked for.
+fn max_min_parts(asked: &[(f64, f64)], whole: f64) -> Vec<f64> {
+    let mut parts: Vec<Option<f64>> = vec![None; asked.len()];
+    let mut left = whole;
+    loop {
+        let open = asked.iter().zip(&parts).filter(|(_, part)| part.is_none());
+        let weights: f64 = open.map(|((weight, _), _)| weight).sum();
+        let offer = |weight: f64| if weights > 0.0 { left * weight / weights } else { 0.0 };
+        let content: Vec<usize> = (0..asked.len())
+            .filter(|at| parts.get(*at).is_some_and(Option::is_none))
+            .filter(|at| asked.get(*at).is_some_and(|(weight, asked)| *asked <= offer(*weight)))
+            .collect();
+        if content.is_empty() {
+            let own = asked.iter().zip(&parts);
+            return own
+                .map(|((weight, _), part)| part.unwrap_or_else(|| offer(*weight)))
+                .collect();
+        }
+        for at in content {
+            if let (Some((_, asked)), Some(part)) = (asked.get(at), parts.get_mut(at)) {
+                *part = Some(*asked);
+                left -= asked;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str, weight: i32, parent: &str) -> pb::Queue {
+        pb::Queue {
+            name: name.to_owned(),
+            weight: Some(weight),
+            parent: parent.to_owned(),
+            ..pb::Queue::default()
+        }
+    }
+
+    fn cpu(cores: i128) -> ClusterAmounts {
+        ClusterAmounts {
+            cpu: cores * 1000,
+            ..ClusterAmounts::default()
+        }
+    }
+
+    #[test]
+    fn what_one_queue_leaves_goes_to_the_others_by_weight() {
+        assert_eq!(
+            max_min_parts(&[(1.0, 0.1), (1.0, 1.0), (2.0, 1.0)], 1.0),
+            [0.1, 0.3, 0.6]
+        );
+        assert_eq!(max_min_parts(&[(0.0, 0.5), (1.0, 0.25)], 1.0), [0.0, 0.25]);
+        assert!(max_min_parts(&[], 1.0).is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_holds_less_than_its_due_is_short() {
+        let queues = [queue("a", 3, ""), queue("b", 1, ""), queue("idle", 9, "")];
+        let mut accounts = QueueAccounts::new(&queues, cpu(10));
+        accounts.wait("a", cpu(10), true);
+        accounts.hold("b", cpu(10));
+        accounts.pass(60.0);
+        accounts.leave("b", cpu(10));
+        accounts.place("a", cpu(10), Some(60.0));
+        accounts.pass(20.0);
+        let [a, b] = accounts.outcomes().try_into().unwrap();
+        assert_eq!((a.held_percent, a.due_percent), (25.0, 0.75 * 75.0 + 25.0));
+        assert_eq!(a.short_percent, 100.0 * 45.0 / 65.0);
+        assert_eq!((a.placed, a.wait_mean_seconds, a.wait_p95_seconds), (1, 60.0, 60.0));
+        assert_eq!((b.held_percent, b.due_percent, b.short_percent), (75.0, 18.75, 0.0));
+    }
+
+    #[test]
+    fn queues_below_a_queue_share_its_due() {
+        let queues = [
+            queue("root", 1, ""),
+            queue("x", 1, "root"),
+            queue("y", 1, ""),
+            queue("x/a", 1, "x"),
+            queue("x/b", 3, "x"),
+        ];
+        let mut accounts = QueueAccounts::new(&queues, cpu(100));
+        for leaf in ["x/a", "x/b", "y"] {
+            accounts.wait(leaf, cpu(100), true);
+        }
+        accounts.pass(1.0);
+        let due: Vec<f64> = accounts.outcomes().iter().map(|queue| queue.due_percent).collect();
+        assert_eq!(due, [12.5, 37.5, 50.0]);
+    }
+}
