@@ -21,7 +21,7 @@ for seed in "${seeds[@]}"; do
   echo "seed $seed"
   SEED="$seed" go test -tags shadow -count=1 -timeout 60m -mod=mod -modfile "$mod/go.mod" -v "${only[@]}" "$@" . ./verify
   # The other tests draw nothing.
-  only=(-run '^(TestResourceStrategyFit|TestGangs|TestDRF|TestHierarchicalDRF|TestOursDrive)$')
+  only=(-run '^(TestResourceStrategyFit|TestGangs|TestDRF|TestHierarchicalDRF|TestOursDrive|TestSimulate)$')
 done
 awk -F '\t' '{ calls[$1] += $2; wrong[$1] += $3; sum += $2 } END { for (hook in calls) printf "%-45s %9d calls %6d differences\n", hook, calls[hook], wrong[hook]; printf "%d in all\n", sum }' "$COUNTS" | sort
 
@@ -38,7 +38,7 @@ fi
   echo "seeds: ${seeds[*]}"
   echo "clusters: $CLUSTERS"
   # Whole cycles are no calls.
-  awk -F '\t' '$1 == "whole cycles" { cycles += $2; next } { calls += $2; wrong += $3 }
-    END { printf "calls: %d\ndifferences: %d\ncycles: %d\n", calls, wrong, cycles }' "$COUNTS"
+  awk -F '\t' '$1 == "whole cycles" { cycles += $2; next } $1 == "simulated cycles" { simulated += $2; next } { calls += $2; wrong += $3 }
+    END { printf "calls: %d\ndifferences: %d\ncycles: %d\nsimulated: %d\n", calls, wrong, cycles, simulated }' "$COUNTS"
 } >"$here/stamp.txt"
 cat "$here/stamp.txt"
