@@ -201,7 +201,7 @@ impl CycleTasks {
         }
     }
 
-    /// Makes an evicted task anew, as its controller does.
+    /// Makes an evicted task again, as its controller does.
     pub(super) fn recreate(&mut self, name: &str, seconds: i64) {
         if let Some(task) = self.change(name) {
             task.record.set_status(pb::TaskStatus::Pending);
@@ -220,7 +220,7 @@ impl CycleTasks {
 
     /// Sets the phases of the jobs of which something changed, as Volcano does at the end of a cycle (ed72c7c81,
     /// pkg/scheduler/framework/session.go, jobStatus).
-    pub(super) fn settle_phases(&mut self) -> Vec<(String, PhaseChange)> {
+    pub(super) fn update_phases(&mut self) -> Vec<(String, PhaseChange)> {
         let mut changes = Vec::new();
         for name in &self.changed_jobs {
             let Some(job) = self.jobs.get_mut(name) else { continue };

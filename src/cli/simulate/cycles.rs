@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::cluster::{SimulatedCluster, count, micros};
 use super::cycle_tasks::{CycleTasks, PhaseChange};
-use super::queues::QueueAccounts;
+use super::queues::QueueTallies;
 use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
 use super::run::{CandidatePolicy, SimulationRules, TIMELINE_POINTS};
 use super::usage::requested_amounts;
@@ -51,7 +51,7 @@ struct CycleRun<'w> {
     cycle_rules: CycleRules,
     workload: &'w Workload,
     tasks: CycleTasks,
-    queues: QueueAccounts,
+    queues: QueueTallies,
     /// Changes to come by their times, with the names of tasks.
     timeline: BTreeSet<(u64, TimedChange, String)>,
     /// Tasks that arrived after the last cycle.
@@ -84,7 +84,7 @@ pub(super) async fn run(
     let Some(policy) = policy else {
         return Err(CommandError::message(format!("error: {}: no policy", candidate.name)));
     };
-    let mut queues = QueueAccounts::new(&initial.queues, cluster.usage.total);
+    let mut queues = QueueTallies::new(&initial.queues, cluster.usage.total);
     for task in tasks.placed() {
         queues.hold(tasks.queue_of(&task.record), requested_amounts(&task.record));
     }
@@ -267,7 +267,7 @@ impl CycleRun<'_> {
         for event in &report.events {
             self.handle_event(event);
         }
-        for (job, change) in self.tasks.settle_phases() {
+        for (job, change) in self.tasks.update_phases() {
             self.changed |= change == PhaseChange::Rescheduled;
             if change == PhaseChange::Ended {
                 self.tasks.remove_job(&job);

@@ -50,7 +50,7 @@ pub(super) struct QueueSample {
 
 /// Queue in the course of a simulation.
 #[derive(Debug, Default)]
-struct QueueAccount {
+struct QueueTally {
     weight: f64,
     parent: Option<String>,
     capability: Option<ClusterAmounts>,
@@ -70,7 +70,7 @@ struct QueueAccount {
     samples: Vec<QueueSample>,
 }
 
-impl QueueAccount {
+impl QueueTally {
     fn held_part(&self, total: ClusterAmounts) -> f64 {
         self.held.dominant_part(total)
     }
@@ -85,20 +85,20 @@ impl QueueAccount {
 
 /// Queues in the course of a simulation.
 #[derive(Debug)]
-pub(super) struct QueueAccounts {
-    queues: BTreeMap<String, QueueAccount>,
+pub(super) struct QueueTallies {
+    queues: BTreeMap<String, QueueTally>,
     /// Queues by parent; `None`: at the top.
     children: BTreeMap<Option<String>, Vec<String>>,
     total: ClusterAmounts,
     seconds: f64,
 }
 
-impl QueueAccounts {
-    /// Accounts of these queues on a cluster with these amounts.
+impl QueueTallies {
+    /// Tallies of these queues on a cluster with these amounts.
     pub(super) fn new(queues: &[pb::Queue], total: ClusterAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
         let rooted = queues.iter().any(|queue| queue.name == ROOT);
-        let account = |queue: &pb::Queue| {
+        let tally = |queue: &pb::Queue| {
             let parent = match queue.parent.as_str() {
                 "" if rooted && queue.name != ROOT => Some(ROOT),
                 "" => None,
@@ -106,7 +106,7 @@ impl QueueAccounts {
                 parent => Some(parent),
             };
             let deserved = ClusterAmounts::parse_list(queue.deserved.as_ref()).dominant_part(total);
-            QueueAccount {
+            QueueTally {
                 weight: if deserving {
                     deserved
                 } else {
@@ -114,72 +114,69 @@ impl QueueAccounts {
                 },
                 parent: parent.map(str::to_owned),
                 capability: queue.capability.as_ref().map(ClusterAmounts::parse_limits),
-                ..QueueAccount::default()
+                ..QueueTally::default()
             }
         };
-        let mut accounts = Self {
-            queues: queues
-                .iter()
-                .map(|queue| (queue.name.clone(), account(queue)))
-                .collect(),
+        let mut tallies = Self {
+            queues: queues.iter().map(|queue| (queue.name.clone(), tally(queue))).collect(),
             children: BTreeMap::new(),
             total,
             seconds: 0.0,
         };
-        for (name, queue) in &accounts.queues {
-            let beside = accounts.children.entry(queue.parent.clone()).or_default();
+        for (name, queue) in &tallies.queues {
+            let beside = tallies.children.entry(queue.parent.clone()).or_default();
             beside.push(name.clone());
         }
-        accounts
+        tallies
     }
 
-    /// Account of a queue; a queue without a record gets one at the top, with weight 1.
-    fn account(&mut self, queue: &str) -> &mut QueueAccount {
+    /// Tally of a queue; a queue without a record gets one at the top, with weight 1.
+    fn tally(&mut self, queue: &str) -> &mut QueueTally {
         if !self.queues.contains_key(queue) {
             self.children.entry(None).or_default().push(queue.to_owned());
-            let account = QueueAccount {
+            let tally = QueueTally {
                 weight: 1.0,
-                ..QueueAccount::default()
+                ..QueueTally::default()
             };
-            self.queues.insert(queue.to_owned(), account);
+            self.queues.insert(queue.to_owned(), tally);
         }
         self.queues.entry(queue.to_owned()).or_default()
     }
 
     /// Counts a task that holds a place from the start.
     pub(super) fn hold(&mut self, queue: &str, amounts: ClusterAmounts) {
-        let account = self.account(queue);
-        account.held = account.held.plus(amounts);
+        let tally = self.tally(queue);
+        tally.held = tally.held.plus(amounts);
     }
 
     /// Counts a task that waits from now on; `arrives`: for the first time.
     pub(super) fn wait(&mut self, queue: &str, amounts: ClusterAmounts, arrives: bool) {
-        let account = self.account(queue);
-        account.arrived = account.arrived.saturating_add(u64::from(arrives));
-        account.waiting = account.waiting.plus(amounts);
-        account.waiting_tasks = account.waiting_tasks.saturating_add(1);
+        let tally = self.tally(queue);
+        tally.arrived = tally.arrived.saturating_add(u64::from(arrives));
+        tally.waiting = tally.waiting.plus(amounts);
+        tally.waiting_tasks = tally.waiting_tasks.saturating_add(1);
     }
 
     /// Counts a waiting task that got a place; `waited`: the seconds since it arrived, if this is its first.
     pub(super) fn place(&mut self, queue: &str, amounts: ClusterAmounts, waited: Option<f64>) {
-        let account = self.account(queue);
-        account.waiting = account.waiting.minus(amounts);
-        account.waiting_tasks = account.waiting_tasks.saturating_sub(1);
-        account.held = account.held.plus(amounts);
-        account.waits.extend(waited);
+        let tally = self.tally(queue);
+        tally.waiting = tally.waiting.minus(amounts);
+        tally.waiting_tasks = tally.waiting_tasks.saturating_sub(1);
+        tally.held = tally.held.plus(amounts);
+        tally.waits.extend(waited);
     }
 
     /// Counts a task that leaves its place.
     pub(super) fn leave(&mut self, queue: &str, amounts: ClusterAmounts) {
-        let account = self.account(queue);
-        account.held = account.held.minus(amounts);
+        let tally = self.tally(queue);
+        tally.held = tally.held.minus(amounts);
     }
 
     /// Counts an eviction for a task of a queue.
     pub(super) fn evict(&mut self, queue: &str, preemptor: &str) {
-        let account = self.account(queue);
-        account.evicted = account.evicted.saturating_add(1);
-        account.evicted_for_others = account.evicted_for_others.saturating_add(u64::from(queue != preemptor));
+        let tally = self.tally(queue);
+        tally.evicted = tally.evicted.saturating_add(1);
+        tally.evicted_for_others = tally.evicted_for_others.saturating_add(u64::from(queue != preemptor));
     }
 
     /// Takes a point of the chart lines.
@@ -206,11 +203,11 @@ impl QueueAccounts {
         self.seconds += seconds;
         let mut due = BTreeMap::new();
         self.distribute(None, 1.0, &mut due);
-        for (name, account) in &mut self.queues {
-            let (held, due) = (account.held_part(self.total), due.get(name).copied().unwrap_or(0.0));
-            account.held_time += seconds * held;
-            account.due_time += seconds * due;
-            account.short_time += seconds * (due - held).max(0.0);
+        for (name, tally) in &mut self.queues {
+            let (held, due) = (tally.held_part(self.total), due.get(name).copied().unwrap_or(0.0));
+            tally.held_time += seconds * held;
+            tally.due_time += seconds * due;
+            tally.short_time += seconds * (due - held).max(0.0);
         }
     }
 
@@ -228,12 +225,12 @@ impl QueueAccounts {
     }
 
     fn weight_and_asked(&self, name: &str) -> (f64, f64) {
-        let Some(account) = self.queues.get(name) else {
+        let Some(tally) = self.queues.get(name) else {
             return (0.0, 0.0);
         };
         let below = self.children.get(&Some(name.to_owned())).into_iter().flatten();
         let below: f64 = below.map(|child| self.weight_and_asked(child).1).sum();
-        (account.weight, below + account.asked_part(self.total))
+        (tally.weight, below + tally.asked_part(self.total))
     }
 
     /// Outcomes of the queues to which tasks came or that held some, by name.
@@ -243,7 +240,7 @@ impl QueueAccounts {
         used.map(|(name, queue)| self.outcome(name, queue)).collect()
     }
 
-    fn outcome(&self, name: &str, queue: &QueueAccount) -> QueueOutcome {
+    fn outcome(&self, name: &str, queue: &QueueTally) -> QueueOutcome {
         let mut waits = queue.waits.clone();
         waits.sort_by(f64::total_cmp);
         let rank = waits.len().saturating_mul(95).div_ceil(100).saturating_sub(1);
@@ -326,14 +323,14 @@ mod tests {
     #[test]
     fn a_queue_that_holds_less_than_its_due_is_short() {
         let queues = [queue("a", 3, ""), queue("b", 1, ""), queue("idle", 9, "")];
-        let mut accounts = QueueAccounts::new(&queues, cpu(10));
-        accounts.wait("a", cpu(10), true);
-        accounts.hold("b", cpu(10));
-        accounts.pass(60.0);
-        accounts.leave("b", cpu(10));
-        accounts.place("a", cpu(10), Some(60.0));
-        accounts.pass(20.0);
-        let [a, b] = accounts.outcomes().try_into().unwrap();
+        let mut tallies = QueueTallies::new(&queues, cpu(10));
+        tallies.wait("a", cpu(10), true);
+        tallies.hold("b", cpu(10));
+        tallies.pass(60.0);
+        tallies.leave("b", cpu(10));
+        tallies.place("a", cpu(10), Some(60.0));
+        tallies.pass(20.0);
+        let [a, b] = tallies.outcomes().try_into().unwrap();
         assert_eq!((a.held_percent, a.due_percent), (25.0, 0.75 * 75.0 + 25.0));
         assert_eq!(a.short_percent, 100.0 * 45.0 / 65.0);
         assert_eq!((a.placed, a.wait_mean_seconds, a.wait_p95_seconds), (1, 60.0, 60.0));
@@ -349,12 +346,12 @@ mod tests {
             queue("x/a", 1, "x"),
             queue("x/b", 3, "x"),
         ];
-        let mut accounts = QueueAccounts::new(&queues, cpu(100));
+        let mut tallies = QueueTallies::new(&queues, cpu(100));
         for leaf in ["x/a", "x/b", "y"] {
-            accounts.wait(leaf, cpu(100), true);
+            tallies.wait(leaf, cpu(100), true);
         }
-        accounts.pass(1.0);
-        let due: Vec<f64> = accounts.outcomes().iter().map(|queue| queue.due_percent).collect();
+        tallies.pass(1.0);
+        let due: Vec<f64> = tallies.outcomes().iter().map(|queue| queue.due_percent).collect();
         assert_eq!(due, [12.5, 37.5, 50.0]);
     }
 }
