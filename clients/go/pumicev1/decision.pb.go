@@ -2419,7 +2419,10 @@ type Rank struct {
 	// different numbers compare by these before creation time.
 	Keys []*OrderKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
 	// Of a job: its state by the plugins of the policy.
-	State         *JobState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	State *JobState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// Of a queue: true: it holds so much that it is served no more tasks (Volcano's
+	// Overused). Absent: no plugin has an opinion, or `plugins` is set.
+	Overused      *bool `protobuf:"varint,5,opt,name=overused,proto3,oneof" json:"overused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2480,6 +2483,13 @@ func (x *Rank) GetState() *JobState {
 		return x.State
 	}
 	return nil
+}
+
+func (x *Rank) GetOverused() bool {
+	if x != nil && x.Overused != nil {
+		return *x.Overused
+	}
+	return false
 }
 
 // State of a job, by Volcano's reductions over the plugins of the policy.
@@ -3098,9 +3108,14 @@ type VictimItem struct {
 	Warnings []*Problem `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Fields of the preemptor and of the node that the result does not take into
 	// account.
-	NotEvaluated  []*NotEvaluated `protobuf:"bytes,6,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NotEvaluated []*NotEvaluated `protobuf:"bytes,6,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
+	// Of VICTIM_KIND_RECLAIM and VICTIM_KIND_GANG_RECLAIM: true: the preemptor's
+	// queue may take from other queues (Volcano's Preemptive); false: a plugin
+	// objects, and the reference evicts nobody for it. Absent: no plugin has an
+	// opinion, or `plugins` is set.
+	QueueMayReclaim *bool `protobuf:"varint,7,opt,name=queue_may_reclaim,json=queueMayReclaim,proto3,oneof" json:"queue_may_reclaim,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VictimItem) Reset() {
@@ -3173,6 +3188,13 @@ func (x *VictimItem) GetNotEvaluated() []*NotEvaluated {
 		return x.NotEvaluated
 	}
 	return nil
+}
+
+func (x *VictimItem) GetQueueMayReclaim() bool {
+	if x != nil && x.QueueMayReclaim != nil {
+		return *x.QueueMayReclaim
+	}
+	return false
 }
 
 // Choice of one plugin.
@@ -4169,12 +4191,14 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x06queues\x18\x01 \x03(\v2\x0f.pumice.v1.RankR\x06queues\x12#\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x0f.pumice.v1.RankR\x04jobs\x12'\n" +
 	"\x04tree\x18\x03 \x03(\v2\x13.pumice.v1.TreeNodeR\x04tree\x12%\n" +
-	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.RankR\x05tasks\"\x9c\x01\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.RankR\x05tasks\"\xca\x01\n" +
 	"\x04Rank\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\aproblem\x18\x02 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12'\n" +
 	"\x04keys\x18\x03 \x03(\v2\x13.pumice.v1.OrderKeyR\x04keys\x12)\n" +
-	"\x05state\x18\x04 \x01(\v2\x13.pumice.v1.JobStateR\x05state\"\xd5\x01\n" +
+	"\x05state\x18\x04 \x01(\v2\x13.pumice.v1.JobStateR\x05state\x12\x1f\n" +
+	"\boverused\x18\x05 \x01(\bH\x00R\boverused\x88\x01\x01B\v\n" +
+	"\t_overused\"\xd5\x01\n" +
 	"\bJobState\x12\x14\n" +
 	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -4221,7 +4245,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x126\n" +
 	"\x06result\x18\x02 \x01(\v2\x1e.pumice.v1.SelectVictimsResultR\x06result\"B\n" +
 	"\x13SelectVictimsResult\x12+\n" +
-	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.VictimItemR\x05items\"\xa2\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.VictimItemR\x05items\"\xe9\x02\n" +
 	"\n" +
 	"VictimItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12\x18\n" +
@@ -4230,8 +4254,10 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"fits_after\x18\x04 \x01(\rH\x00R\tfitsAfter\x88\x01\x01\x12.\n" +
 	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
-	"\rnot_evaluated\x18\x06 \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluatedB\r\n" +
-	"\v_fits_after\"\\\n" +
+	"\rnot_evaluated\x18\x06 \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\x12/\n" +
+	"\x11queue_may_reclaim\x18\a \x01(\bH\x01R\x0fqueueMayReclaim\x88\x01\x01B\r\n" +
+	"\v_fits_afterB\x14\n" +
+	"\x12_queue_may_reclaim\"\\\n" +
 	"\n" +
 	"VictimVote\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x1c\n" +
@@ -4579,6 +4605,7 @@ func file_pumice_v1_decision_proto_init() {
 		(*AdmitSubject_Task)(nil),
 	}
 	file_pumice_v1_decision_proto_msgTypes[20].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[28].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[30].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}

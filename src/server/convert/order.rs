@@ -76,7 +76,12 @@ pub fn order_result(result: OrderResult) -> pb::OrderResult {
 }
 
 fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
-    let OrderRank { name, keys, state } = rank;
+    let OrderRank {
+        name,
+        keys,
+        state,
+        overused,
+    } = rank;
     let (keys, problem) = match keys {
         Ok(keys) => (keys, None),
         Err(mut found) => {
@@ -95,6 +100,7 @@ fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
         problem,
         keys: keys.into_iter().map(key).collect(),
         state: state.map(|own| job_state(*own)),
+        overused,
     }
 }
 

@@ -185,6 +185,7 @@ fn victim_item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::Victi
             votes,
             fits_after,
             warnings,
+            queue_may_reclaim,
         }) => {
             let warnings: Vec<Problem> = warnings.iter().map(|warning| warning.clone().within(&place)).collect();
             pb::VictimItem {
@@ -194,6 +195,7 @@ fn victim_item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::Victi
                 fits_after: fits_after.map(to_u32),
                 warnings: problems(&warnings),
                 not_evaluated: Vec::new(),
+                queue_may_reclaim: *queue_may_reclaim,
             }
         }
     }

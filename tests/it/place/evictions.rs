@@ -83,3 +83,82 @@ fn a_preemptor_fits_after_the_pod_with_its_port_is_gone() {
         );
     }
 }
+
+#[test]
+fn queues_say_whether_they_are_served_and_may_reclaim() {
+    let server = EmbeddedServer::start();
+    let list = |cpu: &str| {
+        Some(pb::ResourceList {
+            items: [("cpu".to_owned(), cpu.to_owned())].into(),
+        })
+    };
+    let queue = |name: &str, deserved: &str| pb::Queue {
+        name: name.to_owned(),
+        state: pb::QueueState::Open.into(),
+        deserved: list(deserved),
+        ..pb::Queue::default()
+    };
+    let job = |name: &str, queue: &str| pb::Job {
+        name: name.to_owned(),
+        queue: queue.to_owned(),
+        phase: pb::JobPhase::Running.into(),
+        ..pb::Job::default()
+    };
+    let held = |name: &str, job: &str| {
+        let task = task(name, job, &[("cpu", "4")]);
+        task_on_node(task, pb::TaskStatus::Running, "n")
+    };
+    let cluster = pb::Cluster {
+        nodes: vec![node("n", &[("cpu", "9"), ("memory", "9Gi"), ("pods", "9")])],
+        queues: vec![queue("poor", "4"), queue("rich", "4")],
+        jobs: vec![job("ns/one", "poor"), job("ns/two", "rich")],
+        tasks: vec![task("ns/one-0", "ns/one", &[("cpu", "2")]), held("ns/two-0", "ns/two")],
+    };
+    let against = |plugins: &str| {
+        let inline = pb::InlineSnapshot {
+            cluster: Some(cluster.clone()),
+            policy_document: format!("actions: reclaim\ntiers: [{{plugins: [{plugins}]}}]\n"),
+            ..pb::InlineSnapshot::default()
+        };
+        Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            ..pb::EvaluationRef::default()
+        })
+    };
+    let may_reclaim = |kind: pb::VictimKind, plugins: &str, of: &str| {
+        let request = pb::SelectVictimsRequest {
+            against: against(plugins),
+            kind: kind.into(),
+            groups: vec![pb::VictimGroup {
+                preemptor: Some(task("ns/new", of, &[("cpu", "2")])),
+                ..pb::VictimGroup::default()
+            }],
+            ..pb::SelectVictimsRequest::default()
+        };
+        let reply = server.wire.select_victims(request).unwrap();
+        reply.result.unwrap().items.remove(0).queue_may_reclaim
+    };
+    let reclaim = pb::VictimKind::Reclaim;
+    assert_eq!(may_reclaim(reclaim, "{name: capacity}", "ns/one"), Some(true));
+    assert_eq!(may_reclaim(reclaim, "{name: capacity}", "ns/two"), Some(false));
+    assert_eq!(may_reclaim(pb::VictimKind::Preempt, "{name: capacity}", "ns/two"), None);
+    assert_eq!(may_reclaim(reclaim, "{name: conformance}", "ns/two"), None);
+    let overused = |plugins: &str, asked: &[&str]| {
+        let request = pb::OrderRequest {
+            against: against(plugins),
+            queues: Some(pb::NameSet::default()),
+            plugins: asked.iter().map(|name| (*name).to_owned()).collect(),
+            ..pb::OrderRequest::default()
+        };
+        let ranks = server.wire.order(request).unwrap().result.unwrap().queues;
+        ranks
+            .into_iter()
+            .map(|rank| (rank.name, rank.overused))
+            .collect::<Vec<_>>()
+    };
+    let named = |of: [Option<bool>; 2]| vec![("poor".to_owned(), of[0]), ("rich".to_owned(), of[1])];
+    // Of nine cores 4.5 are each queue's part by weight; the rich one asks for the four that it has.
+    assert_eq!(overused("{name: proportion}", &[]), named([Some(false), Some(true)]));
+    assert_eq!(overused("{name: proportion}", &["proportion"]), named([None, None]));
+    assert_eq!(overused("{name: conformance}", &[]), named([None, None]));
+}

@@ -5,16 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pb::session_change::Change;
 use pumice::server::pb;
-use pumice_engine::cycle::SchedulingCycle;
-use pumice_engine::policy::{self, Compatibility, CompileOptions};
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
 use super::job_plugins::NOW;
 use super::statements::task_key;
 use super::{VectorDifferences, VectorHarness, VectorVerdict, cycles};
+use crate::support::records;
 use crate::support::wire::BlockingClients;
-use crate::support::{engine, records};
 
 /// Parts of a case that [`StockSession::compare`] asks for; any other one is a difference.
 const COMPARED_PARTS: [&str; 9] = [
@@ -54,7 +52,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let sent = cycles::session_cluster(case);
     let mut differences = VectorDifferences::default();
     let opened = wire.open_session(pb::OpenSessionRequest {
-        against: Some(cluster::inline_ref(sent.clone(), document.clone())),
+        against: Some(cluster::inline_ref(sent, document)),
         ..pb::OpenSessionRequest::default()
     });
     let session = match opened {
@@ -68,7 +66,6 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         wire: &wire,
         name: session.clone(),
         applied: 0,
-        overused: OverusedQueues::new(&sent, &document),
         differences,
     };
     asked.run(bench, case);
@@ -82,7 +79,6 @@ struct StockSession<'a> {
     wire: &'a BlockingClients,
     name: String,
     applied: u64,
-    overused: OverusedQueues,
     differences: VectorDifferences,
 }
 
@@ -171,8 +167,21 @@ impl StockSession<'_> {
     }
 
     fn compare_overused(&mut self, what: &str, recorded: &Value) {
-        for (queue, recorded) in recorded.as_object().into_iter().flatten() {
-            let got = self.overused.of(queue);
+        let Some(recorded) = recorded.as_object().filter(|recorded| !recorded.is_empty()) else {
+            return;
+        };
+        let asked = pb::OrderRequest {
+            queues: Some(pb::NameSet {
+                names: recorded.keys().cloned().collect(),
+            }),
+            ..pb::OrderRequest::default()
+        };
+        let ranks = self.order(asked).queues;
+        for (queue, recorded) in recorded {
+            let rank = ranks.iter().find(|rank| rank.name == *queue).cloned();
+            let got = rank
+                .filter(|rank| rank.problem.is_none())
+                .and_then(|rank| rank.overused);
             self.differences
                 .same(&format!("{what} {queue}"), &recorded.as_bool(), &got);
         }
@@ -346,20 +355,19 @@ impl StockSession<'_> {
         } else {
             Change::Pipeline(placement)
         };
-        let refused = self.apply(change, (task, node, idle));
+        let refused = self.apply(change);
         self.differences
             .same(&format!("{task} placed"), &expected["placed"].as_str(), &refused);
     }
 
     /// Makes a change: how the reference fails at it.
-    fn apply(&mut self, change: Change, (task, node, idle): (&str, &str, bool)) -> Option<&'static str> {
+    fn apply(&mut self, change: Change) -> Option<&'static str> {
         let listed = self.wire.list_queues(pb::ListQueuesRequest {
             against: Some(self.against(vec![change])),
             ..pb::ListQueuesRequest::default()
         });
         let Ok(listed) = listed else { return Some("panic") };
         self.applied += 1;
-        self.overused.place(&task_key(task), node, idle);
         let effects = listed.metadata.unwrap_or_default().effects.unwrap_or_default();
         (!effects.warnings.is_empty()).then_some("refused")
     }
@@ -414,47 +422,5 @@ fn stored(reference: &Value) -> pb::Task {
     pb::Task {
         name: task_key(&text(reference)),
         ..pb::Task::default()
-    }
-}
-
-/// Engine's side: which queues are overused.
-struct OverusedQueues {
-    cycle: SchedulingCycle,
-    policy: std::sync::Arc<policy::Policy>,
-}
-
-impl OverusedQueues {
-    fn new(sent: &pb::Cluster, document: &str) -> Self {
-        let cluster_state = engine::cluster_state(sent);
-        let policy = policy::compile(document, &CompileOptions::default()).unwrap().policy;
-        let states = policy.compute_plugin_states(&cluster_state);
-        Self {
-            cycle: SchedulingCycle::new(cluster_state, Compatibility::Upstream, states),
-            policy,
-        }
-    }
-
-    /// True if a plugin of the tiers holds a queue overused; `None`: a problem.
-    fn of(&self, queue: &str) -> Option<bool> {
-        let mut overused = false;
-        for hook in self.policy.overused_judges() {
-            let own = hook.plugin.overused(self.cycle.plugin_context(Some(NOW)), queue);
-            overused |= own.ok()?.unwrap_or(false);
-        }
-        Some(overused)
-    }
-
-    fn place(&mut self, task: &str, node: &str, idle: bool) {
-        let to = pumice_engine::cycle::TaskPlacement {
-            task: task.into(),
-            node: node.into(),
-            card: "".into(),
-        };
-        let change = if idle {
-            pumice_engine::cycle::SessionChange::Allocate(to)
-        } else {
-            pumice_engine::cycle::SessionChange::Pipeline(to)
-        };
-        self.cycle.apply(&[change]).unwrap();
     }
 }

@@ -9,6 +9,7 @@ use super::{CycleEvent, CycleReport};
 use crate::cycle::SchedulingCycle;
 use crate::decide::{
     AdmitVerdict, NodeChooser, admit_task, is_job_pipelined, is_job_ready, is_job_starving, job_objection,
+    may_queue_reclaim, queue_overused,
 };
 use crate::model::{JobPhase, JobRecord, Problem, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
@@ -189,16 +190,14 @@ impl<'p> ActionSession<'p> {
         let (Some(queue), Some(task)) = (queue.map(|queue| Arc::clone(&queue.name)), self.tasks.get(task)) else {
             return false;
         };
-        let mut hooks = self.policy.preemptive_judges().iter();
-        let judged = hooks.try_fold(true, |may, hook| {
-            let tasks = [&task.stored.record];
-            let own = hook.plugin.may_preempt(self.context(), &queue, &tasks)?;
-            Ok(may && own.unwrap_or(true))
-        });
-        judged.unwrap_or_else(|problem| {
-            self.pass_over(&queue, problem);
-            false
-        })
+        let judged = may_queue_reclaim(self.policy, self.context(), &queue, &task.stored.record);
+        match judged {
+            Ok(may) => may.unwrap_or(true),
+            Err(problem) => {
+                self.pass_over(&queue, problem);
+                false
+            }
+        }
     }
 
     /// True if a queue holds so much that it is served no more tasks. A queue that cannot be judged is passed over.
@@ -206,14 +205,13 @@ impl<'p> ActionSession<'p> {
         let Some(name) = self.queues.get(queue).map(|queue| Arc::clone(&queue.name)) else {
             return true;
         };
-        let mut hooks = self.policy.overused_judges().iter();
-        let judged = hooks.try_fold(false, |overused, hook| {
-            Ok(overused || hook.plugin.overused(self.context(), &name)?.unwrap_or(false))
-        });
-        judged.unwrap_or_else(|problem| {
-            self.pass_over(&name, problem);
-            true
-        })
+        match queue_overused(self.policy, self.context(), &name) {
+            Ok(overused) => overused.unwrap_or(false),
+            Err(problem) => {
+                self.pass_over(&name, problem);
+                true
+            }
+        }
     }
 
     /// Verdict on a task that is to be allocated; `None`: it may not be, or cannot be judged.

@@ -14,6 +14,7 @@ mod order_tasks;
 mod place;
 mod plugin_selection;
 mod query;
+mod queue_state;
 pub mod reduce;
 pub mod reduce_order;
 pub mod reduce_victims;
@@ -44,6 +45,7 @@ pub use query::{
     FilterDetail, FilterVerdict, NodeQuery, Parallelism, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery,
     ScoreSheet, TaskResult, TaskResults,
 };
+pub use queue_state::{may_queue_reclaim, queue_overused};
 pub use score::{score, score_with};
 pub(crate) use victims::tier_victims;
 pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, victims};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::job_state::{JobState, JobStateJudge};
 use super::order_tasks::order_tasks;
 use super::plugin_selection::named_plugins;
+use super::queue_state::queue_overused;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
 use crate::plugin::{OrderKey, Plugin, PluginContext, QueueComparison, QueueTreeNode};
@@ -44,6 +45,8 @@ pub struct OrderRank {
     pub keys: Result<PluginKeys, Problem>,
     /// State of a job; `None`: no plugin has an opinion on it. Boxed, since ranks move while they are sorted.
     pub state: Option<Box<JobState>>,
+    /// Of a queue: true if it is served no more tasks; `None`: no plugin has an opinion, or the query names plugins.
+    pub overused: Option<bool>,
 }
 
 impl OrderRank {
@@ -52,6 +55,7 @@ impl OrderRank {
             name,
             keys,
             state: None,
+            overused: None,
         }
     }
 }
@@ -107,8 +111,11 @@ pub fn order(
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
         let (mut ranks, known) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
-        if !is_each && policy.compatibility() == Compatibility::Upstream {
-            refuse_breaking(&mut ranks, &hooks, context);
+        if !is_each {
+            if policy.compatibility() == Compatibility::Upstream {
+                refuse_breaking(&mut ranks, &hooks, context);
+            }
+            add_overuse(&mut ranks, policy, context);
         }
         let comparisons = queue_comparisons(&known, &hooks, context);
         arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons)
@@ -169,6 +176,16 @@ fn add_states(jobs: &mut [OrderRank], judge: Option<JobStateJudge<'_>>, context:
     for rank in jobs {
         let stored = context.cluster_state.jobs().get(&rank.name);
         rank.state = stored.map(|stored| Box::new(judge.judge(context, &stored.record)));
+    }
+}
+
+/// Adds to queues whether they are overused. One that cannot be judged has no rank.
+fn add_overuse(queues: &mut [OrderEntry], policy: &Policy, context: PluginContext<'_>) {
+    for entry in queues.iter_mut().filter(|entry| entry.rank.keys.is_ok()) {
+        match queue_overused(policy, context, &entry.rank.name) {
+            Ok(overused) => entry.rank.overused = overused,
+            Err(problem) => entry.rank.keys = Err(problem),
+        }
     }
 }
 

@@ -4049,6 +4049,10 @@ pub struct Rank {
     /// Of a job: its state by the plugins of the policy.
     #[prost(message, optional, tag = "4")]
     pub state: ::core::option::Option<JobState>,
+    /// Of a queue: true: it holds so much that it is served no more tasks (Volcano's
+    /// Overused). Absent: no plugin has an opinion, or `plugins` is set.
+    #[prost(bool, optional, tag = "5")]
+    pub overused: ::core::option::Option<bool>,
 }
 impl ::prost::Name for Rank {
     const NAME: &'static str = "Rank";
@@ -4307,6 +4311,12 @@ pub struct VictimItem {
     /// account.
     #[prost(message, repeated, tag = "6")]
     pub not_evaluated: ::prost::alloc::vec::Vec<NotEvaluated>,
+    /// Of VICTIM_KIND_RECLAIM and VICTIM_KIND_GANG_RECLAIM: true: the preemptor's
+    /// queue may take from other queues (Volcano's Preemptive); false: a plugin
+    /// objects, and the reference evicts nobody for it. Absent: no plugin has an
+    /// opinion, or `plugins` is set.
+    #[prost(bool, optional, tag = "7")]
+    pub queue_may_reclaim: ::core::option::Option<bool>,
 }
 impl ::prost::Name for VictimItem {
     const NAME: &'static str = "VictimItem";

@@ -1367,8 +1367,13 @@ class Rank(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    OVERUSED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the queue, job or task."""
+    overused: _builtins.bool
+    """Of a queue: true: it holds so much that it is served no more tasks (Volcano's
+    Overused). Absent: no plugin has an opinion, or `plugins` is set.
+    """
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why it has no rank. Absent: it has one."""
@@ -1393,12 +1398,15 @@ class Rank(_message.Message):
         problem: _types_pb2.Problem | None = ...,
         keys: _abc.Iterable[Global___OrderKey] | None = ...,
         state: Global___JobState | None = ...,
+        overused: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_overused", b"_overused", "overused", b"overused", "problem", b"problem", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "problem", b"problem", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_overused", b"_overused", "keys", b"keys", "name", b"name", "overused", b"overused", "problem", b"problem", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__overused: _TypeAlias = _typing.Literal["overused"]  # noqa: Y015
+    _WhichOneofArgType__overused: _TypeAlias = _typing.Literal["_overused", b"_overused"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overused) -> _WhichOneofReturnType__overused | None: ...
 
 Global___Rank: _TypeAlias = Rank  # noqa: Y015
 
@@ -1741,10 +1749,17 @@ class VictimItem(_message.Message):
     FITS_AFTER_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
+    QUEUE_MAY_RECLAIM_FIELD_NUMBER: _builtins.int
     fits_after: _builtins.int
     """Number of `victims`, from the first, after whose eviction the preemptor fits:
     Filter passes the node, and under `compatibility: corrected` Admit permits the
     task. Absent: it does not fit, or no node was given.
+    """
+    queue_may_reclaim: _builtins.bool
+    """Of VICTIM_KIND_RECLAIM and VICTIM_KIND_GANG_RECLAIM: true: the preemptor's
+    queue may take from other queues (Volcano's Preemptive); false: a plugin
+    objects, and the reference evicts nobody for it. Absent: no plugin has an
+    opinion, or `plugins` is set.
     """
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
@@ -1782,14 +1797,20 @@ class VictimItem(_message.Message):
         fits_after: _builtins.int | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
         not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
+        queue_may_reclaim: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "fits_after", b"fits_after", "problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "_queue_may_reclaim", b"_queue_may_reclaim", "fits_after", b"fits_after", "problem", b"problem", "queue_may_reclaim", b"queue_may_reclaim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "fits_after", b"fits_after", "not_evaluated", b"not_evaluated", "problem", b"problem", "victims", b"victims", "votes", b"votes", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "_queue_may_reclaim", b"_queue_may_reclaim", "fits_after", b"fits_after", "not_evaluated", b"not_evaluated", "problem", b"problem", "queue_may_reclaim", b"queue_may_reclaim", "victims", b"victims", "votes", b"votes", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fits_after: _TypeAlias = _typing.Literal["fits_after"]  # noqa: Y015
     _WhichOneofArgType__fits_after: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after"]  # noqa: Y015
+    _WhichOneofReturnType__queue_may_reclaim: _TypeAlias = _typing.Literal["queue_may_reclaim"]  # noqa: Y015
+    _WhichOneofArgType__queue_may_reclaim: _TypeAlias = _typing.Literal["_queue_may_reclaim", b"_queue_may_reclaim"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fits_after) -> _WhichOneofReturnType__fits_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue_may_reclaim) -> _WhichOneofReturnType__queue_may_reclaim | None: ...
 
 Global___VictimItem: _TypeAlias = VictimItem  # noqa: Y015
 

@@ -11,6 +11,7 @@ use eviction_order::eviction_order;
 use shortfall::PreemptorShortfall;
 
 use super::plugin_selection::named_plugins;
+use super::queue_state::may_queue_reclaim;
 use super::reduce_victims;
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::model::{Problem, ProblemKind, TaskRecord, Uid};
@@ -57,6 +58,9 @@ pub struct VictimVerdict {
     pub fits_after: Option<usize>,
     /// Assumptions that did not fit.
     pub warnings: Vec<Problem>,
+    /// Of a reclaim: true if the preemptor's queue may take from other queues at all, false if a plugin objects; `None`: no
+    /// plugin has an opinion, or the query names plugins.
+    pub queue_may_reclaim: Option<bool>,
 }
 
 /// Choice of one plugin.
@@ -210,7 +214,22 @@ impl VictimSelection<'_> {
             victims: chosen.iter().map(|victim| victim.position).collect(),
             votes,
             fits_after,
+            queue_may_reclaim: self.queue_may_reclaim(&cycle, &mut warnings),
             warnings,
+        })
+    }
+
+    /// True if the preemptor's queue may take from other queues. A queue that cannot be judged gets a warning.
+    fn queue_may_reclaim(&self, cycle: &SchedulingCycle, warnings: &mut Vec<Problem>) -> Option<bool> {
+        if !matches!(self.kind, VictimKind::Reclaim | VictimKind::GangReclaim) {
+            return None;
+        }
+        let preemptor = &self.group.preemptor;
+        let job = cycle.cluster_state().jobs().get(&preemptor.job)?;
+        let context = cycle.plugin_context(self.now);
+        may_queue_reclaim(self.policy, context, &job.record.queue, preemptor).unwrap_or_else(|problem| {
+            warnings.push(problem.within("preemptor"));
+            None
         })
     }
 
