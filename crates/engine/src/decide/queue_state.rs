@@ -1,5 +1,5 @@
-//! State of queues, by Volcano's reductions over the plugins of the policy (Volcano ed72c7c81,
-//! pkg/scheduler/framework/session_plugins.go, Overused and Preemptive).
+//! State of queues, by reductions of Volcano over the plugins of the policy (Volcano ed72c7c81, `Overused` and `Preemptive` in
+//! `pkg/scheduler/framework/session_plugins.go`).
 
 use crate::model::{Problem, TaskRecord};
 use crate::plugin::PluginContext;
