@@ -84,18 +84,14 @@ fn a_preemptor_fits_after_the_pod_with_its_port_is_gone() {
     }
 }
 
-#[test]
-fn queues_say_whether_they_are_served_and_may_reclaim() {
-    let server = EmbeddedServer::start();
-    let list = |cpu: &str| {
-        Some(pb::ResourceList {
-            items: [("cpu".to_owned(), cpu.to_owned())].into(),
-        })
-    };
-    let queue = |name: &str, deserved: &str| pb::Queue {
+/// Cluster with two queues of equal weight: one whose task waits, and one that has what it asks for.
+fn poor_and_rich() -> pb::Cluster {
+    let queue = |name: &str| pb::Queue {
         name: name.to_owned(),
         state: pb::QueueState::Open.into(),
-        deserved: list(deserved),
+        deserved: Some(pb::ResourceList {
+            items: [("cpu".to_owned(), "4".to_owned())].into(),
+        }),
         ..pb::Queue::default()
     };
     let job = |name: &str, queue: &str| pb::Job {
@@ -104,33 +100,40 @@ fn queues_say_whether_they_are_served_and_may_reclaim() {
         phase: pb::JobPhase::Running.into(),
         ..pb::Job::default()
     };
-    let held = |name: &str, job: &str| {
-        let task = task(name, job, &[("cpu", "4")]);
-        task_on_node(task, pb::TaskStatus::Running, "n")
-    };
-    let cluster = pb::Cluster {
+    let held = task("ns/two-0", "ns/two", &[("cpu", "4")]);
+    pb::Cluster {
         nodes: vec![node("n", &[("cpu", "9"), ("memory", "9Gi"), ("pods", "9")])],
-        queues: vec![queue("poor", "4"), queue("rich", "4")],
+        queues: vec![queue("poor"), queue("rich")],
         jobs: vec![job("ns/one", "poor"), job("ns/two", "rich")],
-        tasks: vec![task("ns/one-0", "ns/one", &[("cpu", "2")]), held("ns/two-0", "ns/two")],
+        tasks: vec![
+            task("ns/one-0", "ns/one", &[("cpu", "2")]),
+            task_on_node(held, pb::TaskStatus::Running, "n"),
+        ],
+    }
+}
+
+/// These queues under a policy of one plugin.
+fn under(plugin: &str) -> Option<pb::EvaluationRef> {
+    let inline = pb::InlineSnapshot {
+        cluster: Some(poor_and_rich()),
+        policy_document: format!("actions: reclaim\ntiers: [{{plugins: [{{name: {plugin}}}]}}]\n"),
+        ..pb::InlineSnapshot::default()
     };
-    let against = |plugins: &str| {
-        let inline = pb::InlineSnapshot {
-            cluster: Some(cluster.clone()),
-            policy_document: format!("actions: reclaim\ntiers: [{{plugins: [{plugins}]}}]\n"),
-            ..pb::InlineSnapshot::default()
-        };
-        Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
-            ..pb::EvaluationRef::default()
-        })
-    };
-    let may_reclaim = |kind: pb::VictimKind, plugins: &str, of: &str| {
+    Some(pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        ..pb::EvaluationRef::default()
+    })
+}
+
+#[test]
+fn a_queue_may_reclaim_up_to_what_it_deserves() {
+    let server = EmbeddedServer::start();
+    let may_reclaim = |kind: pb::VictimKind, plugin: &str, job: &str| {
         let request = pb::SelectVictimsRequest {
-            against: against(plugins),
+            against: under(plugin),
             kind: kind.into(),
             groups: vec![pb::VictimGroup {
-                preemptor: Some(task("ns/new", of, &[("cpu", "2")])),
+                preemptor: Some(task("ns/new", job, &[("cpu", "2")])),
                 ..pb::VictimGroup::default()
             }],
             ..pb::SelectVictimsRequest::default()
@@ -139,13 +142,18 @@ fn queues_say_whether_they_are_served_and_may_reclaim() {
         reply.result.unwrap().items.remove(0).queue_may_reclaim
     };
     let reclaim = pb::VictimKind::Reclaim;
-    assert_eq!(may_reclaim(reclaim, "{name: capacity}", "ns/one"), Some(true));
-    assert_eq!(may_reclaim(reclaim, "{name: capacity}", "ns/two"), Some(false));
-    assert_eq!(may_reclaim(pb::VictimKind::Preempt, "{name: capacity}", "ns/two"), None);
-    assert_eq!(may_reclaim(reclaim, "{name: conformance}", "ns/two"), None);
-    let overused = |plugins: &str, asked: &[&str]| {
+    assert_eq!(may_reclaim(reclaim, "capacity", "ns/one"), Some(true));
+    assert_eq!(may_reclaim(reclaim, "capacity", "ns/two"), Some(false));
+    assert_eq!(may_reclaim(pb::VictimKind::Preempt, "capacity", "ns/two"), None);
+    assert_eq!(may_reclaim(reclaim, "conformance", "ns/two"), None);
+}
+
+#[test]
+fn a_queue_with_its_part_is_overused() {
+    let server = EmbeddedServer::start();
+    let overused = |plugin: &str, asked: &[&str]| {
         let request = pb::OrderRequest {
-            against: against(plugins),
+            against: under(plugin),
             queues: Some(pb::NameSet::default()),
             plugins: asked.iter().map(|name| (*name).to_owned()).collect(),
             ..pb::OrderRequest::default()
@@ -158,7 +166,7 @@ fn queues_say_whether_they_are_served_and_may_reclaim() {
     };
     let named = |of: [Option<bool>; 2]| vec![("poor".to_owned(), of[0]), ("rich".to_owned(), of[1])];
     // Of nine cores 4.5 are each queue's part by weight; the rich one asks for the four that it has.
-    assert_eq!(overused("{name: proportion}", &[]), named([Some(false), Some(true)]));
-    assert_eq!(overused("{name: proportion}", &["proportion"]), named([None, None]));
-    assert_eq!(overused("{name: conformance}", &[]), named([None, None]));
+    assert_eq!(overused("proportion", &[]), named([Some(false), Some(true)]));
+    assert_eq!(overused("proportion", &["proportion"]), named([None, None]));
+    assert_eq!(overused("conformance", &[]), named([None, None]));
 }
