@@ -113,16 +113,16 @@ fn poor_and_rich() -> pb::Cluster {
 }
 
 /// These queues under a policy of one plugin.
-fn under(plugin: &str) -> Option<pb::EvaluationRef> {
+fn under(plugin: &str) -> pb::EvaluationRef {
     let inline = pb::InlineSnapshot {
         cluster: Some(poor_and_rich()),
         policy_document: format!("actions: reclaim\ntiers: [{{plugins: [{{name: {plugin}}}]}}]\n"),
         ..pb::InlineSnapshot::default()
     };
-    Some(pb::EvaluationRef {
+    pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Inline(inline)),
         ..pb::EvaluationRef::default()
-    })
+    }
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_queue_may_reclaim_up_to_what_it_deserves() {
     let server = EmbeddedServer::start();
     let may_reclaim = |kind: pb::VictimKind, plugin: &str, job: &str| {
         let request = pb::SelectVictimsRequest {
-            against: under(plugin),
+            against: Some(under(plugin)),
             kind: kind.into(),
             groups: vec![pb::VictimGroup {
                 preemptor: Some(task("ns/new", job, &[("cpu", "2")])),
@@ -153,7 +153,7 @@ fn a_queue_with_its_part_is_overused() {
     let server = EmbeddedServer::start();
     let overused = |plugin: &str, asked: &[&str]| {
         let request = pb::OrderRequest {
-            against: under(plugin),
+            against: Some(under(plugin)),
             queues: Some(pb::NameSet::default()),
             plugins: asked.iter().map(|name| (*name).to_owned()).collect(),
             ..pb::OrderRequest::default()
