@@ -7,9 +7,10 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
-use super::pod_cluster;
 use super::statements::task_key;
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
+use super::{pod_cluster, predicates};
+use crate::support::wire::BlockingClients;
 
 /// Part that the reference computes node by node; all others are computed for all candidates together.
 const BY_NODE: &str = "imagelocality";
@@ -20,8 +21,41 @@ type Scores = BTreeMap<String, f64>;
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let mut differences = VectorDifferences::default();
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
-    let expected = members(&case["expect"]["tasks"]);
+    let wire = bench.wire().clone();
+    // Only there the reference's counts of images depend on the time of each report.
+    let images_differ = case["cluster"]["nodePasses"].as_i64() == Some(1);
+    if images_differ {
+        bench.skip("counts of images at the first report of each node");
+    }
+    let ask = |against: pb::EvaluationRef, differences: &mut VectorDifferences| -> Result<(), String> {
+        let expected = members(&case["expect"]["tasks"]);
+        let items = scores(&wire, against, case, expected)?;
+        differences.same("number of tasks", &expected.len(), &items.len());
+        for (expected, item) in expected.iter().zip(items) {
+            compare(differences, expected, &item, images_differ);
+        }
+        Ok(())
+    };
+    let answered = if members(&case["request"]["ops"]).is_empty() {
+        let document = cluster::document(&case["policy"]["tiers"].to_string());
+        let against = cluster::inline_ref(pod_cluster::cluster(case), document);
+        ask(against, &mut differences)
+    } else {
+        predicates::in_session(&wire, case, &mut differences, ask)
+    };
+    if let Err(problem) = answered {
+        differences.differ("score", "answered", &problem);
+    }
+    differences.verdict()
+}
+
+/// Scores of the tasks of a case.
+fn scores(
+    wire: &BlockingClients,
+    against: pb::EvaluationRef,
+    case: &Value,
+    expected: &[Value],
+) -> Result<Vec<pb::ScoreItem>, String> {
     let tasks = expected.iter().map(|task| pb::Task {
         name: task_key(&text(&task["task"])),
         ..pb::Task::default()
@@ -30,30 +64,16 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         names: members(names).iter().map(text).collect(),
         ..pb::NodeSet::default()
     });
-    let reply = bench.wire().score(pb::ScoreRequest {
-        against: Some(cluster::inline_ref(pod_cluster::cluster(case), document)),
+    let reply = wire.score(pb::ScoreRequest {
+        against: Some(against),
         tasks: tasks.collect(),
         candidates,
         resource_fit: pb::ResourceFit::None.into(),
         with_parts: true,
         ..pb::ScoreRequest::default()
     });
-    let items = match reply {
-        Ok(reply) => reply.result.unwrap_or_default().items,
-        Err(status) => {
-            differences.differ("score", "answered", &status.to_string());
-            return differences.verdict();
-        }
-    };
-    // Only there the reference's counts of images depend on the time of each report.
-    let images_differ = case["cluster"]["nodePasses"].as_i64() == Some(1);
-    if images_differ {
-        bench.skip("counts of images at the first report of each node");
-    }
-    for (expected, item) in expected.iter().zip(items) {
-        compare(&mut differences, expected, &item, images_differ);
-    }
-    differences.verdict()
+    let reply = reply.map_err(|status| status.to_string())?;
+    Ok(reply.result.unwrap_or_default().items)
 }
 
 fn compare(differences: &mut VectorDifferences, expected: &Value, item: &pb::ScoreItem, images_differ: bool) {

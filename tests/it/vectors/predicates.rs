@@ -22,31 +22,41 @@ const CACHED: &str = "EquivalenceCache";
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let mut differences = VectorDifferences::default();
     let wire = bench.wire().clone();
+    let answered = in_session(&wire, case, &mut differences, |against, differences| {
+        compare(&wire, against, case, differences)
+    });
+    if let Err(problem) = answered {
+        differences.differ("call", "answered", &problem);
+    }
+    differences.verdict()
+}
+
+/// Asks about a case in a session of its own, after the operations of the case.
+pub(crate) fn in_session(
+    wire: &BlockingClients,
+    case: &Value,
+    differences: &mut VectorDifferences,
+    ask: impl FnOnce(pb::EvaluationRef, &mut VectorDifferences) -> Result<(), String>,
+) -> Result<(), String> {
     let document = cluster::document(&case["policy"]["tiers"].to_string());
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(pod_cluster::cluster(case), document)),
         ..pb::OpenSessionRequest::default()
     });
-    let session = match opened {
-        Ok(opened) => opened.session,
-        Err(status) => {
-            differences.differ("session", "open", &status.to_string());
-            return differences.verdict();
-        }
-    };
-    if let Err(problem) = compare(&wire, &session, case, &mut differences) {
-        differences.differ("call", "answered", &problem);
-    }
+    let session = opened.map_err(|status| status.to_string())?.session;
+    let answered = apply_operations(wire, &session, case, differences)
+        .and_then(|applied| ask(session_ref(&session, applied, Vec::new()), differences));
     drop(wire.close_session(pb::CloseSessionRequest { session }));
-    differences.verdict()
+    answered
 }
 
-fn compare(
+/// Applies the operations of a case; returns their number.
+fn apply_operations(
     wire: &BlockingClients,
     session: &str,
     case: &Value,
     differences: &mut VectorDifferences,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let mut applied = 0;
     for (number, op) in members(&case["request"]["ops"]).iter().enumerate() {
         let result = wire.filter(pb::FilterRequest {
@@ -68,6 +78,15 @@ fn compare(
         let expected = case["expect"]["steps"][number]["error"].is_null();
         differences.same(&format!("step {number} applied"), &expected, &warnings.is_empty());
     }
+    Ok(applied)
+}
+
+fn compare(
+    wire: &BlockingClients,
+    against: pb::EvaluationRef,
+    case: &Value,
+    differences: &mut VectorDifferences,
+) -> Result<(), String> {
     let expected = members(&case["expect"]["tasks"]);
     let tasks = expected.iter().map(|task| pb::Task {
         name: task_key(&text(&task["task"])),
@@ -75,7 +94,7 @@ fn compare(
     });
     let response = wire
         .filter(pb::FilterRequest {
-            against: Some(session_ref(session, applied, Vec::new())),
+            against: Some(against),
             tasks: tasks.collect(),
             resource_fit: pb::ResourceFit::None.into(),
             ..pb::FilterRequest::default()

@@ -2,7 +2,7 @@
 
 use super::marks::DomainMarks;
 use super::{PodView, unknown_namespaces};
-use crate::model::constraints::PodAffinityTerm;
+use crate::model::constraints::{PodAffinityTerm, PodConstraints};
 use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, PodClass, PodIdentity, Problem};
 use crate::policy::Compatibility;
 
@@ -93,7 +93,7 @@ impl AffinityFilter {
 
     /// Marks the domains of pods whose anti-affinity matches the class.
     fn mark_repelled(&mut self, view: &PodView<'_>) -> Result<(), Problem> {
-        let known = known_at_beginning(view);
+        let known = known_at_beginning(view, |own| !own.pod_anti_affinity.required.is_empty());
         let is_known = |slot: NodeSlot| known.as_ref().is_none_or(|known| known.binary_search(&slot).is_ok());
         for (class, counts) in view.classes() {
             let Some(constraints) = &class.constraints else {
@@ -101,7 +101,7 @@ impl AffinityFilter {
             };
             for term in &constraints.pod_anti_affinity.required {
                 let matches = term.matches(&class.pod.namespace, view.pod);
-                if !matches.ok_or_else(|| unknown_namespaces(view, class))? {
+                if !matches.ok_or_else(|| unknown_anti_affinity(view, class))? {
                     continue;
                 }
                 let key = self.repelled_by.position(view.cluster_state, &term.topology_key);
@@ -138,6 +138,15 @@ impl AffinityFilter {
     }
 }
 
+/// Problem of an anti-affinity of another pod that selects namespaces by their labels.
+fn unknown_anti_affinity(view: &PodView<'_>, other: &PodClass) -> Problem {
+    let effect = format!(
+        "it is unknown whether the pod keeps pods of namespace `{}` away",
+        view.pod.namespace
+    );
+    unknown_namespaces(view, other, "required", &effect)
+}
+
 /// Evaluated terms with their positions among the marks. A result names the others, which need labels of namespaces, as
 /// not evaluated.
 fn keyed_terms<'a>(
@@ -156,19 +165,19 @@ fn selects(term: &PodAffinityTerm, owner: &str, pod: &PodIdentity) -> bool {
     term.matches(owner, pod) == Some(true)
 }
 
-/// Slots of the nodes that had a pod with required anti-affinity at the beginning of the cycle, sorted; `None`: all
-/// nodes count. Volcano lists these nodes when it opens a session.
-fn known_at_beginning(view: &PodView<'_>) -> Option<Vec<NodeSlot>> {
+/// Slots of the nodes that had a pod with such constraints at the beginning of the cycle, sorted; `None`: all nodes count.
+/// Volcano lists these nodes when it opens a session.
+pub(super) fn known_at_beginning(
+    view: &PodView<'_>,
+    is_listed: impl Fn(&PodConstraints) -> bool,
+) -> Option<Vec<NodeSlot>> {
     let beginning = view.cluster_state.cycle_beginning()?;
     if view.compatibility == Compatibility::Corrected {
         return None;
     }
-    let repels = |class: &PodClass| {
-        let constraints = class.constraints.as_ref();
-        constraints.is_some_and(|own| !own.pod_anti_affinity.required.is_empty())
-    };
-    let classes = beginning.pods().classes().filter(|(class, _)| repels(class));
-    let mut slots: Vec<NodeSlot> = classes.flat_map(|(_, counts)| counts).map(|(slot, _)| *slot).collect();
+    let classes = beginning.pods().classes();
+    let listed = classes.filter(|(class, _)| class.constraints.as_deref().is_some_and(&is_listed));
+    let mut slots: Vec<NodeSlot> = listed.flat_map(|(_, counts)| counts).map(|(slot, _)| *slot).collect();
     slots.sort_unstable();
     slots.dedup();
     Some(slots)

@@ -1,18 +1,24 @@
-//! Constraints of pods about other pods, as filters: inter-pod affinity, anti-affinity and topology spread (Kubernetes
+//! Constraints of pods about other pods, as filters and scores: inter-pod affinity, anti-affinity and topology spread (Kubernetes
 //! v1.36.1, `InterPodAffinity` and `PodTopologySpread`, as Volcano ed72c7c81 asks them).
 //!
 //! A selector is matched once per class of pods, and its pods are summed by topology domain.
 
 mod affinity;
+mod affinity_score;
+mod candidate_values;
 mod marks;
+mod natural_logarithm;
 mod spread;
+mod spread_score;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 pub(super) use affinity::AffinityFilter;
+pub(super) use affinity_score::AffinityScore;
 pub(super) use spread::SpreadFilter;
+pub(super) use spread_score::SpreadScore;
 
 use crate::model::constraints::PodConstraints;
 use crate::model::{ClusterState, NodeSlot, PodClass, PodIdentity, Problem, ProblemKind};
@@ -52,7 +58,7 @@ impl<'a> PodView<'a> {
 }
 
 /// Problem of a term of another pod that selects namespaces by their labels.
-fn unknown_namespaces(view: &PodView<'_>, other: &PodClass) -> Problem {
+fn unknown_namespaces(view: &PodView<'_>, other: &PodClass, kind: &str, effect: &str) -> Problem {
     let of_class = |constraints: &Arc<PodConstraints>| {
         let terms = other.constraints.as_ref();
         terms.is_some_and(|terms| Arc::ptr_eq(terms, constraints) || terms == constraints)
@@ -64,9 +70,8 @@ fn unknown_namespaces(view: &PodView<'_>, other: &PodClass) -> Problem {
     });
     let owner = owner.map_or("another task of the query", |task| &task.name);
     let message = format!(
-        "a required term of the anti-affinity of pod `{owner}` selects namespaces by their labels, which Pumice does not \
-         have; so it is unknown whether the pod keeps pods of namespace `{}` away: list the namespaces in the term",
-        view.pod.namespace
+        "a {kind} term of pod `{owner}` about other pods selects namespaces by their labels, which Pumice does not have; \
+         so {effect}: list the namespaces in the term"
     );
     Problem::new(
         ProblemKind::FailedPrecondition,

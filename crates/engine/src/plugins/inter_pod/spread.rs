@@ -83,7 +83,7 @@ impl SpreadRule {
 }
 
 /// Number of pods that a constraint selects in each domain, over these nodes; `None`: the domain has none of the nodes.
-fn domain_counts(
+pub(super) fn domain_counts(
     view: &PodView<'_>,
     constraint: &SpreadConstraint,
     domains: &TopologyDomains,
@@ -99,19 +99,11 @@ fn domain_counts(
             }
         }
     }
-    let labels = &view.pod.labels;
-    if constraint.counts_nothing(labels) {
-        return counts;
-    }
     let is_among = |slot: NodeSlot| {
         let mask = nodes.get(slot as usize / CHUNK_SIZE);
         mask.is_some_and(|mask| mask.get(slot as usize % CHUNK_SIZE))
     };
-    let selected = view.classes().filter(|(class, _)| {
-        let counted = !class.is_releasing && class.pod.namespace == view.pod.namespace;
-        counted && constraint.selects(labels, &class.pod.labels)
-    });
-    for (slot, count) in selected.flat_map(|(_, on_nodes)| on_nodes) {
+    for (slot, count) in selected_pods(view, constraint) {
         let domain = domains.domain(*slot).filter(|_| is_among(*slot));
         if let Some(Some(place)) = domain.and_then(|domain| counts.get_mut(domain)) {
             *place += i64::from(*count);
@@ -120,8 +112,21 @@ fn domain_counts(
     counts
 }
 
+/// Numbers of the pods that a constraint selects, by slot.
+pub(super) fn selected_pods<'a>(
+    view: &PodView<'a>,
+    constraint: &SpreadConstraint,
+) -> impl Iterator<Item = &'a (NodeSlot, u32)> {
+    let (pod, counts_nothing) = (view.pod, constraint.counts_nothing(&view.pod.labels));
+    let selected = view.classes().filter(move |(class, _)| {
+        let counted = !counts_nothing && !class.is_releasing && class.pod.namespace == pod.namespace;
+        counted && constraint.selects(&pod.labels, &class.pod.labels)
+    });
+    selected.flat_map(|(_, on_nodes)| on_nodes)
+}
+
 /// Nodes whose pods count, for the constraints of one class.
-struct EligibleNodes<'a> {
+pub(super) struct EligibleNodes<'a> {
     view: PodView<'a>,
     /// Nodes with all topology keys, chunk by chunk.
     with_keys: Vec<NodeMask>,
@@ -132,7 +137,7 @@ struct EligibleNodes<'a> {
 }
 
 impl<'a> EligibleNodes<'a> {
-    fn new<'c>(view: &PodView<'a>, constraints: impl Iterator<Item = &'c SpreadConstraint>) -> Self {
+    pub(super) fn new<'c>(view: &PodView<'a>, constraints: impl Iterator<Item = &'c SpreadConstraint>) -> Self {
         let keys: Vec<&Arc<str>> = constraints.map(|constraint| &constraint.topology_key).collect();
         let with_keys = |chunk: &Arc<NodeChunk>| {
             let attributes = chunk.attributes();
@@ -153,7 +158,7 @@ impl<'a> EligibleNodes<'a> {
     }
 
     /// Nodes of a constraint, chunk by chunk.
-    fn of(&mut self, constraint: &SpreadConstraint) -> Vec<NodeMask> {
+    pub(super) fn of(&mut self, constraint: &SpreadConstraint) -> Vec<NodeMask> {
         let mut nodes = self.with_keys.clone();
         let view = self.view;
         if constraint.node_affinity_policy == SpreadPolicy::Honor {

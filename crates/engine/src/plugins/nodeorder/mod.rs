@@ -1,8 +1,7 @@
 //! `nodeorder`: the scores of Kubernetes v1.36.1 that Volcano asks (Volcano ed72c7c81, pkg/scheduler/plugins/nodeorder).
 //!
 //! Each part is an integer from 0 to 100 for each node, times the weight of the part. Image locality is computed node by
-//! node, the other parts for all candidates together. Inter-pod affinity and topology spread are no parts yet; their
-//! weights are read.
+//! node, the other parts for all candidates together.
 
 mod arguments;
 mod image_locality;
@@ -27,6 +26,7 @@ const NAME: &str = "nodeorder";
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["score"],
     node_labels: &["*"],
+    task_labels: &["*"],
     ..PluginDef::new(NAME, compile)
 };
 
@@ -68,6 +68,9 @@ impl Plugin for NodeOrder {
             (ConstraintKind::PreferredNodeAffinity, self.weights.node_affinity),
             (ConstraintKind::PreferredTaints, self.weights.taints),
             (ConstraintKind::Images, self.weights.images),
+            (ConstraintKind::PreferredPodAffinity, self.weights.pod_affinity),
+            (ConstraintKind::PreferredPodAntiAffinity, self.weights.pod_affinity),
+            (ConstraintKind::PreferredTopologySpread, self.weights.spread),
         ];
         let on = switched.into_iter().filter(|(_, weight)| *weight != 0);
         on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
@@ -78,7 +81,7 @@ impl Plugin for NodeOrder {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        let scorer = PodScorer::new(&self.weights, self.compatibility, context.cluster_state, class)?;
+        let scorer = PodScorer::new(&self.weights, self.compatibility, context, class)?;
         Ok(Some(Box::new(scorer)))
     }
 }

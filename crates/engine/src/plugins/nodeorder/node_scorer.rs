@@ -7,7 +7,8 @@ use super::image_locality::image_values;
 use super::preferences::RelativePreference;
 use super::resources::{BalancedDemand, NonzeroDemand};
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer};
+use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
+use crate::plugins::inter_pod::{AffinityScore, PodView, SpreadScore};
 use crate::plugins::record_values::RecordValues;
 use crate::policy::Compatibility;
 
@@ -20,6 +21,8 @@ enum ScorePartKind {
     BalancedResource,
     NodeAffinity,
     TaintToleration,
+    PodAffinity,
+    TopologySpread,
 }
 
 impl ScorePartKind {
@@ -31,12 +34,14 @@ impl ScorePartKind {
             Self::BalancedResource => "balancedresource",
             Self::NodeAffinity => "nodeaffinity",
             Self::TaintToleration => "tainttoleration",
+            Self::PodAffinity => "podaffinity",
+            Self::TopologySpread => "podtopologyspread",
         }
     }
 }
 
 /// Parts that are switched on, with their weights, in the order of the sum.
-type SwitchedParts = SmallVec<[(ScorePartKind, i64); 6]>;
+type SwitchedParts = SmallVec<[(ScorePartKind, i64); MAX_PARTS]>;
 
 /// Fills one column with the scores of a chunk.
 type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>;
@@ -45,12 +50,14 @@ type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>;
 pub(super) struct PodScorer<'a> {
     state: &'a ClusterState,
     parts: SwitchedParts,
-    names: SmallVec<[&'static str; 6]>,
+    names: SmallVec<[&'static str; MAX_PARTS]>,
     demand: NonzeroDemand,
     balanced: Option<BalancedDemand>,
     images: Option<RecordValues<'a, ColumnFiller<'a>>>,
     affinity: Option<RelativePreference<'a>>,
     taints: Option<RelativePreference<'a>>,
+    pod_affinity: Option<AffinityScore>,
+    spread: Option<SpreadScore>,
 }
 
 impl<'a> PodScorer<'a> {
@@ -61,10 +68,23 @@ impl<'a> PodScorer<'a> {
     pub(super) fn new(
         weights: &PartWeights,
         compatibility: Compatibility,
-        state: &'a ClusterState,
+        context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
-        let constraints = class.constraints();
+        let (state, constraints) = (context.cluster_state, class.constraints());
+        let view = class.pod.as_ref().map(|pod| PodView {
+            cluster_state: state,
+            pod,
+            constraints,
+            compatibility,
+            after_release: context.after_release && compatibility == Compatibility::Corrected,
+        });
+        let pod_affinity = view.as_ref().filter(|_| weights.pod_affinity != 0);
+        let pod_affinity = pod_affinity.and_then(AffinityScore::new);
+        let spread = view.as_ref().filter(|_| weights.spread != 0);
+        let spread = spread.and_then(SpreadScore::new);
+        // Most classes have no terms about other pods, which then are no parts.
+        let only_if = |weight, exists| if exists { weight } else { 0 };
         let parts: SwitchedParts = [
             (ScorePartKind::ImageLocality, weights.images),
             (ScorePartKind::LeastRequested, weights.least),
@@ -72,6 +92,11 @@ impl<'a> PodScorer<'a> {
             (ScorePartKind::BalancedResource, weights.balanced),
             (ScorePartKind::NodeAffinity, weights.node_affinity),
             (ScorePartKind::TaintToleration, weights.taints),
+            (
+                ScorePartKind::PodAffinity,
+                only_if(weights.pod_affinity, pod_affinity.is_some()),
+            ),
+            (ScorePartKind::TopologySpread, only_if(weights.spread, spread.is_some())),
         ]
         .into_iter()
         .filter(|(_, weight)| *weight != 0)
@@ -92,6 +117,8 @@ impl<'a> PodScorer<'a> {
                 .flatten(),
             affinity,
             taints: (weights.taints != 0).then(|| RelativePreference::taints(state, constraints)),
+            pod_affinity,
+            spread,
         })
     }
 
@@ -114,22 +141,39 @@ impl NodeScorer for PodScorer<'_> {
     }
 
     fn needs_survey(&self) -> bool {
-        self.preferences().next().is_some()
+        self.preferences().next().is_some() || self.pod_affinity.is_some() || self.spread.is_some()
     }
 
     fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
         for preference in self.affinity.iter_mut().chain(&mut self.taints) {
             preference.survey(chunk, candidates);
         }
+        if let Some(score) = &mut self.pod_affinity {
+            score.survey(chunk, candidates);
+        }
+        if let Some(score) = &mut self.spread {
+            score.survey(chunk, candidates);
+        }
     }
 
     fn finish_survey(&mut self) -> Result<(), Problem> {
+        if let Some(score) = &mut self.spread {
+            score.finish_survey();
+        }
         self.preferences().try_for_each(RelativePreference::finish_survey)
     }
 
     fn leave(&self, slot: NodeSlot) -> bool {
-        // Each preference counts the node.
-        self.preferences().filter(|preference| preference.leave(slot)).count() > 0
+        // Each part counts the node.
+        let preferences = self.preferences().filter(|preference| preference.leave(slot)).count();
+        let affinity = self.pod_affinity.as_ref().is_some_and(|score| score.leave(slot));
+        let spread = self.spread.as_ref().is_some_and(|score| score.leave(slot));
+        preferences > 0 || affinity || spread
+    }
+
+    fn warnings(&self) -> Vec<Problem> {
+        let affinity = self.pod_affinity.as_ref();
+        affinity.and_then(AffinityScore::warning).into_iter().cloned().collect()
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
@@ -165,6 +209,16 @@ impl NodeScorer for PodScorer<'_> {
                 ScorePartKind::TaintToleration => {
                     if let Some(preference) = &self.taints {
                         preference.score(chunk, &mut own);
+                    }
+                }
+                ScorePartKind::PodAffinity => {
+                    if let Some(score) = &self.pod_affinity {
+                        score.score(chunk, &mut own);
+                    }
+                }
+                ScorePartKind::TopologySpread => {
+                    if let Some(score) = &self.spread {
+                        score.score(chunk, &mut own);
                     }
                 }
                 ScorePartKind::ImageLocality => {}

@@ -1,0 +1,186 @@
+//! Score by topology spread constraints that reject no node.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::PodView;
+use super::candidate_values::CandidateValues;
+use super::natural_logarithm::natural_logarithm;
+use super::spread::{EligibleNodes, domain_counts, selected_pods};
+use crate::model::constraints::SpreadConstraint;
+use crate::model::{IntegerColumn, NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+
+/// Largest score.
+const MAX_SCORE: i64 = 100;
+
+/// Topology key by which each node is a domain of its own; its pods are counted on the node alone.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Prepared score of the spread constraints with `ScheduleAnyway`: pods in the domains of each node, relative to the
+/// candidates. A candidate that lacks a topology key scores 0.
+#[derive(Debug)]
+pub(in crate::plugins) struct SpreadScore {
+    rules: Vec<SoftSpreadRule>,
+    /// Candidates with all topology keys.
+    candidates: Vec<NodeSlot>,
+    values: CandidateValues,
+}
+
+/// Pods by domain of one constraint.
+#[derive(Debug)]
+struct SoftSpreadRule {
+    domains: Arc<TopologyDomains>,
+    pods: CountedPods,
+    /// Number of candidates in each domain; empty if each node is a domain.
+    candidates: Vec<Cell<u32>>,
+    /// Points of each pod.
+    weight: f64,
+    /// Points of a domain without pods.
+    base: f64,
+}
+
+/// Pods that a constraint selects.
+#[derive(Debug)]
+enum CountedPods {
+    /// Numbers by domain.
+    ByDomain(Vec<i64>),
+    /// Numbers on the node itself, by slot.
+    ByNode(Vec<i64>),
+}
+
+impl SpreadScore {
+    /// Score for a class; `None`: it has no such constraint.
+    pub(in crate::plugins) fn new(view: &PodView<'_>) -> Option<Self> {
+        let soft = || view.constraints.spread_constraints.iter().filter(|own| !own.is_hard);
+        soft().next()?;
+        let mut eligible = None;
+        let rules = soft().map(|constraint| {
+            SoftSpreadRule::new(view, constraint, || {
+                let eligible = eligible.get_or_insert_with(|| EligibleNodes::new(view, soft()));
+                eligible.of(constraint)
+            })
+        });
+        Some(Self {
+            rules: rules.collect(),
+            candidates: Vec::new(),
+            values: CandidateValues::default(),
+        })
+    }
+
+    /// Sees the candidates of a chunk.
+    pub(in crate::plugins) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+        for slot in candidates.iter().filter_map(|offset| chunk.slot(offset)) {
+            if self.rules.iter().all(|rule| rule.domains.domain(slot).is_some()) {
+                self.candidates.push(slot);
+                self.rules.iter().for_each(|rule| rule.add_candidate(slot));
+            }
+        }
+    }
+
+    /// Ends the survey.
+    pub(in crate::plugins) fn finish_survey(&mut self) {
+        let count = self.candidates.len();
+        self.rules.iter_mut().for_each(|rule| rule.weigh(count));
+        for slot in &self.candidates {
+            let points = self.rules.iter().fold(0.0, |sum, rule| sum + rule.points(*slot));
+            self.values.add(*slot, round(points));
+        }
+    }
+
+    /// Notes that a candidate takes no more tasks. True: scores of others change by that.
+    pub(in crate::plugins) fn leave(&self, slot: NodeSlot) -> bool {
+        if self.values.at(slot).is_none() {
+            return false;
+        }
+        // Each rule counts the node.
+        let emptied = self.rules.iter().filter(|rule| rule.remove_candidate(slot)).count() > 0;
+        self.values.leave(slot) | emptied
+    }
+
+    /// Fills in the score of each candidate of a chunk.
+    pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut IntegerColumn) {
+        let (least, most) = (self.values.least(), self.values.most());
+        self.values.score(chunk, scores, |points| {
+            if most > 0 {
+                MAX_SCORE.wrapping_mul(most.wrapping_add(least).wrapping_sub(points)) / most
+            } else {
+                MAX_SCORE
+            }
+        });
+    }
+}
+
+impl SoftSpreadRule {
+    fn new(view: &PodView<'_>, constraint: &SpreadConstraint, eligible: impl FnOnce() -> Vec<NodeMask>) -> Self {
+        let domains = view.cluster_state.topology_domains(&constraint.topology_key);
+        let by_node = *constraint.topology_key == *HOSTNAME;
+        let pods = if by_node {
+            CountedPods::ByNode(node_counts(view, constraint))
+        } else {
+            let counts = domain_counts(view, constraint, &domains, &eligible());
+            CountedPods::ByDomain(counts.into_iter().map(Option::unwrap_or_default).collect())
+        };
+        let tracked = if by_node { 0 } else { domains.count() };
+        Self {
+            domains,
+            pods,
+            candidates: vec![Cell::new(0); tracked],
+            weight: 0.0,
+            base: f64::from(constraint.max_skew.wrapping_sub(1)),
+        }
+    }
+
+    /// Number of candidates in a node's domain; `None`: the node is one of its own.
+    fn candidates_beside(&self, slot: NodeSlot) -> Option<&Cell<u32>> {
+        self.candidates.get(self.domains.domain(slot)?)
+    }
+
+    fn add_candidate(&self, slot: NodeSlot) {
+        if let Some(count) = self.candidates_beside(slot) {
+            count.set(count.get() + 1);
+        }
+    }
+
+    /// Removes a candidate. True: the number of domains is another one then.
+    fn remove_candidate(&self, slot: NodeSlot) -> bool {
+        self.candidates_beside(slot).is_none_or(|count| {
+            count.set(count.get().saturating_sub(1));
+            count.get() == 0
+        })
+    }
+
+    /// Computes the weight from the number of domains among the candidates.
+    fn weigh(&mut self, candidates: usize) {
+        let domains = match &self.pods {
+            CountedPods::ByNode(_) => candidates,
+            CountedPods::ByDomain(_) => self.candidates.iter().filter(|count| count.get() > 0).count(),
+        };
+        self.weight = natural_logarithm(u32::try_from(domains).unwrap_or(u32::MAX).saturating_add(2));
+    }
+
+    /// Points of a node.
+    fn points(&self, slot: NodeSlot) -> f64 {
+        let count = match &self.pods {
+            CountedPods::ByNode(counts) => counts.get(slot as usize),
+            CountedPods::ByDomain(counts) => self.domains.domain(slot).and_then(|domain| counts.get(domain)),
+        };
+        count.copied().unwrap_or(0) as f64 * self.weight + self.base
+    }
+}
+
+/// Number of pods that a constraint selects on each node, by slot. Policies about nodes do not apply.
+fn node_counts(view: &PodView<'_>, constraint: &SpreadConstraint) -> Vec<i64> {
+    let mut counts = vec![0; view.cluster_state.slots() as usize];
+    for (slot, count) in selected_pods(view, constraint) {
+        if let Some(place) = counts.get_mut(*slot as usize) {
+            *place += i64::from(*count);
+        }
+    }
+    counts
+}
+
+/// Points, rounded half away from 0.
+#[expect(clippy::cast_possible_truncation, reason = "points are far below 2^53")]
+fn round(points: f64) -> i64 {
+    points.round() as i64
+}
