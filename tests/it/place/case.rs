@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use pumice::server::pb;
 use pumice_engine::policy::Compatibility;
 
+use super::constraints::{KINDS, constraints, labels};
 use crate::support::records::{amounts, node, task, task_on_node};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -14,7 +15,11 @@ pub(super) const CARD: &str = "volcano.sh/card.name";
 pub(super) const JOB: &str = "ns/job";
 
 /// Policies with every supported plugin.
-pub(super) const POLICIES: [&str; 19] = [
+pub(super) const POLICIES: [&str; 21] = [
+    "- name: predicates
+  - {name: nodeorder, arguments: {podaffinity.weight: 7, podtopologyspread.weight: 5, balancedresource.weight: 0}}",
+    "- {name: nodeorder, arguments: {podaffinity.weight: -3, podtopologyspread.weight: 9, leastrequested.weight: 2}}
+  - {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1}}",
     "- name: nodeorder
   - {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1}}",
     "- name: predicates
@@ -115,7 +120,7 @@ fn group() -> impl Strategy<Value = CaseGroup> {
     let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
     let count = prop_oneof![4 => 0_usize..14, 1 => 14_usize..60];
     let amounts = (0_u32..5, 0_u32..5, 0_u32..3);
-    (amounts, cards, count, 0_u8..14).prop_map(|((cpu, memory, gpu), card, count, constraints)| CaseGroup {
+    (amounts, cards, count, 0_u8..KINDS).prop_map(|((cpu, memory, gpu), card, count, constraints)| CaseGroup {
         constraints,
         cpu,
         memory,
@@ -136,7 +141,7 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
     let state = (
         nodes,
         prop::collection::vec(
-            (any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3, 0_u8..14),
+            (any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3, 0_u8..KINDS),
             0..12,
         ),
         (4_u32..60, 0_u32..9, 0_u32..9),
@@ -255,6 +260,8 @@ impl PlaceCase {
                 let labels = labels.map(|(end, text)| (format!("{GPU}.{end}"), text.to_owned()));
                 node.labels = BTreeMap::from(labels);
             }
+            let hostname = name(number);
+            node.labels.insert("kubernetes.io/hostname".to_owned(), hostname);
             if *zone < 3 {
                 node.labels.insert("zone".to_owned(), zone.to_string());
                 let group = ["a", "b", "c"][usize::from(*zone)].to_owned();
@@ -338,92 +345,6 @@ impl PlaceCase {
             tasks,
         }
     }
-}
-
-/// Constraints by kind; most kinds have none.
-fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
-    let mut own = pb::PodConstraints::default();
-    if matches!(kind, 1 | 4) {
-        own.node_selector.insert("zone".to_owned(), "1".to_owned());
-    }
-    if matches!(kind, 2 | 5) {
-        own.tolerations.push(pb::Toleration {
-            operator: "Exists".to_owned(),
-            ..pb::Toleration::default()
-        });
-    }
-    if matches!(kind, 1 | 6) {
-        own.affinity = Some(preferred_zones());
-        own.images.push("train".to_owned());
-    }
-    if matches!(kind, 3..=5) {
-        own.host_ports.push(pb::HostPort {
-            port: 80,
-            ..pb::HostPort::default()
-        });
-    }
-    if kind < 9 {
-        return (kind < 7 && kind > 0).then(|| Box::new(own));
-    }
-    // Terms about pods of the same kind; the last kind wants to be near those of kind 9.
-    let selector = pb::LabelSelector {
-        match_labels: labels(if kind == 13 { 9 } else { kind }),
-        ..pb::LabelSelector::default()
-    };
-    let required = vec![pb::PodAffinityTerm {
-        label_selector: Some(selector.clone()),
-        topology_key: "zone".to_owned(),
-        ..pb::PodAffinityTerm::default()
-    }];
-    let terms = Some(pb::PodAffinity {
-        required,
-        ..pb::PodAffinity::default()
-    });
-    let affinity = |attracts: bool| pb::Affinity {
-        pod_affinity: terms.clone().filter(|_| attracts),
-        pod_anti_affinity: terms.clone().filter(|_| !attracts),
-        ..pb::Affinity::default()
-    };
-    match kind {
-        9 | 13 => own.affinity = Some(affinity(true)),
-        10 => own.affinity = Some(affinity(false)),
-        _ => own.topology_spread_constraints.push(pb::TopologySpreadConstraint {
-            max_skew: i32::from(kind) - 10,
-            topology_key: "zone".to_owned(),
-            when_unsatisfiable: "DoNotSchedule".to_owned(),
-            label_selector: Some(selector),
-            ..pb::TopologySpreadConstraint::default()
-        }),
-    }
-    Some(Box::new(own))
-}
-
-/// Preferences for zones.
-fn preferred_zones() -> pb::Affinity {
-    let preferred = ["0", "1", "2"].into_iter().zip([1, 30, 10]);
-    let preferred = preferred.map(|(zone, weight)| pb::PreferredNodeTerm {
-        weight,
-        preference: Some(pb::NodeSelectorTerm {
-            match_expressions: vec![pb::SelectorRequirement {
-                key: "zone".to_owned(),
-                operator: "In".to_owned(),
-                values: vec![zone.to_owned()],
-            }],
-            ..pb::NodeSelectorTerm::default()
-        }),
-    });
-    pb::Affinity {
-        node_affinity: Some(pb::NodeAffinity {
-            preferred: preferred.collect(),
-            ..pb::NodeAffinity::default()
-        }),
-        ..pb::Affinity::default()
-    }
-}
-
-/// Labels of pods of a kind.
-fn labels(kind: u8) -> BTreeMap<String, String> {
-    BTreeMap::from([("app".to_owned(), kind.to_string())])
 }
 
 impl CaseGroup {

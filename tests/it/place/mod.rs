@@ -3,6 +3,7 @@
 mod batched_changes;
 mod case;
 mod command_line;
+mod constraints;
 mod engine;
 mod evictions;
 mod rejections;

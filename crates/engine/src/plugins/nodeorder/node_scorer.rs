@@ -77,7 +77,8 @@ impl<'a> PodScorer<'a> {
             pod,
             constraints,
             compatibility,
-            after_release: context.after_release && compatibility == Compatibility::Corrected,
+            // Like their amounts, pods that are being released count until they are gone.
+            after_release: false,
         });
         let pod_affinity = view.as_ref().filter(|_| weights.pod_affinity != 0);
         let pod_affinity = pod_affinity.and_then(AffinityScore::new);
