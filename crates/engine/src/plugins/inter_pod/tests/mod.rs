@@ -1,14 +1,19 @@
 //! Filters about pods against the rules written down plainly, over small random clusters.
 
+mod plain_rules;
+mod scores;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plain_rules::PlainRules;
 use proptest::prelude::*;
 
 use crate::decide::tests::fixtures;
 use crate::decide::{self, FilterVerdict};
 use crate::model::constraints::{
     LabelSelector, PodAffinityTerm, PodConstraints, PodTerms, SelectorRequirement, SpreadConstraint, SpreadPolicy,
+    WeightedPodTerm,
 };
 use crate::model::{
     ClusterState, NodeRecord, ProblemKind, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
@@ -59,7 +64,7 @@ fn selector() -> impl Strategy<Value = Option<LabelSelector>> {
 }
 
 fn key() -> impl Strategy<Value = Arc<str>> {
-    prop::sample::select(vec!["zone", "host", "rack"]).prop_map(Arc::from)
+    prop::sample::select(vec!["zone", "kubernetes.io/hostname", "rack"]).prop_map(Arc::from)
 }
 
 fn term() -> impl Strategy<Value = PodAffinityTerm> {
@@ -160,7 +165,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
         let numbered = nodes.into_iter().enumerate();
         numbered
             .map(|(number, (zone, rack, ready))| {
-                let mut pairs = vec![("host", number.to_string())];
+                let mut pairs = vec![("kubernetes.io/hostname", number.to_string())];
                 pairs.extend(zone.map(|zone| ("zone", zone.to_string())));
                 pairs.extend(rack.map(|rack| ("rack", rack.to_string())));
                 NodeRecord {
@@ -173,159 +178,6 @@ fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
             })
             .collect()
     })
-}
-
-/// Rules of the filters, node by node and pod by pod.
-struct PlainRules<'a> {
-    nodes: Vec<&'a NodeRecord>,
-    /// Pods, each with its node.
-    pods: Vec<(&'a TaskRecord, &'a NodeRecord)>,
-    own: &'a TaskRecord,
-    constraints: &'a PodConstraints,
-}
-
-/// Topology pair.
-type TopologyPair = (Arc<str>, String);
-
-fn selects(selector: &LabelSelector, labels: &TextMap) -> bool {
-    let pairs = selector
-        .match_labels
-        .iter()
-        .all(|(key, value)| find_text(labels, key) == Some(value));
-    let requirement = |own: &SelectorRequirement| {
-        let value = find_text(labels, &own.key);
-        let listed = value.is_some_and(|value| own.values.iter().any(|other| **other == *value));
-        match &*own.operator {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => value.is_some(),
-            _ => value.is_none(),
-        }
-    };
-    pairs && selector.match_expressions.iter().all(requirement)
-}
-
-fn holds(term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
-    let namespace = other.namespace();
-    let in_namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
-        namespace == owner.namespace()
-    } else {
-        term.namespaces.iter().any(|own| **own == *namespace) || term.namespace_selector.is_some()
-    };
-    in_namespace
-        && term
-            .label_selector
-            .as_ref()
-            .is_some_and(|own| selects(own, &other.labels))
-}
-
-fn pair(key: &Arc<str>, node: &NodeRecord) -> Option<TopologyPair> {
-    Some((Arc::clone(key), find_text(&node.labels, key)?.to_owned()))
-}
-
-impl PlainRules<'_> {
-    /// Reasons that reject a node.
-    fn reasons(&self, node: &NodeRecord) -> BTreeSet<&'static str> {
-        let affinity = self.affinity(node);
-        let mut reasons: BTreeSet<&'static str> = affinity.into_iter().collect();
-        if affinity != Some("PodAffinityMismatch") {
-            reasons.extend(self.spread(node));
-        }
-        reasons
-    }
-
-    fn affinity(&self, node: &NodeRecord) -> Option<&'static str> {
-        let (attracts, repels) = (
-            &self.constraints.pod_affinity.required,
-            &self.constraints.pod_anti_affinity.required,
-        );
-        let all_match = |other: &TaskRecord| attracts.iter().all(|term| holds(term, self.own, other));
-        let (mut attracting, mut repelling, mut repelled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for (other, at) in &self.pods {
-            if all_match(other) {
-                attracting.extend(attracts.iter().filter_map(|term| pair(&term.topology_key, at)));
-            }
-            let matching = repels.iter().filter(|term| holds(term, self.own, other));
-            repelling.extend(matching.filter_map(|term| pair(&term.topology_key, at)));
-            let theirs = other.constraints.iter().flat_map(|own| &own.pod_anti_affinity.required);
-            let theirs = theirs.filter(|term| holds(term, other, self.own));
-            repelled.extend(theirs.filter_map(|term| pair(&term.topology_key, at)));
-        }
-        if !attracts.is_empty() {
-            let pairs: Option<Vec<TopologyPair>> = attracts.iter().map(|term| pair(&term.topology_key, node)).collect();
-            let first = attracting.is_empty() && all_match(self.own);
-            if !pairs.is_some_and(|pairs| first || pairs.iter().all(|own| attracting.contains(own))) {
-                return Some("PodAffinityMismatch");
-            }
-        }
-        let mut own = repels.iter().filter_map(|term| pair(&term.topology_key, node));
-        if own.any(|own| repelling.contains(&own)) {
-            return Some("PodAntiAffinity");
-        }
-        let mut labels = node
-            .labels
-            .iter()
-            .map(|(key, value)| (Arc::clone(key), value.to_string()));
-        labels
-            .any(|own| repelled.contains(&own))
-            .then_some("ExistingPodAntiAffinity")
-    }
-
-    fn spread(&self, node: &NodeRecord) -> Option<&'static str> {
-        let hard: Vec<&SpreadConstraint> = self
-            .constraints
-            .spread_constraints
-            .iter()
-            .filter(|own| own.is_hard)
-            .collect();
-        let value =
-            |own: &SpreadConstraint, node: &NodeRecord| find_text(&node.labels, &own.topology_key).map(str::to_owned);
-        for constraint in &hard {
-            let Some(domain) = value(constraint, node) else {
-                return Some("MissingTopologyLabel");
-            };
-            let mut wanted = constraint.label_selector.clone();
-            if let Some(selector) = &mut wanted {
-                for key in &constraint.match_label_keys {
-                    selector
-                        .match_expressions
-                        .extend(find_text(&self.own.labels, key).map(|value| SelectorRequirement {
-                            key: Arc::clone(key),
-                            operator: "In".into(),
-                            values: vec![value.into()],
-                        }));
-                }
-            }
-            let matches = |labels: &TextMap| wanted.as_ref().is_some_and(|own| selects(own, labels));
-            let mut counts: BTreeMap<String, i64> = BTreeMap::new();
-            for at in &self.nodes {
-                let honors = constraint.node_affinity_policy == SpreadPolicy::Ignore
-                    || self
-                        .constraints
-                        .node_selector
-                        .iter()
-                        .all(|(key, value)| find_text(&at.labels, key) == Some(value));
-                if !honors || hard.iter().any(|own| value(own, at).is_none()) {
-                    continue;
-                }
-                let count = counts.entry(value(constraint, at).unwrap()).or_default();
-                let is_empty = wanted.as_ref().is_some_and(LabelSelector::is_empty);
-                let counted = self.pods.iter().filter(|(other, on)| {
-                    let alive = other.status != TaskStatus::Releasing && other.namespace() == self.own.namespace();
-                    on.name == at.name && alive && !is_empty && matches(&other.labels)
-                });
-                *count += i64::try_from(counted.count()).unwrap();
-            }
-            let min_domains = constraint.min_domains.unwrap_or(1);
-            let enough = i32::try_from(counts.len()).unwrap() >= min_domains;
-            let least = counts.values().min().filter(|_| enough).copied().unwrap_or(0);
-            let count = counts.get(&domain).copied().unwrap_or(0) + i64::from(matches(&self.own.labels));
-            if count - least > i64::from(constraint.max_skew) {
-                return Some("TopologySpread");
-            }
-        }
-        None
-    }
 }
 
 fn verdict(state: &ClusterState, task: TaskRecord, compatibility: Compatibility) -> Arc<FilterVerdict> {
@@ -444,6 +296,10 @@ fn node(number: u8) -> NodeRecord {
         allocatable: ResourceAmounts::from_iter([(ResourceId::PODS, 100)]),
         ..NodeRecord::default()
     }
+}
+
+fn preferred(weight: i32, term: PodAffinityTerm) -> WeightedPodTerm {
+    WeightedPodTerm { weight, term }
 }
 
 fn host_term(namespace_selector: Option<LabelSelector>) -> PodAffinityTerm {
