@@ -173,7 +173,8 @@ fn preferences() -> impl Strategy<Value = (PodTerms, PodTerms)> {
 /// Pod with preferred terms beside its constraints.
 fn preferring_pod() -> impl Strategy<Value = TaskRecord> {
     (pod(), constraints(), preferences()).prop_map(|(mut pod, constraints, (attracts, repels))| {
-        let own = constraints.as_deref().cloned().unwrap_or_default();
+        let mut own = constraints.as_deref().cloned().unwrap_or_default();
+        own.spread_constraints.iter_mut().for_each(|own| own.is_hard = false);
         let with = |terms: PodTerms, more: PodTerms| PodTerms {
             preferred: more.preferred,
             ..terms
@@ -193,8 +194,8 @@ proptest! {
     #[test]
     fn scores_follow_the_rules(
         nodes in nodes(),
-        pods in prop::collection::vec(prop_oneof![pod(), preferring_pod()], 0..12),
-        own in prop_oneof![pod(), preferring_pod()],
+        pods in prop::collection::vec(prop_oneof![pod(), preferring_pod()], 0..30),
+        own in prop_oneof![1 => pod(), 3 => preferring_pod()],
         upstream in any::<bool>(),
         chosen in prop::collection::vec(prop::bool::weighted(0.8), 6),
     ) {
