@@ -8,6 +8,7 @@ mod fixtures {
     pub(crate) mod gang;
     pub(crate) mod jobs;
     pub(crate) mod paths;
+    pub(crate) mod pods;
     pub(crate) mod queue_quota;
     pub(crate) mod records;
     pub(crate) mod single_plugin;
@@ -22,7 +23,7 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 23] = [
+const PATHS: [&str; 32] = [
     "score",
     "score_best16",
     "filter",
@@ -46,6 +47,15 @@ const PATHS: [&str; 23] = [
     "capacity_total",
     "capacity_order",
     "capacity_admit",
+    "filter_predicates",
+    "filter_pod_affinity",
+    "score_pod_affinity",
+    "score_pod_spread",
+    "best_with_pods",
+    "place_with_pods",
+    "place_required_terms",
+    "place_preferred_terms",
+    "place_soft_spread",
 ];
 
 const ROUNDS: usize = 5;

@@ -24,6 +24,7 @@ mod fixtures {
     pub(crate) mod gang;
     pub(crate) mod jobs;
     pub(crate) mod paths;
+    pub(crate) mod pods;
     pub(crate) mod queue_quota;
     pub(crate) mod records;
     pub(crate) mod single_plugin;
