@@ -165,6 +165,51 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
 }
 
 #[test]
+fn a_node_that_is_full_and_tainted_counts_as_tainted() {
+    let policy = "actions: allocate\ntiers: [{plugins: [{name: predicates}, {name: binpack}]}]\n";
+    let tainted = |name: &str| pb::Node {
+        taints: vec![pb::Taint {
+            key: "team".to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+        }],
+        ..node(name, &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")])
+    };
+    let full = |node: &str| {
+        task_on_node(
+            task(&format!("a/{node}"), "", &[("cpu", "7")]),
+            pb::TaskStatus::Running,
+            node,
+        )
+    };
+    let server = server(
+        policy,
+        pb::Cluster {
+            nodes: vec![
+                tainted("n-1"),
+                tainted("n-2"),
+                node("n-3", &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")]),
+            ],
+            queues: vec![queue("q")],
+            jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 1)],
+            tasks: vec![full("n-1"), full("n-3"), task("a/w-0", "a/w", &[("cpu", "4")])],
+        },
+    );
+    let report = json(&server, &["explain", "task", "a/w-0"]);
+    let rejections = report["taskClasses"][0]["rejections"].as_array().unwrap();
+    let mut found: Vec<(&str, u64)> = rejections
+        .iter()
+        .map(|own| (own["reason"]["code"].as_str().unwrap(), own["count"].as_u64().unwrap()))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [("InsufficientResource", 1), ("UntoleratedTaint", 2)],
+        "{report:#}"
+    );
+}
+
+#[test]
 fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     let mut nodes: Vec<pb::Node> = (0..9)
         .map(|at| node(&format!("n-{at}"), &[("cpu", "16"), ("memory", "64Gi")]))

@@ -17,7 +17,8 @@ use crate::policy::Policy;
 /// Judges the tasks of a query, each class once.
 ///
 /// Without `plugins` the stages are the node's state, the check of its resources, and the plugins' predicates in the
-/// order of the tiers. A node is rejected by the first stage that rejects it. With `plugins` the stages are the check
+/// order of the tiers. A node is rejected by the first stage that rejects it; under `corrected` a later one with a lasting
+/// reason counts before one that evictions can make pass. With `plugins` the stages are the check
 /// of resources and these plugins, and each stage judges every node. The switches in the tiers do not matter then,
 /// since the caller has tiers of its own, and for a name with several entries the last one with the hook is asked. A
 /// plugin without the hook passes every node.
@@ -106,7 +107,11 @@ impl<'a> FilterPass<'a> {
             context,
             query,
             absent: &candidates.absent,
-            tally: RejectionTally::new(asked.filterers(context, query, class)?, query),
+            tally: RejectionTally::new(
+                asked.filterers(context, query, class)?,
+                query,
+                asked.prefers_lasting_reasons(),
+            ),
             is_named: asked.is_named(),
             fit_count: 0,
             fit: None,
@@ -134,6 +139,7 @@ impl<'a> FilterPass<'a> {
                 tally.run_stage(stage, part, left)
             })
         };
+        self.tally.settle(part);
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
             part.push_slots(&left, fit);

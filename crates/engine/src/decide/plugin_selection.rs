@@ -6,7 +6,7 @@ use super::builtin_filters::{NodeStateFilter, ResourceFitFilter};
 use super::query::{NodeQuery, ResourceFit};
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext};
-use crate::policy::{Policy, RegisteredPlugin};
+use crate::policy::{Compatibility, Policy, RegisteredPlugin};
 
 /// Plugins that a query asks.
 pub(super) enum PluginSelection<'p> {
@@ -39,6 +39,15 @@ impl<'p> PluginSelection<'p> {
     /// True if each filter judges every node, whatever the others say.
     pub(super) fn is_named(&self) -> bool {
         matches!(self, Self::Named(..))
+    }
+
+    /// True if a node gets one reason, and a lasting one before others. In the reference the first filter that rejects a
+    /// node hides the later ones.
+    pub(super) fn prefers_lasting_reasons(&self) -> bool {
+        match self {
+            Self::Tiers(policy) => policy.compatibility() == Compatibility::Corrected,
+            Self::Named(..) => false,
+        }
     }
 
     /// Filter on the node's resources; `None`: the query asks for no check.

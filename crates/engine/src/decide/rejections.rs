@@ -1,10 +1,12 @@
 //! Rejections of filters, gathered by reason.
 
+use smallvec::SmallVec;
+
 use super::builtin_filters::node_state_reason;
 use super::candidates::ChunkSlice;
 use super::query::{FilterDetail, NodeQuery, RejectionGroup};
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot};
-use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
+use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
 
 /// Filter of a class, with the nodes that it has rejected so far.
 struct FilterStage<'a> {
@@ -13,12 +15,45 @@ struct FilterStage<'a> {
     rejected: Vec<RejectedNodes>,
 }
 
+impl FilterStage<'_> {
+    /// Rejected nodes of a reason.
+    fn rejected(&mut self, number: u16) -> Option<&mut RejectedNodes> {
+        let number = usize::from(number);
+        if self.rejected.len() <= number {
+            self.rejected.resize(number + 1, RejectedNodes::default());
+        }
+        self.rejected.get_mut(number)
+    }
+
+    /// True if no eviction removes the reason.
+    fn is_lasting(&mut self, number: u16) -> bool {
+        let resolution = self.rejected(number).and_then(|rejected| rejected.resolution);
+        let resolution = resolution.unwrap_or_else(|| {
+            let resolution = self.filterer.reason(number).resolution;
+            if let Some(rejected) = self.rejected(number) {
+                rejected.resolution = Some(resolution);
+            }
+            resolution
+        });
+        resolution == Resolution::Unresolvable
+    }
+}
+
 /// Nodes rejected for one reason.
 #[derive(Clone, Default)]
 struct RejectedNodes {
     count: u32,
     /// Slots, if the caller wants them.
     slots: Vec<NodeSlot>,
+    /// Resolution of the reason, from the first question about it.
+    resolution: Option<Resolution>,
+}
+
+/// Nodes of one chunk that a filter rejected for one reason.
+struct SliceRejection {
+    stage: usize,
+    number: u16,
+    nodes: NodeMask,
 }
 
 impl RejectedNodes {
@@ -26,6 +61,7 @@ impl RejectedNodes {
         Self {
             count: u32::try_from(slots.len()).unwrap_or(u32::MAX),
             slots: slots.to_vec(),
+            resolution: None,
         }
     }
 }
@@ -35,19 +71,27 @@ pub(super) struct RejectionTally<'a> {
     stages: Vec<FilterStage<'a>>,
     verdicts: ChunkRejections,
     keeps_slots: bool,
+    /// Rejections of the present chunk, which are not counted yet.
+    slice: SmallVec<[SliceRejection; 8]>,
+    /// Filters whose reasons count before those of earlier filters that evictions remove.
+    lasting_stages: SmallVec<[usize; 4]>,
 }
 
 impl<'a> RejectionTally<'a> {
-    /// Tally without rejections.
-    pub(super) fn new(filterers: Vec<Box<dyn NodeFilter + 'a>>, query: &NodeQuery) -> Self {
+    /// Tally without rejections. `prefers_lasting`: a lasting reason counts before one that evictions remove.
+    pub(super) fn new(filterers: Vec<Box<dyn NodeFilter + 'a>>, query: &NodeQuery, prefers_lasting: bool) -> Self {
         let stage = |filterer| FilterStage {
             filterer,
             rejected: Vec::new(),
         };
+        let numbered = filterers.iter().enumerate();
+        let lasting = numbered.filter(|(_, filterer)| prefers_lasting && filterer.has_lasting_reasons());
         Self {
+            lasting_stages: lasting.map(|(stage, _)| stage).collect(),
             stages: filterers.into_iter().map(stage).collect(),
             verdicts: ChunkRejections::default(),
             keeps_slots: query.detail > FilterDetail::Counts,
+            slice: SmallVec::new(),
         }
     }
 
@@ -56,25 +100,67 @@ impl<'a> RejectionTally<'a> {
         0..self.stages.len()
     }
 
-    /// Asks one filter about nodes, and records the rejected ones.
+    /// Asks one filter about nodes, and notes the rejected ones until [`Self::settle`].
     pub(super) fn run_stage(&mut self, stage: usize, part: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
-        let Some(stage) = self.stages.get_mut(stage) else {
+        let Some(asked) = self.stages.get(stage) else {
             return NodeMask::NONE;
         };
-        let refused = stage.filterer.filter(part.chunk, among, &mut self.verdicts).and(among);
-        for (number, nodes) in self.verdicts.drain() {
-            let (number, nodes) = (usize::from(number), nodes.and(among));
-            if stage.rejected.len() <= number {
-                stage.rejected.resize(number + 1, RejectedNodes::default());
+        let refused = asked.filterer.filter(part.chunk, among, &mut self.verdicts).and(among);
+        self.slice
+            .extend(self.verdicts.drain().map(|(number, nodes)| SliceRejection {
+                stage,
+                number,
+                nodes: nodes.and(among),
+            }));
+        refused
+    }
+
+    /// Counts the rejections of a chunk after the last filter.
+    pub(super) fn settle(&mut self, part: &ChunkSlice<'_>) {
+        for at in 0..self.lasting_stages.len() {
+            if let Some(stage) = self.lasting_stages.get(at).copied() {
+                self.prefer_lasting(stage, part);
             }
-            if let Some(refused) = stage.rejected.get_mut(number) {
-                refused.count += nodes.count();
+        }
+        for SliceRejection { stage, number, nodes } in self.slice.drain(..) {
+            let rejected = self.stages.get_mut(stage).and_then(|stage| stage.rejected(number));
+            if let Some(rejected) = rejected {
+                rejected.count += nodes.count();
                 if self.keeps_slots {
-                    part.push_slots(&nodes, &mut refused.slots);
+                    part.push_slots(&nodes, &mut rejected.slots);
                 }
             }
         }
-        refused
+    }
+
+    /// Gives nodes that an earlier filter rejected for a reason that evictions remove the lasting reasons of a filter.
+    fn prefer_lasting(&mut self, stage: usize, part: &ChunkSlice<'_>) {
+        let stages = &mut self.stages;
+        let mut is_lasting =
+            |stage: usize, number: u16| stages.get_mut(stage).is_some_and(|own| own.is_lasting(number));
+        let (mut before, mut all): (SmallVec<[usize; 8]>, _) = (SmallVec::new(), NodeMask::NONE);
+        for (at, own) in self.slice.iter().enumerate() {
+            if own.stage < stage && !own.nodes.is_empty() && !is_lasting(own.stage, own.number) {
+                before.push(at);
+                all = all.or(&own.nodes);
+            }
+        }
+        let Some(asked) = self.stages.get_mut(stage).filter(|_| !before.is_empty()) else {
+            return;
+        };
+        asked.filterer.filter(part.chunk, &all, &mut self.verdicts);
+        for (number, nodes) in self.verdicts.drain() {
+            let nodes = nodes.and(&all);
+            if nodes.is_empty() || !asked.is_lasting(number) {
+                continue;
+            }
+            for at in &before {
+                if let Some(own) = self.slice.get_mut(*at) {
+                    own.nodes = own.nodes.and_not(&nodes);
+                }
+            }
+            self.slice.push(SliceRejection { stage, number, nodes });
+        }
     }
 
     /// Rejections, one per distinct reason, sorted; `absent` are slots without a node.
@@ -129,7 +215,9 @@ fn sort_key(reason: &Reason) -> (&str, &str, &str, &str, u8) {
 fn rejection_group(
     cluster_state: &ClusterState,
     reason: Reason,
-    RejectedNodes { count, slots: nodes }: RejectedNodes,
+    RejectedNodes {
+        count, slots: nodes, ..
+    }: RejectedNodes,
     query: &NodeQuery,
     measurements: &dyn Fn(NodeSlot) -> Vec<Measurement>,
 ) -> RejectionGroup {

@@ -75,6 +75,12 @@ pub trait NodeFilter {
     /// Reason of this number, without measurements.
     fn reason(&self, number: u16) -> Reason;
 
+    /// True if the filter rejects nodes for reasons that hold whatever tasks leave them, such as a taint. Such a reason
+    /// counts before one that evictions remove.
+    fn has_lasting_reasons(&self) -> bool {
+        false
+    }
+
     /// Measurements that a reason compared at one node, in the order of its message.
     fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement>;
 }

@@ -6,6 +6,7 @@ mod design_examples;
 mod diagnostics;
 pub(crate) mod fixtures;
 mod koordinator;
+mod lasting_reasons;
 mod naive;
 mod queries;
 mod tiers;

@@ -148,6 +148,10 @@ impl NodeFilter for CardFilter<'_> {
         }
     }
 
+    fn has_lasting_reasons(&self) -> bool {
+        true
+    }
+
     fn measurements(&self, _: &NodeChunk, _: usize, number: u16) -> Vec<Measurement> {
         let rejection = self.rejections.get(usize::from(number));
         rejection.map_or_else(Vec::new, |rejection| rejection.measurements.clone())

@@ -132,6 +132,10 @@ impl NodeFilter for GroupFilter<'_> {
         }
     }
 
+    fn has_lasting_reasons(&self) -> bool {
+        true
+    }
+
     fn measurements(&self, _: &NodeChunk, _: usize, _: u16) -> Vec<Measurement> {
         Vec::new()
     }

@@ -396,6 +396,10 @@ impl NodeFilter for PodFilter<'_> {
         }
     }
 
+    fn has_lasting_reasons(&self) -> bool {
+        true
+    }
+
     fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement> {
         if number != RejectionKind::PodCount.number() {
             return Vec::new();
