@@ -7,6 +7,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::CHUNK_SIZE;
 use super::column::ChunkColumn;
 use super::mask::NodeMask;
+use crate::kernel::kernel;
 
 /// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +73,7 @@ pub(super) fn read_integers(
     exact: Option<&ExactIntegers>,
     narrow: fn(i128) -> i64,
 ) -> IntegerColumn {
-    let mut integers = [0; CHUNK_SIZE];
-    for (whole, float) in integers.iter_mut().zip(&floats.values) {
-        *whole = integer_of_float(id, *float);
-    }
+    let mut integers = integers_of_floats(id, &floats.values);
     if let Some(exact) = exact {
         for offset in exact.present.iter() {
             if let (Some(whole), Some(exact)) = (integers.get_mut(offset), exact.values.get(offset)) {
@@ -84,6 +82,28 @@ pub(super) fn read_integers(
         }
     }
     integers
+}
+
+/// Integers of a column of floats.
+pub(super) fn integers_of_floats(id: ResourceId, floats: &[f64; CHUNK_SIZE]) -> IntegerColumn {
+    let mut integers = [0; CHUNK_SIZE];
+    if id.has_kubernetes_unit() {
+        cut_fractions(floats, &mut integers);
+    } else {
+        for (whole, float) in integers.iter_mut().zip(floats) {
+            *whole = integer_of_float(id, *float);
+        }
+    }
+    integers
+}
+
+kernel! {
+    /// Cuts the fractions of floats off.
+    fn cut_fractions / cut_fractions_portable(floats: &[f64; CHUNK_SIZE], integers: &mut IntegerColumn) {
+        for (whole, float) in integers.iter_mut().zip(floats) {
+            *whole = *float as i64;
+        }
+    }
 }
 
 #[expect(

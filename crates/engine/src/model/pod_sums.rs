@@ -8,7 +8,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::cluster_state::{ClusterState, NodeSlot};
 use super::column::NodeVector;
-use super::integer_column::{IntegerColumn, WholeVector, integer_of_float};
+use super::integer_column::{IntegerColumn, WholeVector, integer_of_float, integers_of_floats};
 use super::node::NodeEntry;
 use super::records::{TaskRecord, TaskStatus};
 
@@ -214,8 +214,7 @@ impl NodeChunk {
     fn shown_pod_sums(&self, id: ResourceId, sum: PodSum) -> IntegerColumn {
         let floats = sum == PodSum::Requests && id.has_kubernetes_unit();
         let mut integers = if floats {
-            let used = &self.column(id, NodeVector::Used).values;
-            std::array::from_fn(|offset| used.get(offset).map_or(0, |value| integer_of_float(id, *value)))
+            integers_of_floats(id, &self.column(id, NodeVector::Used).values)
         } else {
             self.integer_column(id, WholeVector::Requested, saturate)
         };

@@ -8,7 +8,8 @@ use super::affinity::known_at_beginning;
 use super::candidate_values::CandidateValues;
 use super::{PodView, unknown_namespaces};
 use crate::model::constraints::{PodConstraints, WeightedPodTerm};
-use crate::model::{ClusterState, IntegerColumn, NodeChunk, NodeMask, NodeSlot, PodClass, Problem, TopologyDomains};
+use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, PodClass, Problem, TopologyDomains};
+use crate::plugin::ChunkScores;
 
 /// Largest score.
 const MAX_SCORE: f64 = 100.0;
@@ -124,7 +125,7 @@ impl AffinityScore {
     }
 
     /// Fills in the score of each candidate of a chunk.
-    pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut IntegerColumn) {
+    pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         let least = self.values.least();
         let range = self.values.most().wrapping_sub(least);
         self.values.score(chunk, scores, |points| {

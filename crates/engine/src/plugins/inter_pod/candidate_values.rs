@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, NodeSlot};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeSlot};
+use crate::plugin::ChunkScores;
 
 /// Value of the candidates, with the extremes.
 #[derive(Debug, Default)]
@@ -83,13 +84,13 @@ impl CandidateValues {
     }
 
     /// Fills in the score of each node of a chunk by its value; a node without one scores 0.
-    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut IntegerColumn, score: impl Fn(i64) -> i64) {
+    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores, score: impl Fn(i64) -> i64) {
         // Neighbours often have equal values.
-        let (mut last, mut last_score) = (None, 0);
+        let (mut last, mut last_score) = (None, 0.0);
         for (offset, place) in scores.iter_mut().enumerate() {
             let value = chunk.slot(offset).and_then(|slot| self.at(slot));
             if value != last {
-                (last, last_score) = (value, value.map_or(0, &score));
+                (last, last_score) = (value, value.map_or(0.0, |value| score(value) as f64));
             }
             *place = last_score;
         }

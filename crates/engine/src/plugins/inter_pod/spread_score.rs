@@ -8,7 +8,8 @@ use super::candidate_values::CandidateValues;
 use super::natural_logarithm::natural_logarithm;
 use super::spread::{EligibleNodes, domain_counts, selected_pods};
 use crate::model::constraints::SpreadConstraint;
-use crate::model::{IntegerColumn, NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+use crate::model::{NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+use crate::plugin::ChunkScores;
 
 /// Largest score.
 const MAX_SCORE: i64 = 100;
@@ -98,7 +99,7 @@ impl SpreadScore {
     }
 
     /// Fills in the score of each candidate of a chunk.
-    pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut IntegerColumn) {
+    pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         let (least, most) = (self.values.least(), self.values.most());
         self.values.score(chunk, scores, |points| {
             if most > 0 {

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::arguments::PartWeights;
 use super::image_locality::image_values;
 use super::preferences::RelativePreference;
-use super::resources::{BalancedDemand, NonzeroDemand};
-use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
+use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
+use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
 use crate::plugins::inter_pod::{AffinityScore, PodView, SpreadScore};
 use crate::plugins::record_values::RecordValues;
@@ -123,8 +123,8 @@ impl<'a> PodScorer<'a> {
         })
     }
 
-    fn has(&self, kinds: [ScorePartKind; 2]) -> bool {
-        self.parts.iter().any(|(own, _)| kinds.contains(own))
+    fn has(&self, kind: ScorePartKind) -> bool {
+        self.parts.iter().any(|(own, _)| *own == kind)
     }
 
     fn preferences(&self) -> impl Iterator<Item = &RelativePreference<'a>> {
@@ -178,60 +178,85 @@ impl NodeScorer for PodScorer<'_> {
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
-        let [mut least, mut most] = [[0; CHUNK_SIZE]; 2];
-        if self.has([ScorePartKind::LeastRequested, ScorePartKind::MostRequested]) {
-            self.demand.score(self.state, chunk, &mut least, &mut most);
-        }
+        let capacities = self.compares_resources().then(|| ComparedCapacities::of(chunk));
+        let mut most = [0.0; CHUNK_SIZE];
         for (&(kind, weight), scores) in self.parts.iter().zip(parts) {
-            if kind == ScorePartKind::ImageLocality {
-                match &self.images {
-                    Some(images) => images.fill(chunk, scores),
+            let capacities = capacities.as_ref();
+            match (kind, capacities) {
+                (ScorePartKind::LeastRequested, Some(capacities)) => {
+                    let most = self.has(ScorePartKind::MostRequested).then_some(&mut most);
+                    self.demand.score(self.state, chunk, capacities, scores, most);
+                }
+                (ScorePartKind::MostRequested, Some(_)) if self.has(ScorePartKind::LeastRequested) => *scores = most,
+                (ScorePartKind::MostRequested, Some(capacities)) => {
+                    let mut least = [0.0; CHUNK_SIZE];
+                    self.demand
+                        .score(self.state, chunk, capacities, &mut least, Some(scores));
+                }
+                (ScorePartKind::BalancedResource, Some(capacities)) => match &self.balanced {
+                    Some(demand) => demand.score(self.state, chunk, capacities, scores),
                     None => scores.fill(0.0),
-                }
-                for score in scores.iter_mut() {
-                    *score *= weight as f64;
-                }
-                continue;
+                },
+                _ => self.score_preference(kind, chunk, scores),
             }
-            let mut own = [0; CHUNK_SIZE];
-            match kind {
-                ScorePartKind::LeastRequested => own = least,
-                ScorePartKind::MostRequested => own = most,
-                ScorePartKind::BalancedResource => {
-                    if let Some(demand) = &self.balanced {
-                        demand.score(self.state, chunk, &mut own);
-                    }
-                }
-                ScorePartKind::NodeAffinity => {
-                    if let Some(preference) = &self.affinity {
-                        preference.score(chunk, &mut own);
-                    }
-                }
-                ScorePartKind::TaintToleration => {
-                    if let Some(preference) = &self.taints {
-                        preference.score(chunk, &mut own);
-                    }
-                }
-                ScorePartKind::PodAffinity => {
-                    if let Some(score) = &self.pod_affinity {
-                        score.score(chunk, &mut own);
-                    }
-                }
-                ScorePartKind::TopologySpread => {
-                    if let Some(score) = &self.spread {
-                        score.score(chunk, &mut own);
-                    }
-                }
-                ScorePartKind::ImageLocality => {}
-            }
-            write_products(&own, weight, scores);
+            multiply(kind, weight, scores);
         }
     }
 }
 
-/// Writes scores times a weight. The product wraps at 64 bits, as in the reference.
-fn write_products(own: &IntegerColumn, weight: i64, scores: &mut ChunkScores) {
-    for (score, own) in scores.iter_mut().zip(own) {
-        *score = own.wrapping_mul(weight) as f64;
+impl PodScorer<'_> {
+    /// True if some part compares cpu and memory.
+    fn compares_resources(&self) -> bool {
+        self.balanced.is_some() || self.has(ScorePartKind::LeastRequested) || self.has(ScorePartKind::MostRequested)
+    }
+
+    /// Fills in a part that does not compare resources.
+    fn score_preference(&self, kind: ScorePartKind, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        match kind {
+            ScorePartKind::ImageLocality => {
+                if let Some(images) = &self.images {
+                    return images.fill(chunk, scores);
+                }
+            }
+            ScorePartKind::NodeAffinity => {
+                if let Some(preference) = &self.affinity {
+                    return preference.score(chunk, scores);
+                }
+            }
+            ScorePartKind::TaintToleration => {
+                if let Some(preference) = &self.taints {
+                    return preference.score(chunk, scores);
+                }
+            }
+            ScorePartKind::PodAffinity => {
+                if let Some(score) = &self.pod_affinity {
+                    return score.score(chunk, scores);
+                }
+            }
+            ScorePartKind::TopologySpread => {
+                if let Some(score) = &self.spread {
+                    return score.score(chunk, scores);
+                }
+            }
+            ScorePartKind::LeastRequested | ScorePartKind::MostRequested | ScorePartKind::BalancedResource => {}
+        }
+        scores.fill(0.0);
+    }
+}
+
+/// Largest weight whose products with scores are exact floats.
+const MAX_FLOAT_WEIGHT: u64 = 1 << 46;
+
+/// Multiplies scores by a weight. The product wraps at 64 bits, as in the reference, but for that of image locality, which is
+/// one of floats.
+fn multiply(kind: ScorePartKind, weight: i64, scores: &mut ChunkScores) {
+    if kind == ScorePartKind::ImageLocality || weight.unsigned_abs() <= MAX_FLOAT_WEIGHT {
+        let weight = weight as f64;
+        // A sum with 0 is never -0.
+        let scores = scores.iter_mut();
+        scores.for_each(|score| *score = *score * weight + 0.0);
+    } else {
+        let scores = scores.iter_mut();
+        scores.for_each(|score| *score = truncate(*score).wrapping_mul(weight) as f64);
     }
 }

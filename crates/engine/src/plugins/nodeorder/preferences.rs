@@ -175,14 +175,13 @@ impl<'a> RelativePreference<'a> {
     }
 
     /// Fills in the score of each node of a chunk.
-    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut crate::model::IntegerColumn) {
-        let mut values = [0.0; crate::model::CHUNK_SIZE];
-        self.raw.fill(chunk, &mut values);
+    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        self.raw.fill(chunk, scores);
         // Neighbours often have equal values.
-        let (mut last, mut score) = (0.0, self.relative(0.0));
-        for (place, value) in scores.iter_mut().zip(values) {
-            if value != last {
-                (last, score) = (value, self.relative(value));
+        let (mut last, mut score) = (0.0, self.relative(0.0) as f64);
+        for place in scores.iter_mut() {
+            if *place != last {
+                (last, score) = (*place, self.relative(*place) as f64);
             }
             *place = score;
         }

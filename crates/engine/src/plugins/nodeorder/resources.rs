@@ -1,7 +1,9 @@
 //! Parts by resources: least and most requested, and balanced allocation.
 
 use super::MAX_SCORE;
+use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass, WholeVector};
+use crate::plugin::ChunkScores;
 use crate::policy::Compatibility;
 
 /// Resources that least and most requested compare, with equal weights.
@@ -40,11 +42,76 @@ impl ProductArithmetic {
     }
 }
 
-/// Allocatable amounts of a chunk in Kubernetes' units.
+/// Amounts of a chunk in Kubernetes' units.
 fn allocatable(chunk: &NodeChunk, id: ResourceId) -> IntegerColumn {
     chunk.integer_column(id, WholeVector::Allocatable, |wide| {
         i64::try_from(wide).unwrap_or(i64::MAX)
     })
+}
+
+/// Allocatable cpu and memory of a chunk, which several parts read.
+#[derive(Debug)]
+pub(super) struct ComparedCapacities([IntegerColumn; 2]);
+
+impl ComparedCapacities {
+    pub(super) fn of(chunk: &NodeChunk) -> Self {
+        Self(COMPARED.map(|id| allocatable(chunk, id)))
+    }
+}
+
+/// Amount from which hundredfold amounts are no exact floats.
+const FLOAT_LIMIT: i64 = 1 << 46;
+
+kernel! {
+    /// True if no amount is negative or beyond [`FLOAT_LIMIT`].
+    fn are_small / are_small_portable(amounts: &IntegerColumn) -> bool {
+        amounts.iter().fold(0, |all, amount| all | *amount) & !(FLOAT_LIMIT - 1) == 0
+    }
+}
+
+/// Integer part of a float from 0 to 150, in a way that is computed for several nodes at once.
+#[expect(clippy::cast_possible_truncation, reason = "scores are small")]
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn cut(score: f64) -> f64 {
+    f64::from(score as i32)
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn at(amounts: &IntegerColumn, offset: usize) -> f64 {
+    amounts.get(offset).copied().unwrap_or(0) as f64
+}
+
+kernel! {
+    /// Fills in least and, with `MOST`, most requested. Amounts are small: a quotient of exact floats below 2^53 is rounded to
+    /// an integer only if it is one.
+    fn compare / compare_portable<const MOST: bool>(
+        capacities: &[IntegerColumn; 2],
+        used: &[IntegerColumn; 2],
+        requests: [f64; 2],
+        least: &mut ChunkScores,
+        most: &mut ChunkScores,
+    ) {
+        let ([cpu, memory], [used_cpu, used_memory]) = (capacities, used);
+        for (offset, (least, most)) in least.iter_mut().zip(most).enumerate() {
+            let (mut free, mut taken, mut count) = (0.0, 0.0, 0.0);
+            for (capacities, used, request) in [(cpu, used_cpu, requests[0]), (memory, used_memory, requests[1])] {
+                let (capacity, total) = (at(capacities, offset), at(used, offset) + request);
+                let (divisor, one) = if capacity > 0.0 { (capacity, 1.0) } else { (1.0, 0.0) };
+                let left = if capacity > total { capacity - total } else { 0.0 };
+                free += cut(left * 100.0 / divisor);
+                if MOST {
+                    let held = if capacity > total { total } else { capacity };
+                    taken += cut(held * 100.0 / divisor);
+                }
+                count += one;
+            }
+            let share = if count > 1.0 { 0.5 } else { 1.0 };
+            *least = cut(free * share);
+            *most = cut(taken * share);
+        }
+    }
 }
 
 /// Non-zero requests of a class, by which it competes for cpu and memory.
@@ -62,36 +129,51 @@ impl NonzeroDemand {
         }
     }
 
-    /// Fills in least and most requested for a chunk.
+    /// Fills in least and most requested for a chunk; most only if it is wanted.
     pub(super) fn score(
         &self,
         cluster_state: &ClusterState,
         chunk: &NodeChunk,
-        least: &mut IntegerColumn,
-        most: &mut IntegerColumn,
+        capacities: &ComparedCapacities,
+        least: &mut ChunkScores,
+        most: Option<&mut ChunkScores>,
     ) {
-        let mut counts = [0_i64; CHUNK_SIZE];
-        least.fill(0);
-        most.fill(0);
-        for (id, request) in COMPARED.into_iter().zip(self.requests) {
-            let capacities = allocatable(chunk, id);
-            let used = chunk.pod_sums(cluster_state, id, PodSum::NonzeroRequests);
-            let places = least.iter_mut().zip(most.iter_mut()).zip(&mut counts);
-            for (((least, most), count), (&capacity, &used)) in places.zip(capacities.iter().zip(&used)) {
+        let used = COMPARED.map(|id| chunk.pod_sums(cluster_state, id, PodSum::NonzeroRequests));
+        let are_small = capacities.0.iter().chain(&used).all(are_small)
+            && self.requests.iter().all(|request| (0..FLOAT_LIMIT).contains(request));
+        let requests = self.requests.map(|request| request as f64);
+        let mut unread = [0.0; CHUNK_SIZE];
+        match (are_small, most) {
+            (true, None) => compare::<false>(&capacities.0, &used, requests, least, &mut unread),
+            (true, Some(most)) => compare::<true>(&capacities.0, &used, requests, least, most),
+            (false, most) => self.score_large(&capacities.0, &used, least, most.unwrap_or(&mut unread)),
+        }
+    }
+
+    /// Fills in least and most requested where floats skip integers.
+    fn score_large(
+        &self,
+        capacities: &[IntegerColumn; 2],
+        used: &[IntegerColumn; 2],
+        least: &mut ChunkScores,
+        most: &mut ChunkScores,
+    ) {
+        for (offset, (least, most)) in least.iter_mut().zip(most).enumerate() {
+            let (mut free, mut taken, mut count) = (0, 0, 0);
+            for ((capacities, used), request) in capacities.iter().zip(used).zip(self.requests) {
+                let capacity = capacities.get(offset).copied().unwrap_or(0);
                 if capacity <= 0 {
                     continue;
                 }
-                let total = used.saturating_add(request);
+                let total = used.get(offset).copied().unwrap_or(0).saturating_add(request);
                 if total <= capacity {
-                    *least += self.arithmetic.percent(capacity - total, capacity);
+                    free += self.arithmetic.percent(capacity - total, capacity);
                 }
-                *most += self.arithmetic.percent(total.min(capacity), capacity);
-                *count += 1;
+                taken += self.arithmetic.percent(total.min(capacity), capacity);
+                count += 1;
             }
-        }
-        for ((least, most), count) in least.iter_mut().zip(most.iter_mut()).zip(counts) {
-            *least /= count.max(1);
-            *most /= count.max(1);
+            *least = (free / count.max(1)) as f64;
+            *most = (taken / count.max(1)) as f64;
         }
     }
 }
@@ -99,76 +181,101 @@ impl NonzeroDemand {
 /// Requests of a class whose balance is compared.
 #[derive(Clone, Debug)]
 pub(super) struct BalancedDemand {
-    /// Resources with requests in Kubernetes' units; the device only if it is requested.
-    requests: Vec<(ResourceId, i64)>,
+    /// Requests of cpu and memory in Kubernetes' units.
+    requests: [i64; 2],
+    /// Device and its request, if it is requested.
+    device: Option<(ResourceId, i64)>,
 }
 
 impl BalancedDemand {
     /// Demand of a class; `None`: it requests none of the compared resources.
     pub(super) fn of(cluster_state: &ClusterState, class: &TaskClass) -> Option<Self> {
-        let device = cluster_state.resources().get(DEVICE);
-        let device = device.filter(|id| class.kubernetes_request(*id) > 0);
-        let ids = COMPARED.into_iter().chain(device);
-        let requests: Vec<(ResourceId, i64)> = ids.map(|id| (id, class.kubernetes_request(id))).collect();
-        let requests_any = requests.iter().any(|(_, request)| *request > 0);
-        requests_any.then_some(Self { requests })
+        let request = |id: ResourceId| class.kubernetes_request(id);
+        let device = cluster_state.resources().get(DEVICE).map(|id| (id, request(id)));
+        let own = Self {
+            requests: COMPARED.map(request),
+            device: device.filter(|(_, request)| *request > 0),
+        };
+        let requests_any = own.device.is_some() || own.requests.iter().any(|request| *request > 0);
+        requests_any.then_some(own)
     }
 
     /// Fills in the score of each node of a chunk.
-    pub(super) fn score(&self, cluster_state: &ClusterState, chunk: &NodeChunk, scores: &mut IntegerColumn) {
-        let columns: Vec<(IntegerColumn, IntegerColumn, i64)> = self
-            .requests
-            .iter()
-            .map(|&(id, request)| {
-                let used = chunk.pod_sums(cluster_state, id, PodSum::Requests);
-                (allocatable(chunk, id), used, request)
-            })
-            .collect();
+    pub(super) fn score(
+        &self,
+        cluster_state: &ClusterState,
+        chunk: &NodeChunk,
+        capacities: &ComparedCapacities,
+        scores: &mut ChunkScores,
+    ) {
+        let sums = |id: ResourceId| chunk.pod_sums(cluster_state, id, PodSum::Requests);
+        let [cpu, memory] = &capacities.0;
+        let used = COMPARED.map(sums);
+        let [used_cpu, used_memory] = &used;
+        let [cpu_request, memory_request] = self.requests;
+        let pair = [(cpu, used_cpu, cpu_request), (memory, used_memory, memory_request)];
+        let none = [0; CHUNK_SIZE];
+        match self.device {
+            None => balance::<false>(pair, (&none, &none, 0), scores),
+            Some((id, request)) => balance::<true>(pair, (&allocatable(chunk, id), &sums(id), request), scores),
+        }
+    }
+}
+
+/// Capacities, used amounts and the request of one resource.
+type DemandColumns<'k> = (&'k IntegerColumn, &'k IntegerColumn, i64);
+
+/// Used fractions of a resource with the pod and without it, at most 1, and whether the node has the resource.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn fractions((capacities, used, request): DemandColumns<'_>, offset: usize) -> ([f64; 2], bool) {
+    let used = used.get(offset).copied().unwrap_or(0);
+    let capacity = at(capacities, offset);
+    let exists = capacity > 0.0;
+    let divisor = if exists { capacity } else { 1.0 };
+    let fraction = |used: i64| {
+        let fraction = used as f64 / divisor;
+        if fraction > 1.0 { 1.0 } else { fraction }
+    };
+    ([fraction(used.saturating_add(request)), fraction(used)], exists)
+}
+
+/// Balance from 0 to 100: 100 less the standard deviation of the fractions of resources that the node has, in the
+/// reference's order of operations.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn balance_of([first, second, third]: [f64; 3], [has_first, has_second, has_third]: [bool; 3]) -> f64 {
+    let mean = (first + second + third) / 3.0;
+    let square = |fraction: f64| (fraction - mean) * (fraction - mean);
+    let of_three = ((square(first) + square(second) + square(third)) / 3.0).sqrt();
+    let of_two = |one: f64, other: f64| ((one - other) / 2.0).abs();
+    let deviation = match (has_first, has_second, has_third) {
+        (true, true, true) => of_three,
+        (true, true, false) => of_two(first, second),
+        (true, false, true) => of_two(first, third),
+        (false, true, true) => of_two(second, third),
+        _ => 0.0,
+    };
+    cut((1.0 - deviation) * 100.0)
+}
+
+kernel! {
+    /// Fills in the balance: 50 and half of the gain by the pod, and as much again.
+    fn balance / balance_portable<const DEVICE: bool>(
+        pair: [DemandColumns<'_>; 2],
+        device: DemandColumns<'_>,
+        scores: &mut ChunkScores,
+    ) {
+        let [cpu, memory] = pair;
         for (offset, score) in scores.iter_mut().enumerate() {
-            let at = |column: &IntegerColumn| column.get(offset).copied().unwrap_or(0);
-            let (mut with, mut without) = (Fractions::default(), Fractions::default());
-            for (capacities, used, request) in &columns {
-                let (capacity, used) = (at(capacities), at(used));
-                if capacity > 0 {
-                    with.push(used.saturating_add(*request), capacity);
-                    without.push(used, capacity);
-                }
-            }
-            let gain = with.balance() - without.balance();
-            *score = MAX_SCORE / 2 + i64::midpoint(MAX_SCORE / 2, gain);
+            let (cpu, has_cpu) = fractions(cpu, offset);
+            let (memory, has_memory) = fractions(memory, offset);
+            let (device, has_device) = if DEVICE { fractions(device, offset) } else { ([0.0; 2], false) };
+            let has = [has_cpu, has_memory, has_device];
+            let with = balance_of([cpu[0], memory[0], device[0]], has);
+            let without = balance_of([cpu[1], memory[1], device[1]], has);
+            *score = 50.0 + cut((50.0 + with - without) * 0.5);
         }
-    }
-}
-
-/// Used fractions of up to three resources.
-#[derive(Clone, Copy, Debug, Default)]
-struct Fractions {
-    values: [f64; 3],
-    count: usize,
-}
-
-impl Fractions {
-    fn push(&mut self, used: i64, capacity: i64) {
-        if let Some(place) = self.values.get_mut(self.count) {
-            let fraction = used as f64 / capacity as f64;
-            *place = if fraction > 1.0 { 1.0 } else { fraction };
-            self.count += 1;
-        }
-    }
-
-    /// Balance from 0 to 100: 100 less the standard deviation of the fractions, in the reference's order of operations.
-    fn balance(&self) -> i64 {
-        let [first, second, third] = self.values;
-        let deviation = match self.count {
-            2 => ((first - second) / 2.0).abs(),
-            3 => {
-                let mean = (first + second + third) / 3.0;
-                let square = |value: f64| (value - mean) * (value - mean);
-                ((square(first) + square(second) + square(third)) / 3.0).sqrt()
-            }
-            _ => 0.0,
-        };
-        truncate((1.0 - deviation) * MAX_SCORE as f64)
     }
 }
 
