@@ -33,6 +33,16 @@ macro_rules! kernel {
 
 pub(crate) use kernel;
 
+/// Largest integer below a float from 0 to 2^51, in operations that every processor has for several floats at once.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+pub(crate) fn floor(float: f64) -> f64 {
+    // Floats from 2^52 on have no fractions: the sum is rounded to an integer.
+    const WHOLE: f64 = (1_u64 << 52) as f64;
+    let rounded = (float + WHOLE) - WHOLE;
+    if rounded > float { rounded - 1.0 } else { rounded }
+}
+
 /// Significant bits that a divisor may have.
 const DIVISOR_BITS: u32 = 48;
 
@@ -126,6 +136,29 @@ mod tests {
                     prop_assert_eq!(fused + 0.0, plain + 0.0, "{} / {}", dividend, divisor);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn floors_are_exact_up_to_their_limit() {
+        let limit = (1_u64 << 51) as f64;
+        for float in [
+            0.0,
+            0.1,
+            0.5,
+            0.999,
+            1.0,
+            1.5,
+            2.5,
+            99.5,
+            1e15 + 0.5,
+            limit - 0.5,
+            limit - 1.0,
+            limit,
+        ] {
+            assert_eq!(floor(float).to_bits(), float.floor().to_bits(), "{float}");
+            let below = f64::from_bits(float.to_bits().saturating_sub(1));
+            assert_eq!(floor(below), below.floor(), "{below}");
         }
     }
 

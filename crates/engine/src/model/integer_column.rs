@@ -7,7 +7,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::CHUNK_SIZE;
 use super::column::ChunkColumn;
 use super::mask::NodeMask;
-use crate::kernel::kernel;
+use crate::kernel::{floor, kernel};
 
 /// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,7 @@ pub(super) fn read_integers(
 /// Integers of a column of floats.
 pub(super) fn integers_of_floats(id: ResourceId, floats: &[f64; CHUNK_SIZE]) -> IntegerColumn {
     let mut integers = [0; CHUNK_SIZE];
-    if id.has_kubernetes_unit() {
-        cut_fractions(floats, &mut integers);
-    } else {
+    if !(id.has_kubernetes_unit() && cut_fractions(floats, &mut integers)) {
         for (whole, float) in integers.iter_mut().zip(floats) {
             *whole = integer_of_float(id, *float);
         }
@@ -97,12 +95,22 @@ pub(super) fn integers_of_floats(id: ResourceId, floats: &[f64; CHUNK_SIZE]) -> 
     integers
 }
 
+/// Float from which [`floor`] is not exact.
+const FLOOR_LIMIT: f64 = (1_u64 << 51) as f64;
+
+/// Bits of 2^52, whose last ones are an integer that is added to it.
+const WHOLE_BITS: u64 = 0x4330 << 48;
+
 kernel! {
-    /// Cuts the fractions of floats off.
-    fn cut_fractions / cut_fractions_portable(floats: &[f64; CHUNK_SIZE], integers: &mut IntegerColumn) {
+    /// Cuts the fractions of floats off; those that are negative or large are left to the caller, who is told so.
+    fn cut_fractions / cut_fractions_portable(floats: &[f64; CHUNK_SIZE], integers: &mut IntegerColumn) -> bool {
+        let mut small = true;
         for (whole, float) in integers.iter_mut().zip(floats) {
-            *whole = *float as i64;
+            small &= (0.0..FLOOR_LIMIT).contains(float);
+            let bits = (floor(*float) + f64::from_bits(WHOLE_BITS)).to_bits();
+            *whole = bits.wrapping_sub(WHOLE_BITS).cast_signed();
         }
+        small
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parts by resources: least and most requested, and balanced allocation.
 
 use super::MAX_SCORE;
-use crate::kernel::kernel;
+use crate::kernel::{floor, kernel};
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass, WholeVector};
 use crate::plugin::ChunkScores;
 use crate::policy::Compatibility;
@@ -69,14 +69,6 @@ kernel! {
     }
 }
 
-/// Integer part of a float from 0 to 150, in a way that is computed for several nodes at once.
-#[expect(clippy::cast_possible_truncation, reason = "scores are small")]
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn cut(score: f64) -> f64 {
-    f64::from(score as i32)
-}
-
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn at(amounts: &IntegerColumn, offset: usize) -> f64 {
@@ -100,16 +92,16 @@ kernel! {
                 let (capacity, total) = (at(capacities, offset), at(used, offset) + request);
                 let (divisor, one) = if capacity > 0.0 { (capacity, 1.0) } else { (1.0, 0.0) };
                 let left = if capacity > total { capacity - total } else { 0.0 };
-                free += cut(left * 100.0 / divisor);
+                free += floor(left * 100.0 / divisor);
                 if MOST {
                     let held = if capacity > total { total } else { capacity };
-                    taken += cut(held * 100.0 / divisor);
+                    taken += floor(held * 100.0 / divisor);
                 }
                 count += one;
             }
             let share = if count > 1.0 { 0.5 } else { 1.0 };
-            *least = cut(free * share);
-            *most = cut(taken * share);
+            *least = floor(free * share);
+            *most = floor(taken * share);
         }
     }
 }
@@ -256,7 +248,7 @@ fn balance_of([first, second, third]: [f64; 3], [has_first, has_second, has_thir
         (false, true, true) => of_two(second, third),
         _ => 0.0,
     };
-    cut((1.0 - deviation) * 100.0)
+    floor((1.0 - deviation) * 100.0)
 }
 
 kernel! {
@@ -274,7 +266,8 @@ kernel! {
             let has = [has_cpu, has_memory, has_device];
             let with = balance_of([cpu[0], memory[0], device[0]], has);
             let without = balance_of([cpu[1], memory[1], device[1]], has);
-            *score = 50.0 + cut((50.0 + with - without) * 0.5);
+            let half = (50.0 + with - without) * 0.5;
+            *score = if half < 0.0 { 50.0 - floor(-half) } else { 50.0 + floor(half) };
         }
     }
 }
