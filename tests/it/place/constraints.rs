@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use pumice::server::pb;
 
+/// Topology key by which each node is a domain.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// Number of kinds of constraints.
-pub(super) const KINDS: u8 = 19;
+pub(super) const KINDS: u8 = 20;
 
 /// Constraints by kind; most kinds have none.
 pub(super) fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
@@ -32,7 +35,7 @@ pub(super) fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
     if kind < 9 {
         return (kind < 7 && kind > 0).then(|| Box::new(own));
     }
-    if kind > 13 {
+    if (14..19).contains(&kind) {
         prefer_pods(kind, &mut own);
         return Some(Box::new(own));
     }
@@ -43,7 +46,7 @@ pub(super) fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
     };
     let required = vec![pb::PodAffinityTerm {
         label_selector: Some(selector.clone()),
-        topology_key: "zone".to_owned(),
+        topology_key: if kind == 19 { HOSTNAME } else { "zone" }.to_owned(),
         ..pb::PodAffinityTerm::default()
     }];
     let terms = Some(pb::PodAffinity {
@@ -57,7 +60,7 @@ pub(super) fn constraints(kind: u8) -> Option<Box<pb::PodConstraints>> {
     };
     match kind {
         9 | 13 => own.affinity = Some(affinity(true)),
-        10 => own.affinity = Some(affinity(false)),
+        10 | 19 => own.affinity = Some(affinity(false)),
         _ => own.topology_spread_constraints.push(pb::TopologySpreadConstraint {
             max_skew: i32::from(kind) - 10,
             topology_key: "zone".to_owned(),
@@ -101,14 +104,13 @@ fn prefer_pods(kind: u8, own: &mut pb::PodConstraints) {
         label_selector: Some(selector(kind)),
         ..pb::TopologySpreadConstraint::default()
     };
-    let hostname = "kubernetes.io/hostname";
     match kind {
         14 => own.affinity = Some(affinity(vec![preferring(10, 14, "zone")], Vec::new())),
         15 => {
-            let repels = vec![preferring(3, 15, "zone"), preferring(7, 0, hostname)];
+            let repels = vec![preferring(3, 15, "zone"), preferring(7, 0, HOSTNAME)];
             own.affinity = Some(affinity(vec![preferring(1, 14, "zone")], repels));
         }
-        16 => own.topology_spread_constraints = vec![spread(1, 16, "zone"), spread(2, 16, hostname)],
+        16 => own.topology_spread_constraints = vec![spread(1, 16, "zone"), spread(2, 16, HOSTNAME)],
         // Equal pods change nothing for each other.
         17 => own.topology_spread_constraints = vec![spread(1, 14, "zone")],
         _ => {
@@ -116,7 +118,7 @@ fn prefer_pods(kind: u8, own: &mut pb::PodConstraints) {
                 vec![preferring(10, 14, "zone")],
                 vec![preferring(5, 0, "zone")],
             ));
-            own.topology_spread_constraints = vec![spread(3, 0, hostname), spread(1, 16, "zone")];
+            own.topology_spread_constraints = vec![spread(3, 0, HOSTNAME), spread(1, 16, "zone")];
         }
     }
 }

@@ -7,6 +7,7 @@ use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId};
 use super::chunk_attributes::ChunkAttributes;
 use super::chunk_images::ChunkImages;
+use super::chunk_ports::ChunkPorts;
 use super::chunks::NodeEntries;
 use super::cluster_state::NodeSlot;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
@@ -34,7 +35,9 @@ pub struct NodeChunk {
     /// Ready nodes with valid records, cordoned or not.
     pub(super) usable: NodeMask,
     /// Nodes with tasks that take ports.
-    with_ports: NodeMask,
+    pub(super) with_ports: NodeMask,
+    /// The ports, from the first question about them. Copies of a chunk share them.
+    pub(super) ports: Arc<OnceLock<ChunkPorts>>,
     /// Nodes whose sums over pods the columns do not show.
     pub(super) with_pod_sums: NodeMask,
     /// Tasks that hypothetical nodes have more, if columns do not show all of them.
@@ -65,6 +68,7 @@ impl Default for NodeChunk {
             placeable: NodeMask::NONE,
             usable: NodeMask::NONE,
             with_ports: NodeMask::NONE,
+            ports: Arc::default(),
             with_pod_sums: NodeMask::NONE,
             added_pod_sums: None,
             attributes: Arc::default(),
@@ -142,6 +146,7 @@ impl NodeChunk {
             + reciprocals * size_of::<ReciprocalColumn>()
             + self.entries.unshared_bytes(&older.entries)
             + self.unshared_attributes(older)
+            + self.unshared_port_bytes(older)
     }
 
     fn unshared_attributes(&self, older: &Self) -> usize {
@@ -170,11 +175,6 @@ impl NodeChunk {
     /// Live slots whose node is ready and has a valid record, cordoned or not.
     pub fn usable(&self) -> &NodeMask {
         &self.usable
-    }
-
-    /// Nodes with tasks that take ports.
-    pub fn with_ports(&self) -> &NodeMask {
-        &self.with_ports
     }
 
     /// Slots that hold a node.
@@ -329,8 +329,7 @@ impl NodeChunk {
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
         self.usable
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_usable()));
-        self.with_ports
-            .set(offset, entry.as_ref().is_some_and(|entry| entry.has_ports()));
+        self.set_ports(offset, entry.as_deref());
         let differs = |entry: &Arc<NodeEntry>| !entry.pod_sum_delta().is_empty();
         self.with_pod_sums.set(offset, entry.as_ref().is_some_and(differs));
         self.keep_attributes(offset, entry.as_deref());
@@ -381,7 +380,7 @@ impl NodeChunk {
 
     /// Puts back the entry of a node whose columns already show it.
     pub(super) fn restore_entry(&mut self, offset: usize, entry: Arc<NodeEntry>) {
-        self.with_ports.set(offset, entry.has_ports());
+        self.set_ports(offset, Some(&entry));
         self.with_pod_sums.set(offset, !entry.pod_sum_delta().is_empty());
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);

@@ -7,6 +7,7 @@ mod bytes;
 mod chunk;
 mod chunk_attributes;
 mod chunk_images;
+mod chunk_ports;
 mod chunks;
 mod class;
 mod cluster_state;

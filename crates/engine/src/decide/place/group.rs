@@ -15,6 +15,7 @@ use crate::decide::classes::ClassLookup;
 use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::model::constraints::ConstraintKind;
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
 use crate::plugin_state::PluginStates;
@@ -92,10 +93,16 @@ impl<'q> GroupPlacer<'q> {
         Ok(Some(placed))
     }
 
-    /// True if each task of a class may change the verdicts and scores of nodes that the next one gets.
+    /// True if each task of a class may change the verdicts and scores of other nodes that the next one gets.
     fn rejudges_each(&self, class: &TaskClass) -> bool {
-        let selecting = class.constraints.as_ref().zip(class.pod.as_ref());
-        selecting.is_some_and(|(own, pod)| own.selects_itself(pod, self.policy.registered_constraints(&[])))
+        let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {
+            return false;
+        };
+        let mut kinds = self.policy.registered_constraints(&[]);
+        if self.state.repel_each_other_by_node(own, pod) {
+            kinds = kinds.without(ConstraintKind::PodAntiAffinity);
+        }
+        own.selects_itself(pod, kinds)
     }
 
     /// Updates the cluster state: its columns, and the entries of nodes that columns do not show completely.

@@ -128,6 +128,12 @@ impl ConstraintSet {
         Self(self.0 | 1 << kind as u16)
     }
 
+    /// This set without a kind.
+    #[must_use]
+    pub const fn without(self, kind: ConstraintKind) -> Self {
+        Self(self.0 & !(1 << kind as u16))
+    }
+
     /// All kinds of this set and of another one.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {

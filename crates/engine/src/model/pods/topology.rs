@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::class::PodIdentity;
 use crate::model::cluster_state::{ClusterState, NodeSlot};
+use crate::model::constraints::{PodAffinityTerm, PodConstraints};
 use crate::model::records::find_text;
 use crate::short_lock::ShortLock;
 
@@ -17,13 +19,17 @@ pub struct TopologyDomains {
     numbers: Vec<u32>,
     /// Number of domains.
     count: usize,
+    /// True if each node is in a domain of its own.
+    one_node_each: bool,
 }
 
 impl TopologyDomains {
     fn of(cluster_state: &ClusterState, key: &str) -> Self {
         let mut known: BTreeMap<&str, u32> = BTreeMap::new();
         let mut numbers = vec![NO_DOMAIN; cluster_state.slots() as usize];
+        let mut nodes = 0;
         for (slot, entry) in cluster_state.nodes() {
+            nodes += 1;
             let Some(value) = find_text(&entry.record.labels, key) else {
                 continue;
             };
@@ -35,6 +41,7 @@ impl TopologyDomains {
         Self {
             numbers,
             count: known.len(),
+            one_node_each: known.len() == nodes,
         }
     }
 
@@ -47,6 +54,20 @@ impl TopologyDomains {
     /// Number of domains.
     pub fn count(&self) -> usize {
         self.count
+    }
+}
+
+impl ClusterState {
+    /// True if pods with these constraints keep each other off by required terms, and only off the node that each is on:
+    /// every node is a domain of its own.
+    pub fn repel_each_other_by_node(&self, constraints: &PodConstraints, pod: &PodIdentity) -> bool {
+        // A selector of namespaces may match.
+        let matches = |term: &&PodAffinityTerm| term.matches(&pod.namespace, pod) != Some(false);
+        let mut own = constraints.pod_anti_affinity.required.iter().filter(matches).peekable();
+        let is_by_node = |term: &PodAffinityTerm| {
+            !term.needs_namespaces() && self.topology_domains(&term.topology_key).one_node_each
+        };
+        own.peek().is_some() && own.all(is_by_node)
     }
 }
 

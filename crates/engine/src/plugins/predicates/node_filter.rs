@@ -271,7 +271,7 @@ impl<'a> PodFilter<'a> {
             return *among;
         }
         let mut taken = NodeMask::NONE;
-        for offset in chunk.with_ports().and(among).iter() {
+        for offset in chunk.with_ports_like(self.ports).and(among).iter() {
             let is_taken = chunk.entry(offset).is_some_and(|entry| self.has_taken_port(entry));
             taken.set(offset, is_taken);
         }

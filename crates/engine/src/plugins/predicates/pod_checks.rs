@@ -12,6 +12,8 @@ use crate::policy::Compatibility;
 pub(super) struct PodChecks {
     affinity: Option<AffinityFilter>,
     spread: Option<SpreadFilter>,
+    /// True if a node takes one pod of the class.
+    one_per_node: bool,
 }
 
 impl PodChecks {
@@ -35,6 +37,8 @@ impl PodChecks {
         Ok(Self {
             affinity: affinity.transpose()?.flatten(),
             spread: arguments.topology_spread.then(|| SpreadFilter::new(&view)).flatten(),
+            one_per_node: arguments.pod_affinity
+                && context.cluster_state.repel_each_other_by_node(class.constraints(), pod),
         })
     }
 
@@ -42,7 +46,11 @@ impl PodChecks {
     /// reason alone.
     pub(super) fn judge(&self, chunk: &NodeChunk, among: &NodeMask, rejected: &mut NotedRejections) {
         if chunk.is_detached() {
-            // Nodes of a detached chunk passed; tasks of a class that changes verdicts are judged one by one.
+            // Nodes of a detached chunk passed and took a task of the class. A class whose tasks change verdicts on other nodes
+            // is judged task by task.
+            if self.one_per_node {
+                rejected.push((RejectionKind::PodAntiAffinity, *among));
+            }
             return;
         }
         let mut left = *among;
