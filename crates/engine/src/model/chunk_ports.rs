@@ -1,4 +1,4 @@
-//! Ports that tasks take on the nodes of a chunk, so that a question about a port reads only the nodes that have it. They are
+//! Ports that tasks take on the nodes of a chunk, so that a question about a port compares each port once. They are
 //! made at the first question, and made again after other ports were taken.
 
 use std::sync::Arc;
@@ -8,21 +8,28 @@ use super::constraints::HostPort;
 use super::mask::NodeMask;
 use super::node::NodeEntry;
 
-/// Nodes of a chunk by number of a port that a task takes there.
+/// Nodes of a chunk by port that a task takes there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChunkPorts(Vec<(i32, NodeMask)>);
+pub(super) struct ChunkPorts {
+    /// Ports in order, with the nodes.
+    ports: Vec<(HostPort, NodeMask)>,
+    /// Nodes with tasks that are being released and take ports.
+    releasing: NodeMask,
+}
 
 impl ChunkPorts {
     fn of(chunk: &NodeChunk) -> Self {
         let mut own = Self::default();
         for offset in chunk.with_ports.iter() {
-            for number in chunk.entry(offset).into_iter().flat_map(|entry| port_numbers(entry)) {
-                let at = own.0.binary_search_by_key(&number, |(own, _)| *own);
+            let Some(entry) = chunk.entry(offset) else { continue };
+            own.releasing.set(offset, has_releasing_ports(entry));
+            for port in ports_of(entry) {
+                let at = own.ports.binary_search_by(|(own, _)| own.cmp(port));
                 let at = at.unwrap_or_else(|place| {
-                    own.0.insert(place, (number, NodeMask::NONE));
+                    own.ports.insert(place, (port.clone(), NodeMask::NONE));
                     place
                 });
-                if let Some((_, nodes)) = own.0.get_mut(at) {
+                if let Some((_, nodes)) = own.ports.get_mut(at) {
                     nodes.set(offset, true);
                 }
             }
@@ -30,46 +37,46 @@ impl ChunkPorts {
         own
     }
 
-    /// Nodes on which some task takes a port of this number.
-    fn with_number(&self, number: i32) -> NodeMask {
-        let at = self.0.binary_search_by_key(&number, |(own, _)| *own).ok();
-        at.and_then(|at| self.0.get(at))
-            .map_or(NodeMask::NONE, |(_, nodes)| *nodes)
-    }
-
     /// True if the ports of this node are those at `offset`.
     fn shows(&self, offset: usize, entry: &NodeEntry) -> bool {
         let shown = self
-            .0
+            .ports
             .iter()
             .filter(|(_, nodes)| nodes.get(offset))
-            .map(|(number, _)| *number);
-        let mut numbers: Vec<i32> = port_numbers(entry).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        shown.eq(numbers)
+            .map(|(port, _)| port);
+        shown.eq(ports_of(entry)) && self.releasing.get(offset) == has_releasing_ports(entry)
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.0.len() * size_of::<(i32, NodeMask)>()
+        size_of::<Self>() + self.ports.len() * size_of::<(HostPort, NodeMask)>()
     }
 }
 
-/// Numbers of the ports that tasks take on a node; a number may repeat.
-fn port_numbers(entry: &NodeEntry) -> impl Iterator<Item = i32> + '_ {
+/// Ports that tasks take on a node, in order, each once.
+fn ports_of(entry: &NodeEntry) -> impl Iterator<Item = &HostPort> {
     let ports = entry.upstream.as_ref().map_or(&entry.usage.ports, |own| &own.ports);
-    ports.iter().map(|(port, _)| port.port)
+    ports.iter().map(|(port, _)| port)
+}
+
+/// True if some port may be free once tasks that are being released are gone.
+fn has_releasing_ports(entry: &NodeEntry) -> bool {
+    entry.upstream.is_none() && !entry.usage.releasing_ports.is_empty()
 }
 
 impl NodeChunk {
-    /// Nodes on which some task takes a port of the same number as one of these.
-    pub fn with_ports_like(&self, ports: &[HostPort]) -> NodeMask {
+    /// Nodes on which some task takes a port that conflicts with one of these, and those among them on which some task that
+    /// takes a port is being released.
+    pub fn with_conflicting_ports(&self, ports: &[HostPort]) -> [NodeMask; 2] {
         if self.with_ports.is_empty() {
-            return NodeMask::NONE;
+            return [NodeMask::NONE; 2];
         }
         let own = self.ports.get_or_init(|| ChunkPorts::of(self));
-        let nodes = ports.iter().map(|port| own.with_number(port.port));
-        nodes.fold(NodeMask::NONE, |all, nodes| all.or(&nodes))
+        let conflicting = own
+            .ports
+            .iter()
+            .filter(|(own, _)| ports.iter().any(|port| port.conflicts_with(own)));
+        let taken = conflicting.fold(NodeMask::NONE, |all, (_, nodes)| all.or(nodes));
+        [taken, taken.and(&own.releasing)]
     }
 
     /// Notes the ports of a node's entry.
@@ -102,7 +109,7 @@ mod tests {
     use crate::model::{ClusterState, NodeRecord, SortedTable, TaskFields, TaskStatus};
 
     /// Task by number, the node that it is on and its ports; no ports: it goes.
-    type Step = (u8, u32, Vec<i32>, bool);
+    type Step = (u8, u32, Vec<i32>, (bool, bool));
 
     fn port(number: i32) -> HostPort {
         HostPort {
@@ -115,7 +122,7 @@ mod tests {
     proptest! {
         #[test]
         fn nodes_with_a_port_follow_changes(
-            steps in prop::collection::vec((0_u8..6, 0_u32..3, prop::collection::vec(1..4_i32, 0..3), any::<bool>()), 1..30),
+            steps in prop::collection::vec((0_u8..6, 0_u32..3, prop::collection::vec(1..4_i32, 0..3), any::<(bool, bool)>()), 1..30),
         ) {
             let mut index = SortedTable::default();
             for slot in 0..3 {
@@ -126,7 +133,7 @@ mod tests {
                 let record = NodeRecord { name: format!("n{slot}").into(), ..NodeRecord::default() };
                 state.put_node(Arc::new(record), &source);
             }
-            for (number, node, ports, asks) in steps as Vec<Step> {
+            for (number, node, ports, (asks, releasing)) in steps as Vec<Step> {
                 let name = format!("ns/t{number}");
                 if ports.is_empty() {
                     state.remove_task(&name);
@@ -138,7 +145,7 @@ mod tests {
                     let task = TaskFields {
                         name: name.into(),
                         node: format!("n{node}").into(),
-                        status: TaskStatus::Running,
+                        status: if releasing { TaskStatus::Releasing } else { TaskStatus::Running },
                         constraints: Some(Arc::new(constraints)),
                         ..TaskFields::default()
                     };
@@ -150,11 +157,13 @@ mod tests {
                 let chunk = state.chunks().get(0).unwrap();
                 for wanted in 1..4 {
                     let takes = |offset: usize| {
-                        chunk.entry(offset).is_some_and(|entry| port_numbers(entry).any(|own| own == wanted))
+                        chunk.entry(offset).is_some_and(|entry| ports_of(entry).any(|own| own.port == wanted))
                     };
-                    prop_assert_eq!(chunk.with_ports_like(&[port(wanted)]), NodeMask::gather(takes));
+                    let releases = |offset: usize| chunk.entry(offset).is_some_and(|entry| has_releasing_ports(entry));
+                    let expected = [NodeMask::gather(takes), NodeMask::gather(|offset| takes(offset) && releases(offset))];
+                    prop_assert_eq!(chunk.with_conflicting_ports(&[port(wanted)]), expected);
                 }
-                let all = chunk.with_ports_like(&[port(1), port(2), port(3)]);
+                let all = chunk.with_conflicting_ports(&[port(1), port(2), port(3)])[0];
                 prop_assert_eq!(all, NodeMask::gather(|offset| chunk.entry(offset).is_some_and(|entry| entry.has_ports())));
             }
         }

@@ -9,9 +9,7 @@ use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
 use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
-use crate::model::{
-    CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, PortCounts, Problem, ResourceId, TaskClass,
-};
+use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PluginContext, Reason, Resolution};
 use crate::policy::Compatibility;
 
@@ -270,26 +268,22 @@ impl<'a> PodFilter<'a> {
             // Each of its nodes has taken a task of the class, which has the same ports.
             return *among;
         }
-        let mut taken = NodeMask::NONE;
-        for offset in chunk.with_ports_like(self.ports).and(among).iter() {
-            let is_taken = chunk.entry(offset).is_some_and(|entry| self.has_taken_port(entry));
-            taken.set(offset, is_taken);
+        let [mut taken, releasing] = chunk.with_conflicting_ports(self.ports);
+        if self.after_release {
+            for offset in releasing.and(among).iter() {
+                let is_taken = chunk.entry(offset).is_some_and(|entry| self.has_taken_port(entry));
+                taken.set(offset, is_taken);
+            }
         }
-        taken
+        taken.and(among)
     }
 
+    /// True if a port is taken that stays so once tasks which are being released are gone.
     fn has_taken_port(&self, entry: &NodeEntry) -> bool {
         let usage = &entry.usage;
-        let conflicts = |counts: &PortCounts, released: Option<&PortCounts>| {
-            counts.iter().any(|(port, count)| {
-                let released = released.map_or(0, |released| released.count(port));
-                count > released && self.ports.iter().any(|own| own.conflicts_with(port))
-            })
-        };
-        match &entry.upstream {
-            Some(own) => conflicts(&own.ports, None),
-            None => conflicts(&usage.ports, self.after_release.then_some(&usage.releasing_ports)),
-        }
+        usage.ports.iter().any(|(port, count)| {
+            count > usage.releasing_ports.count(port) && self.ports.iter().any(|own| own.conflicts_with(port))
+        })
     }
 
     /// Notes rejected nodes, under `corrected` each for one reason. Records of nodes reject all but `left`.
