@@ -7,7 +7,7 @@ use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId};
 use super::chunk_attributes::ChunkAttributes;
 use super::chunk_images::ChunkImages;
-use super::chunk_ports::ChunkPorts;
+use super::chunk_ports::KnownPorts;
 use super::chunks::NodeEntries;
 use super::cluster_state::NodeSlot;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
@@ -36,8 +36,8 @@ pub struct NodeChunk {
     pub(super) usable: NodeMask,
     /// Nodes with tasks that take ports.
     pub(super) with_ports: NodeMask,
-    /// The ports, from the first question about them. Copies of a chunk share them.
-    pub(super) ports: Arc<OnceLock<ChunkPorts>>,
+    /// The ports, from the first question about them.
+    pub(super) ports: KnownPorts,
     /// Nodes whose sums over pods the columns do not show.
     pub(super) with_pod_sums: NodeMask,
     /// Tasks that hypothetical nodes have more, if columns do not show all of them.
@@ -68,7 +68,7 @@ impl Default for NodeChunk {
             placeable: NodeMask::NONE,
             usable: NodeMask::NONE,
             with_ports: NodeMask::NONE,
-            ports: Arc::default(),
+            ports: KnownPorts::default(),
             with_pod_sums: NodeMask::NONE,
             added_pod_sums: None,
             attributes: Arc::default(),

@@ -1,7 +1,8 @@
 //! Ports that tasks take on the nodes of a chunk, so that a question about a port compares each port once. They are
 //! made at the first question, and made again after other ports were taken.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use super::chunk::NodeChunk;
 use super::constraints::HostPort;
@@ -15,6 +16,17 @@ pub(super) struct ChunkPorts {
     ports: Vec<(HostPort, NodeMask)>,
     /// Nodes with tasks that are being released and take ports.
     releasing: NodeMask,
+}
+
+/// Ports of a chunk, once somebody asked about them. Copies of a chunk share them.
+#[derive(Clone, Default)]
+pub(super) struct KnownPorts(Arc<OnceLock<ChunkPorts>>);
+
+/// Chunks of equal content print the same, whoever asked about their ports.
+impl fmt::Debug for KnownPorts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("KnownPorts")
+    }
 }
 
 impl ChunkPorts {
@@ -70,7 +82,7 @@ impl NodeChunk {
         if self.with_ports.is_empty() {
             return [NodeMask::NONE; 2];
         }
-        let own = self.ports.get_or_init(|| ChunkPorts::of(self));
+        let own = self.ports.0.get_or_init(|| ChunkPorts::of(self));
         let conflicting = own
             .ports
             .iter()
@@ -88,14 +100,15 @@ impl NodeChunk {
             return;
         }
         let shown = |own: &ChunkPorts| entry.is_some_and(|entry| own.shows(offset, entry));
-        if !self.ports.get().is_none_or(shown) {
-            self.ports = Arc::default();
+        if !self.ports.0.get().is_none_or(shown) {
+            self.ports = KnownPorts::default();
         }
     }
 
     /// Bytes of the list of ports.
     pub(super) fn unshared_port_bytes(&self, older: &Self) -> usize {
-        let own = self.ports.get().filter(|_| !Arc::ptr_eq(&self.ports, &older.ports));
+        let is_shared = Arc::ptr_eq(&self.ports.0, &older.ports.0);
+        let own = self.ports.0.get().filter(|_| !is_shared);
         own.map_or(0, ChunkPorts::bytes)
     }
 }
