@@ -42,6 +42,7 @@ pub(crate) fn bench_calls() -> Vec<NamedBenchCall> {
     vec![
         named("empty", 1, 600, BenchCall::Empty),
         named("best", 1, 600, score(shapes::best())),
+        named("best_with_pods", 1, 300, score(shapes::best_with_pods())),
         named("all", 1, 300, score(shapes::all())),
         named("64x10k", 64, 40, score(shapes::classes())),
         named("place", 1_000, 60, BenchCall::Place(Box::new(shapes::place()))),

@@ -14,6 +14,19 @@ const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k
 /// Paths of one plugin each.
 const SINGLE_PLUGIN_PATHS: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
 
+/// Paths about pods and what they ask of nodes, with the start of their keys.
+const POD_PATHS: [(&str, &str); 9] = [
+    ("filter_predicates", "filter_predicates_ns_per_node_10k"),
+    ("filter_pod_affinity", "filter_pod_affinity_ns_per_node_10k"),
+    ("score_pod_affinity", "score_pod_affinity_ns_per_node_10k"),
+    ("score_pod_spread", "score_pod_spread_ns_per_node_10k"),
+    ("best_with_pods", "best_with_pods_ns_per_node_10k"),
+    ("place_with_pods", "place_with_pods_1000x10000_ms"),
+    ("place_required_terms", "place_required_terms_1000x10000_ms"),
+    ("place_preferred_terms", "place_preferred_terms_1000x10000_ms"),
+    ("place_soft_spread", "place_soft_spread_1000x10000_ms"),
+];
+
 /// Case of a path, and the key of its measurement.
 struct EngineBenchCase {
     key: String,
@@ -91,6 +104,11 @@ pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
                     format!("{name}_ns_per_node_{size}"),
                     path(name, nodes),
                 ));
+            }
+        }
+        if nodes == 10_000 {
+            for (name, key) in POD_PATHS {
+                cases.push(EngineBenchCase::new(key, path(name, nodes)));
             }
         }
         cases.push(EngineBenchCase::new(

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::calls::{BenchClient, NamedBenchCall, bench_calls};
-use super::fixtures::{clock, gang, task_class};
+use super::fixtures::{clock, gang, pods, task_class};
 use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes;
@@ -85,6 +85,7 @@ async fn fill(channel: Channel) {
     for (name, document) in [
         ("", task_class::POLICY.to_owned()),
         (gang::QUEUE, gang::document("LeastAllocated", true)),
+        (shapes::POD_POLICY, pods::POLICY.to_owned()),
     ] {
         let reload = pb::ReloadPolicyRequest {
             name: name.to_owned(),

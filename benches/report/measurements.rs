@@ -33,7 +33,7 @@ const fn goal(
 }
 
 /// All goals, in the order in which they are shown.
-pub(crate) const GOALS: [PerformanceGoal; 18] = [
+pub(crate) const GOALS: [PerformanceGoal; 25] = [
     goal(
         "score_ns_per_node_10k",
         "ns",
@@ -148,6 +148,56 @@ pub(crate) const GOALS: [PerformanceGoal; 18] = [
         "",
         "the same beside 100,000 jobs that are admitted already",
     ),
+    goal(
+        "filter_predicates_ns_per_node_10k",
+        "ns",
+        2.0,
+        "",
+        "filter one class with a selector, a toleration and a port, of 10,000 nodes with two taints and a port each",
+    ),
+    goal(
+        "filter_pod_affinity_ns_per_node_10k",
+        "ns",
+        100.0,
+        "",
+        "filter one class with required terms about 30,000 pods, of 10,000 nodes",
+    ),
+    goal(
+        "score_pod_affinity_ns_per_node_10k",
+        "ns",
+        100.0,
+        "",
+        "score one class with preferred terms about them",
+    ),
+    goal(
+        "score_pod_spread_ns_per_node_10k",
+        "ns",
+        100.0,
+        "",
+        "score one class with two soft spread constraints",
+    ),
+    goal(
+        "grpc_best_with_pods_over_best",
+        "×",
+        2.0,
+        "",
+        "best node of 10,000 under predicates, nodeorder, binpack and resource-strategy-fit, over that under the usual \
+         policy: processor time with 64 calls at once",
+    ),
+    goal(
+        "place_with_pods_1000x10000_ms",
+        "ms",
+        1.0,
+        "floor_place_1000x10000_ms",
+        "place 1,000 equal tasks on 10,000 nodes under these four plugins",
+    ),
+    goal(
+        "place_preferred_terms_1000x10000_ms",
+        "ms",
+        20.0,
+        "floor_place_1000x10000_ms",
+        "the same of tasks that prefer to be near each other, and not on one node",
+    ),
 ];
 
 /// Measurements by key: numbers, texts and truth values.
@@ -210,6 +260,11 @@ impl MeasurementReport {
             ("grpc_all_10k_scores_ms", "grpc_all_p50_ms"),
             ("grpc_64x10k_best16_ms", "grpc_64x10k_p50_ms"),
         ];
+        let [usual, with_pods] =
+            ["best", "best_with_pods"].map(|name| self.get(&format!("grpc_{name}_64_cpu_us_per_call")));
+        if let Some((usual, with_pods)) = usual.zip(with_pods) {
+            self.put("grpc_best_with_pods_over_best", with_pods / usual);
+        }
         for (key, from) in copies {
             if let Some(measurement) = self.get(from) {
                 self.put(key, measurement);

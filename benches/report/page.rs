@@ -175,6 +175,7 @@ fn wire(report: &MeasurementReport) -> String {
     for (name, what) in [
         ("empty", "empty call"),
         ("best", "best node of 10,000"),
+        ("best_with_pods", "the same with the filters and scores of pods"),
         ("all", "all scores of 10,000"),
         ("64x10k", "best 16 for each of 64 classes"),
         ("place", "place 1,000 tasks on 10,000"),

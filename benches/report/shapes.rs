@@ -85,6 +85,29 @@ pub(crate) fn best() -> pb::ScoreRequest {
     score(1, Some(1))
 }
 
+/// The same under a policy with the filters and scores of pods.
+pub(crate) fn best_with_pods() -> pb::ScoreRequest {
+    pb::ScoreRequest {
+        against: Some(latest(POD_POLICY)),
+        ..best()
+    }
+}
+
+/// Name of the policy with the filters and scores of pods.
+pub(crate) const POD_POLICY: &str = "pods";
+
+/// Latest state under a policy.
+fn latest(policy: &str) -> pb::EvaluationRef {
+    let snapshot = pb::LatestRef {
+        policy: policy.to_owned(),
+        ..pb::LatestRef::default()
+    };
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+        ..pb::EvaluationRef::default()
+    }
+}
+
 /// Request for all scores of one task.
 pub(crate) fn all() -> pb::ScoreRequest {
     score(1, None)
@@ -111,15 +134,8 @@ pub(crate) fn place() -> pb::PlaceRequest {
         count: Some(gang::TASKS),
         ..pb::TaskGroup::default()
     };
-    let snapshot = pb::LatestRef {
-        policy: gang::QUEUE.to_owned(),
-        ..pb::LatestRef::default()
-    };
     pb::PlaceRequest {
-        against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-            ..pb::EvaluationRef::default()
-        }),
+        against: Some(latest(gang::QUEUE)),
         groups: vec![group],
         node_encoding: pb::NodeEncoding::Slots.into(),
         ..pb::PlaceRequest::default()

@@ -34,7 +34,6 @@ macro_rules! kernel {
 pub(crate) use kernel;
 
 /// Largest integer below a float from 0 to 2^51, in operations that every processor has for several floats at once.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 pub(crate) fn floor(float: f64) -> f64 {
     // Floats from 2^52 on have no fractions: the sum is rounded to an integer.

@@ -93,10 +93,9 @@ impl NodeChunk {
 
     /// Notes the ports of a node's entry.
     pub(super) fn set_ports(&mut self, offset: usize, entry: Option<&NodeEntry>) {
-        let has_ports = entry.is_some_and(NodeEntry::has_ports);
-        let had_ports = self.with_ports.get(offset);
-        self.with_ports.set(offset, has_ports);
-        if !has_ports && !had_ports {
+        let before = self.with_ports.get(offset);
+        self.with_ports.set(offset, entry.is_some_and(NodeEntry::has_ports));
+        if !before && !self.with_ports.get(offset) {
             return;
         }
         let shown = |own: &ChunkPorts| entry.is_some_and(|entry| own.shows(offset, entry));

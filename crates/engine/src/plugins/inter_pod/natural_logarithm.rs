@@ -1,18 +1,19 @@
 //! Natural logarithm in the operations of Go's `math.Log`, so that its last bit depends on no library.
 
-const LN_2_HIGH: f64 = 6.931_471_803_691_238_164_90e-01;
-const LN_2_LOW: f64 = 1.908_214_929_270_587_700_02e-10;
-/// Coefficients of the even and of the odd powers, the highest one first.
+/// Parts of the logarithm of 2.
+const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
+const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+/// Coefficients of the odd and of the even powers, the highest one first.
 const ODD: [f64; 4] = [
-    1.479_819_860_511_658_591e-01,
-    1.818_357_216_161_805_012e-01,
-    2.857_142_874_366_239_149e-01,
-    6.666_666_666_666_735_130e-01,
+    0.147_981_986_051_165_86,
+    0.181_835_721_616_180_5,
+    0.285_714_287_436_623_9,
+    0.666_666_666_666_673_5,
 ];
 const EVEN: [f64; 3] = [
-    1.531_383_769_920_937_332e-01,
-    2.222_219_843_214_978_396e-01,
-    3.999_999_999_940_941_908e-01,
+    0.153_138_376_992_093_73,
+    0.222_221_984_321_497_84,
+    0.399_999_999_994_094_2,
 ];
 
 /// Natural logarithm of a number from 1.

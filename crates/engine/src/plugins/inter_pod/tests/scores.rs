@@ -30,7 +30,7 @@ fn document(affinity: i32, spread: i32) -> String {
         "tainttoleration",
         "imagelocality",
     ];
-    let off: String = off.iter().map(|name| format!("{name}.weight: 0, ")).collect();
+    let off = off.map(|name| format!("{name}.weight: 0, ")).concat();
     format!(
         "tiers: [{{plugins: [{{name: nodeorder, arguments: {{{off}podaffinity.weight: {affinity}, \
          podtopologyspread.weight: {spread}}}}}]}}]\nactions: allocate\n"
@@ -61,6 +61,11 @@ fn sheet(
     ((*scored.result).clone(), scored.warnings)
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "it is a small integer")]
+fn integer(float: f64) -> i64 {
+    float as i64
+}
+
 impl PlainRules<'_> {
     /// Points of each topology pair by preferred terms.
     fn points(&self) -> BTreeMap<TopologyPair, i64> {
@@ -75,7 +80,7 @@ impl PlainRules<'_> {
         for (other, at) in &self.pods {
             add(&self.constraints.pod_affinity, 1, self.own, other, at);
             add(&self.constraints.pod_anti_affinity, -1, self.own, other, at);
-            for theirs in other.constraints.iter() {
+            if let Some(theirs) = &other.constraints {
                 add(&theirs.pod_affinity, 1, other, self.own, at);
                 add(&theirs.pod_anti_affinity, -1, other, self.own, at);
             }
@@ -99,7 +104,7 @@ impl PlainRules<'_> {
             if most == least {
                 return 0;
             }
-            (100.0 * ((own - least) as f64 / (most - least) as f64)).floor() as i64
+            integer((100.0 * ((own - least) as f64 / (most - least) as f64)).floor())
         };
         raw.iter().map(score).collect()
     }
@@ -140,7 +145,7 @@ impl PlainRules<'_> {
                     .sum();
                 count as f64 * ((domains.len() + 2) as f64).ln() + f64::from(constraint.max_skew - 1)
             });
-            each.sum::<f64>().round() as i64
+            integer(each.sum::<f64>().round())
         };
         let raw: Vec<Option<i64>> = candidates
             .iter()
@@ -317,7 +322,7 @@ fn placed(state: &ClusterState, weights: &str, task: TaskRecord) -> Vec<u32> {
         max_pairs: u64::MAX,
     };
     let placing = decide::place(state, &policy, &PluginStates::default(), &query).unwrap();
-    placing.groups[0].as_ref().unwrap().allocated.iter().copied().collect()
+    placing.groups[0].as_ref().unwrap().allocated.clone()
 }
 
 /// Cluster of three zones with one node each, these numbers of pods and of places on them.
@@ -370,17 +375,17 @@ fn prefers_last_zone(constraints: PodConstraints) -> TaskRecord {
 }
 
 /// Selector of the pods of [`zones`].
-fn app_selector() -> Option<LabelSelector> {
-    Some(LabelSelector {
+fn app_selector() -> LabelSelector {
+    LabelSelector {
         match_labels: texts(&[("app", "a".to_owned())]),
         ..LabelSelector::default()
-    })
+    }
 }
 
 #[test]
 fn a_full_node_no_longer_counts_as_the_one_with_most_points() {
     let term = PodAffinityTerm {
-        label_selector: app_selector(),
+        label_selector: Some(app_selector()),
         topology_key: "zone".into(),
         ..PodAffinityTerm::default()
     };
@@ -407,7 +412,7 @@ fn a_full_node_takes_its_domain_out_of_the_weights_of_spread() {
         max_skew: 11,
         topology_key: "zone".into(),
         is_hard: false,
-        label_selector: app_selector(),
+        label_selector: Some(app_selector()),
         min_domains: None,
         node_affinity_policy: SpreadPolicy::Honor,
         node_taints_policy: SpreadPolicy::Ignore,
@@ -426,7 +431,7 @@ fn a_full_node_takes_its_domain_out_of_the_weights_of_spread() {
 #[test]
 fn each_task_changes_the_points_for_the_next_one() {
     let term = PodAffinityTerm {
-        label_selector: app_selector(),
+        label_selector: Some(app_selector()),
         topology_key: "zone".into(),
         ..PodAffinityTerm::default()
     };
