@@ -85,7 +85,7 @@ pub(crate) fn best() -> pb::ScoreRequest {
     score(1, Some(1))
 }
 
-/// The same under a policy with the filters and scores of pods.
+/// Request for the best of all nodes under a policy with the filters and scores of pods.
 pub(crate) fn best_with_pods() -> pb::ScoreRequest {
     pb::ScoreRequest {
         against: Some(latest(POD_POLICY)),

@@ -139,7 +139,7 @@ impl<'a> FilterPass<'a> {
                 tally.run_stage(stage, part, left)
             })
         };
-        self.tally.settle(part);
+        self.tally.count_slice(part);
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
             part.push_slots(&left, fit);

@@ -100,7 +100,7 @@ impl<'a> RejectionTally<'a> {
         0..self.stages.len()
     }
 
-    /// Asks one filter about nodes, and notes the rejected ones until [`Self::settle`].
+    /// Asks one filter about nodes, and notes the rejected ones until [`Self::count_slice`].
     pub(super) fn run_stage(&mut self, stage: usize, part: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
         let Some(asked) = self.stages.get(stage) else {
             return NodeMask::NONE;
@@ -116,7 +116,7 @@ impl<'a> RejectionTally<'a> {
     }
 
     /// Counts the rejections of a chunk after the last filter.
-    pub(super) fn settle(&mut self, part: &ChunkSlice<'_>) {
+    pub(super) fn count_slice(&mut self, part: &ChunkSlice<'_>) {
         for at in 0..self.lasting_stages.len() {
             if let Some(stage) = self.lasting_stages.get(at).copied() {
                 self.prefer_lasting(stage, part);
