@@ -18,6 +18,8 @@ pub struct EdgeLimits {
     pub calls: usize,
     /// Maximum number of streams open at once, of all callers.
     pub streams: usize,
+    /// Maximum number of streams open at once on one connection.
+    pub connection_streams: usize,
     /// Time that a request, or one message of a stream, has to arrive.
     pub request_body: Duration,
     /// Maximum bytes of requests that are being received, or worked on, of all callers.
@@ -95,6 +97,7 @@ impl Default for EdgeLimits {
             connection_calls: 256,
             calls: 1_024,
             streams: 256,
+            connection_streams: 192,
             request_body: Duration::from_secs(30),
             receiving_bytes: 256 << 20,
             connection_receiving_bytes: 64 << 20,

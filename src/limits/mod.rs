@@ -121,6 +121,18 @@ pub static LIMITS: &[LimitDef] = &[
         "Calls under way on one connection"
     ),
     count!(
+        "connection_full_sync_bytes",
+        state.connection_full_sync_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Bytes of records in full syncs that one connection is sending"
+    ),
+    count!(
+        "connection_full_sync_records",
+        state.connection_full_sync_records,
+        1..=MAX_COUNT,
+        "Records in full syncs that one connection is sending"
+    ),
+    count!(
         "connection_receiving_bytes",
         edge.connection_receiving_bytes,
         1..=MAX_MEMORY_BYTES,
@@ -131,6 +143,24 @@ pub static LIMITS: &[LimitDef] = &[
         edge.connection_sending_bytes,
         1..=MAX_MEMORY_BYTES,
         "Bytes of responses on one connection that its caller has not taken yet"
+    ),
+    count!(
+        "connection_session_bytes",
+        state.connection_session_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Memory that open sessions of one connection pin"
+    ),
+    count!(
+        "connection_sessions",
+        state.connection_sessions,
+        0..=MAX_COUNT,
+        "Sessions of one connection open at once; those of a connection that has ended give way to new ones"
+    ),
+    count!(
+        "connection_streams",
+        edge.connection_streams,
+        1..=MAX_COUNT,
+        "Streams open at once on one connection"
     ),
     count!(
         "connections",

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use tokio::time::Instant;
+use tonic::Extensions;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::telemetry::{self, Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
+use pumice_state::ConnectionShare;
 
 use super::rejection_pause::RetryRecord;
 use super::response_body::ResponseProgress;
@@ -51,6 +53,8 @@ pub struct CallerConnection {
     last_call: AtomicU64,
     /// Amounts held of the limits that have a share per connection.
     pub(super) held: HeldAmounts,
+    /// What it holds of the state.
+    state_share: ConnectionShare,
     responses: ShortLock<BTreeMap<u64, Weak<ResponseProgress>>>,
     /// Turns of its callers that were rejected because the connection held too much.
     turns: ShortLock<RetryTurns>,
@@ -104,6 +108,7 @@ impl CallerConnection {
             calls: AtomicUsize::new(0),
             last_call: AtomicU64::new(0),
             held: HeldAmounts::default(),
+            state_share: ConnectionShare::default(),
             responses: ShortLock::default(),
             turns: ShortLock::default(),
             retries: ShortLock::default(),
@@ -115,6 +120,12 @@ impl CallerConnection {
     /// Addresses of the connection.
     pub(crate) fn peer(&self) -> &TcpConnectInfo {
         &self.peer
+    }
+
+    /// What the connection of a call holds of the state; `None`: the call came by no connection.
+    pub(super) fn state_share(extensions: &Extensions) -> Option<ConnectionShare> {
+        let connection = extensions.get::<Option<Arc<Self>>>()?.as_ref()?;
+        Some(connection.state_share.clone())
     }
 
     /// Number of the connection, in the order of opening.
@@ -261,6 +272,7 @@ impl ConnectionTable {
 
     /// Removes a connection that has ended.
     pub(crate) fn leave(&self, connection: &CallerConnection) {
+        connection.state_share.end();
         if self.open.with(|open| open.remove(&connection.number)).is_some() {
             self.metrics.connections().dec();
         }

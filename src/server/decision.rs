@@ -10,10 +10,11 @@ use pumice_engine::decide::{self, Parallelism};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
-use pumice_state::{OpenSession, SessionBase, SessionStatus};
+use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
 
 use super::ServerContext;
 use super::codec::weighed;
+use super::connection::CallerConnection;
 use super::convert;
 use super::convert::admit::{self, AdmitCall, AdmitMode};
 use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch};
@@ -243,7 +244,8 @@ impl DecisionRpc {
         &self,
         rpc: Request<pb::OpenSessionRequest>,
     ) -> Result<pb::OpenSessionResponse, CallError> {
-        let (metadata, _, request) = rpc.into_parts();
+        let (metadata, extensions, request) = rpc.into_parts();
+        let connection = CallerConnection::state_share(&extensions);
         let pb::OpenSessionRequest {
             against: evaluation_ref,
             batch,
@@ -277,7 +279,7 @@ impl DecisionRpc {
             }
         };
         let batch = match batch {
-            Some(batch) => Some(self.0.read_batch(batch).await?),
+            Some(batch) => Some(self.0.read_batch(batch, connection.clone()).await?),
             None => None,
         };
         let opened = self
@@ -287,6 +289,7 @@ impl DecisionRpc {
                 base: evaluation_ref,
                 batch,
                 lease,
+                connection,
             })
             .await?;
         Ok(pb::OpenSessionResponse {
@@ -304,8 +307,12 @@ impl DecisionRpc {
 }
 
 impl ServerContext {
-    /// Reads a batch; a large one on a blocking thread.
-    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<pumice_state::Batch, CallError> {
+    /// Reads a batch that came by this connection; a large one on a blocking thread.
+    pub(super) async fn read_batch(
+        self: &Arc<Self>,
+        sent: pb::Batch,
+        connection: Option<ConnectionShare>,
+    ) -> Result<pumice_state::Batch, CallError> {
         let records = sent.put.as_ref().map_or(0, |put| {
             put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
         });
@@ -315,6 +322,7 @@ impl ServerContext {
             let batch = read_batch(sent, &mut names, &edge.read_options)?;
             Ok(pumice_state::Batch {
                 names: Some(names.into_first_table()),
+                connection,
                 ..batch
             })
         };

@@ -8,9 +8,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugins;
-use pumice_state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus};
+use pumice_state::{ConnectionShare, ForgetSource, ForgottenSource, SourceKind, SourceStatus};
 
 use super::ServerContext;
+use super::connection::CallerConnection;
 use super::convert::batch::batch_outcome;
 use super::convert::listing::{self, PageRequest, page_size};
 use super::convert::nodes::{NodeEncoding, NodeSetReader};
@@ -33,14 +34,16 @@ impl StateService for StateRpc {
     type SyncStream = ReceiverStream<Result<pb::SyncResponse, Status>>;
 
     async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
+        let connection = CallerConnection::state_share(rpc.extensions());
         let pb::ApplyRequest { batch } = rpc.into_inner();
-        let outcome = apply_batch(&self.0, batch, QueueFullAction::Reject).await?;
+        let outcome = apply_batch(&self.0, batch, connection, QueueFullAction::Reject).await?;
         Ok(Response::new(pb::ApplyResponse { outcome: Some(outcome) }))
     }
 
     async fn sync(&self, rpc: Request<Streaming<pb::SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
         let (results, stream) = mpsc::channel(WAITING_RESPONSES);
-        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), results));
+        let connection = CallerConnection::state_share(rpc.extensions());
+        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), connection, results));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -299,12 +302,13 @@ enum QueueFullAction {
 async fn apply_batch(
     edge: &Arc<ServerContext>,
     batch: Option<pb::Batch>,
+    connection: Option<ConnectionShare>,
     full: QueueFullAction,
 ) -> Result<pb::BatchOutcome, CallError> {
     let Some(batch) = batch else {
         return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
     };
-    let batch = edge.read_batch(batch).await?;
+    let batch = edge.read_batch(batch, connection).await?;
     let applied = match full {
         QueueFullAction::Reject => edge.state.try_apply_batch(batch).await,
         QueueFullAction::Wait => edge.state.apply_batch(batch).await,
@@ -316,6 +320,7 @@ async fn apply_batch(
 async fn run_sync(
     edge: Arc<ServerContext>,
     mut batches: Streaming<pb::SyncRequest>,
+    connection: Option<ConnectionShare>,
     results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {
     let mut draining = edge.draining.clone();
@@ -329,7 +334,9 @@ async fn run_sync(
             next = batches.message() => next,
         };
         let result = match next {
-            Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, QueueFullAction::Wait).await,
+            Ok(Some(pb::SyncRequest { batch })) => {
+                apply_batch(&edge, batch, connection.clone(), QueueFullAction::Wait).await
+            }
             // The stream is over, or its caller is gone: nobody reads a reply.
             Ok(None) => return,
             Err(status) => {

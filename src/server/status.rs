@@ -25,6 +25,10 @@ const VALUE_BYTES: usize = 300;
 const LIST_BYTES: usize = 3_000;
 /// Limits that fall below their value again soon, so that a retry may succeed.
 const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
+/// Limits of one connection that fall below their value again as soon as its caller frees something.
+const TRANSIENT_SHARES: [&str; 2] = ["connection_session_bytes", "connection_sessions"];
+/// Delay before a retry after a connection held too much: the turns of others do not depend on it.
+const SHARE_RETRY: Duration = Duration::from_millis(250);
 /// Delay before a retry after an error of the store.
 const STORE_RETRY: Duration = Duration::from_millis(500);
 /// Time after which one more caller may retry that a limit of the state rejected.
@@ -303,6 +307,8 @@ impl From<StateError> for CallError {
                     .with_entry("value", value.to_string());
                 if TRANSIENT_LIMITS.contains(&limit) {
                     failure.retry_after(LIMIT_TURNS.with(|turns| turns.next_delay(TURN_TIME, Instant::now())))
+                } else if TRANSIENT_SHARES.contains(&limit) {
+                    failure.retry_after(SHARE_RETRY)
                 } else {
                     failure
                 }

@@ -103,10 +103,12 @@ impl CallKind {
 impl ThrottleLayer {
     /// Layer with these limits, over these connections. The workers inflate large compressed requests.
     pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>, workers: &Arc<WorkerPool>) -> Self {
-        let share = ("connection_calls", limits.connection_calls);
+        let (calls, streams) = (("calls", limits.calls), ("streams", limits.streams));
+        let calls_share = ("connection_calls", limits.connection_calls);
+        let streams_share = ("connection_streams", limits.connection_streams);
         Self(Arc::new(CallThrottle {
-            calls: SharedLimit::new(("calls", limits.calls), share, 1, |held| &held.calls),
-            streams: SharedLimit::new(("streams", limits.streams), share, FEW_STREAMS, |held| &held.streams),
+            calls: SharedLimit::new(calls, calls_share, 1, |held| &held.calls),
+            streams: SharedLimit::new(streams, streams_share, FEW_STREAMS, |held| &held.streams),
             requests: BodyReceiver::new(limits),
             responses: BodySender::new(limits, Arc::clone(connections)),
             connections: Arc::clone(connections),

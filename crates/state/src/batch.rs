@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::connection_share::ConnectionShare;
 use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord};
 use pumice_engine::{Revision, SourcePosition};
 
@@ -116,6 +117,8 @@ pub struct Batch {
     pub names: Option<Arc<ResourceTable>>,
     /// Bytes of the records of a full sync, counted when it is staged.
     pub bytes: usize,
+    /// Connection that the batch came by; `None`: it came by none.
+    pub connection: Option<ConnectionShare>,
 }
 
 /// Record that could not be read.

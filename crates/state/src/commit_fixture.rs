@@ -135,6 +135,7 @@ impl CommitFixture {
             },
             batch: None,
             lease: None,
+            connection: None,
         };
         self.state.open_session(open).await.unwrap().session
     }

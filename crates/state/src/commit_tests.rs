@@ -399,6 +399,7 @@ async fn nothing_is_applied_for_a_session_that_cannot_open() {
         },
         batch: Some(batch(2, BatchKind::Delta, vec![node("n3", 1)])),
         lease: Some(Duration::from_secs(1)),
+        connection: None,
     };
     let refused = fixture.state.open_session(open).await.unwrap_err();
     assert_eq!(refused.reason(), "POLICY_UNKNOWN");
@@ -416,6 +417,7 @@ async fn a_session_on_its_own_cluster_has_nothing_to_commit_to() {
         },
         batch: None,
         lease: None,
+        connection: None,
     };
     let session = fixture.state.open_session(open).await.unwrap().session;
     let refused = fixture.commit(&session, &[], &[]).await.unwrap_err();

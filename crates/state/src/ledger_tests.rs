@@ -424,6 +424,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
         },
         batch: None,
         lease: None,
+        connection: None,
     };
     let session = fixture.state.open_session(open).await.unwrap().session;
     // While the session goes on, another caller takes 4 of the 10 cores.

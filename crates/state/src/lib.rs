@@ -7,8 +7,10 @@ mod clock;
 mod commit_judge;
 mod commit_session;
 mod confirm_session;
+mod connection_share;
 mod error;
 mod former_states;
+mod full_sync_staging;
 mod interner;
 mod ledger;
 mod limits;
@@ -53,6 +55,8 @@ mod commit_store_tests;
 #[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
+mod connection_share_tests;
+#[cfg(test)]
 mod ledger_late_tests;
 #[cfg(test)]
 mod ledger_tests;
@@ -90,6 +94,7 @@ pub use batch::{
 pub use clock::{Clock, SystemClock};
 pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use confirm_session::SessionConfirm;
+pub use connection_share::ConnectionShare;
 pub use error::{PolicyError, StateError};
 pub use interner::RecordInterner;
 pub use ledger::{

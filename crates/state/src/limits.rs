@@ -17,22 +17,30 @@ pub struct StateLimits {
     pub records: usize,
     /// Maximum number of records in full syncs that are being sent, of all sources together.
     pub full_sync_records: usize,
+    /// Maximum number of records in full syncs that one connection is sending.
+    pub connection_full_sync_records: usize,
     /// Maximum bytes of records of one source.
     pub source_bytes: usize,
     /// Maximum bytes of records of all sources together.
     pub records_bytes: usize,
     /// Maximum bytes of records in full syncs that are being sent, of all sources together.
     pub full_sync_bytes: usize,
+    /// Maximum bytes of records in full syncs that one connection is sending.
+    pub connection_full_sync_bytes: usize,
     /// Maximum number of batches that wait for the writer.
     pub queued_writes: usize,
     /// Maximum number of outcomes stored per source for repeated batches.
     pub stored_outcomes: usize,
     /// Maximum number of sessions open at once.
     pub sessions: usize,
+    /// Maximum number of open sessions of one connection.
+    pub connection_sessions: usize,
     /// Maximum number of changes in one session.
     pub session_changes: u64,
     /// Maximum bytes that open sessions pin together.
     pub session_bytes: usize,
+    /// Maximum bytes that open sessions of one connection pin together.
+    pub connection_session_bytes: usize,
     /// Maximum number of savepoints in one session.
     pub session_savepoints: usize,
     /// Silence after which a session ends, unless it asked for another lease.
@@ -108,14 +116,18 @@ impl Default for StateLimits {
             sources: 64,
             records: 8_000_000,
             full_sync_records: 4_000_000,
+            connection_full_sync_records: 3_000_000,
             source_bytes: 2 << 30,
             records_bytes: 4 << 30,
             full_sync_bytes: 1 << 30,
+            connection_full_sync_bytes: 768 << 20,
             queued_writes: 256,
             stored_outcomes: 64,
             sessions: 256,
+            connection_sessions: 192,
             session_changes: 1_000_000,
             session_bytes: 1 << 30,
+            connection_session_bytes: 768 << 20,
             session_savepoints: 256,
             session_lease: Duration::from_secs(30),
             session_lease_max: Duration::from_mins(5),

@@ -1,6 +1,7 @@
 //! All sessions: each is a private cluster state that one scheduler changes, with a lease and a record of its end.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use dashmap::DashMap;
 use super::SharedState;
 use super::clock::Clock;
 use super::commit_judge::CommitOutcome;
+use super::connection_share::{ConnectionShare, adjust};
 use super::error::StateError;
 use super::former_states::FormerStates;
 use super::limits::StateLimits;
@@ -36,6 +38,10 @@ pub(super) struct SessionState {
 #[derive(Debug)]
 pub(super) struct SessionEntry {
     pub(super) name: Arc<str>,
+    /// Number of the session, in the order of opening.
+    number: u64,
+    /// Connection that it was opened by; `None`: it was opened by none.
+    connection: Option<ConnectionShare>,
     pub(super) policy: Arc<PolicyInForce>,
     /// Name and profile of its policy in shared state; `None`: the session is on a cluster of its own.
     pub(super) shared: Option<(Arc<str>, Arc<str>)>,
@@ -131,19 +137,61 @@ impl SessionRegistry {
         }
     }
 
-    /// Checks that one more session may be opened.
-    pub(super) fn check_session_limit(&self) -> Result<(), StateError> {
-        if self.open.len() >= self.limits.sessions {
+    /// Checks that one more session may be opened by this connection. In a full table, a session that its connection left
+    /// behind makes room.
+    pub(super) fn check_session_limit(
+        &self,
+        connection: Option<&ConnectionShare>,
+        newest: &Snapshot,
+    ) -> Result<(), StateError> {
+        let share = || connection.map_or(Ok(()), |connection| connection.check_sessions(&self.limits));
+        if self.open.len() >= self.limits.sessions || share().is_err() {
             self.sweep();
         }
-        if self.open.len() >= self.limits.sessions {
-            return Err(limit_error(
-                "sessions",
-                self.limits.sessions,
-                "no session can be opened until one ends".to_owned(),
-            ));
+        share()?;
+        while self.open.len() >= self.limits.sessions {
+            if !self.end_left_behind() {
+                let message = "no session can be opened until one ends: close those that are over";
+                return Err(limit_error("sessions", self.limits.sessions, message.to_owned()));
+            }
         }
-        self.check_bytes(self.bytes())
+        self.make_room(0, Some(newest))
+    }
+
+    /// Ends the session that is silent for longest of those whose connection has ended. Returns false if there is none.
+    fn end_left_behind(&self) -> bool {
+        let is_left_behind = |session: &SessionEntry| {
+            let connection = session.connection.as_ref();
+            connection.is_some_and(|connection| connection.has_ended())
+                && session.active_queries.load(Ordering::Acquire) == 0
+        };
+        let left_behind = self.open.iter().filter(|session| is_left_behind(session));
+        let mut left_behind: Vec<Arc<SessionEntry>> = left_behind.map(|session| Arc::clone(&session)).collect();
+        left_behind.sort_by_key(|session| (session.renewed_at.load(Ordering::Acquire), session.number));
+        left_behind.iter().any(|session| {
+            let Ok(_changing) = session.claim() else { return false };
+            let is_open = self.open.contains_key(&session.name);
+            if is_open {
+                self.end(
+                    session,
+                    false,
+                    "its connection had ended, and another session needed its place",
+                    None,
+                );
+            }
+            is_open
+        })
+    }
+
+    /// Makes room for this many bytes, at the cost of sessions that their connections left behind. `newest`: the state that
+    /// former ones are compared with; `None`: what is retained of them is counted later.
+    fn make_room(&self, more: usize, newest: Option<&Snapshot>) -> Result<(), StateError> {
+        while self.check_bytes(self.bytes().saturating_add(more)).is_err() && self.end_left_behind() {
+            if let Some(newest) = newest {
+                self.recount_retained(newest);
+            }
+        }
+        self.check_bytes(self.bytes().saturating_add(more))
     }
 
     /// Bytes that open sessions pin: clusters of their own, copies of what they changed, and former states that nothing
@@ -174,7 +222,12 @@ impl SessionRegistry {
     pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         let before = session.copied_bytes.load(Ordering::Acquire);
         match (bytes + session.own_bytes).checked_sub(before) {
-            Some(more) if more > 0 => self.check_bytes(self.bytes().saturating_add(more)),
+            Some(more) if more > 0 => {
+                if let Some(connection) = &session.connection {
+                    connection.check_session_bytes(more, &self.limits)?;
+                }
+                self.make_room(more, None)
+            }
             _ => Ok(()),
         }
     }
@@ -183,15 +236,14 @@ impl SessionRegistry {
     pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
         let bytes = bytes + session.own_bytes;
         let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
-        self.adjust_bytes(bytes, before);
+        self.adjust_bytes(session, bytes, before);
     }
 
-    fn adjust_bytes(&self, more: usize, less: usize) {
-        let grown = |own: usize| Some(own.saturating_add(more).saturating_sub(less));
-        // The update always succeeds: the closure never returns `None`.
-        let _ = self
-            .copied_bytes
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
+    fn adjust_bytes(&self, session: &SessionEntry, more: usize, less: usize) {
+        adjust(&self.copied_bytes, more, less);
+        if let Some(connection) = &session.connection {
+            connection.adjust_bytes(more, less);
+        }
     }
 
     /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
@@ -200,6 +252,19 @@ impl SessionRegistry {
         let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
         let former = FormerStates::of(&open, newest);
         self.retained_bytes.store(former.bytes(newest), Ordering::Release);
+        let mut by_connection: BTreeMap<usize, (&ConnectionShare, Vec<Arc<SessionEntry>>)> = BTreeMap::new();
+        for session in &open {
+            if let Some(connection) = &session.connection {
+                let (_, sessions) = by_connection
+                    .entry(connection.key())
+                    .or_insert((connection, Vec::new()));
+                sessions.push(Arc::clone(session));
+            }
+        }
+        for (connection, sessions) in by_connection.values() {
+            let former = FormerStates::of(sessions, newest);
+            connection.record_retained(former.bytes(newest));
+        }
     }
 
     pub(super) fn open(
@@ -208,14 +273,20 @@ impl SessionRegistry {
         own_bytes: usize,
         policy: Arc<PolicyInForce>,
         shared: Option<(Arc<str>, Arc<str>)>,
-        revision: Revision,
-        (lease, source): (Option<Duration>, Option<Arc<str>>),
+        (revision, newest): (Revision, &Snapshot),
+        (lease, source, connection): (Option<Duration>, Option<Arc<str>>, Option<ConnectionShare>),
     ) -> Result<OpenedSession, StateError> {
-        self.check_session_limit()?;
+        self.check_session_limit(connection.as_ref(), newest)?;
         let cycle = SchedulingCycle::new(cluster_state, policy.policy.compatibility(), derived);
         let own_bytes = own_bytes.saturating_add(SESSION_BYTES);
         let bytes = own_bytes.saturating_add(cycle.bytes());
-        self.check_bytes(self.bytes().saturating_add(bytes))?;
+        if let Some(connection) = &connection {
+            connection.check_session_bytes(bytes, &self.limits)?;
+        }
+        self.make_room(bytes, Some(newest))?;
+        if let Some(connection) = &connection {
+            connection.add_session(&self.limits)?;
+        }
         let lease = lease
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
@@ -224,6 +295,8 @@ impl SessionRegistry {
         let now = self.clock.monotonic();
         let session = SessionEntry {
             name: Arc::clone(&name),
+            number,
+            connection,
             policy: Arc::clone(&policy),
             shared,
             revision,
@@ -241,7 +314,7 @@ impl SessionRegistry {
             renewed_at: AtomicU64::new(millis(now)),
             active_queries: AtomicU32::new(0),
         };
-        self.adjust_bytes(bytes, 0);
+        self.adjust_bytes(&session, bytes, 0);
         self.open.insert(Arc::clone(&name), Arc::new(session));
         Ok(OpenedSession {
             session: name,
@@ -319,7 +392,10 @@ impl SessionRegistry {
             },
         );
         if let Some((_, ended)) = self.open.remove(&session.name) {
-            self.adjust_bytes(0, ended.copied_bytes.swap(0, Ordering::AcqRel));
+            self.adjust_bytes(&ended, 0, ended.copied_bytes.swap(0, Ordering::AcqRel));
+            if let Some(connection) = &ended.connection {
+                connection.remove_session();
+            }
         }
         applied
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::SharedState;
 use super::batch::{Batch, BatchOutcome};
+use super::connection_share::ConnectionShare;
 use super::error::StateError;
 use super::published;
 use super::session_registry::{SessionEntry, SessionGuard, SessionRegistry, SessionState};
@@ -42,6 +43,8 @@ pub struct OpenSession {
     pub batch: Option<Batch>,
     /// Silence after which the session ends; `None`: the default of the limits.
     pub lease: Option<Duration>,
+    /// Connection that asks for it; `None`: it comes by none.
+    pub connection: Option<ConnectionShare>,
 }
 
 /// Session that was opened.
@@ -225,12 +228,18 @@ impl SharedState {
     /// # Errors
     /// The batch was not taken, no such policy exists, or a limit is exceeded.
     pub async fn open_session(&self, open: OpenSession) -> Result<OpenedSession, StateError> {
-        let OpenSession { base, batch, lease } = open;
+        let OpenSession {
+            base,
+            batch,
+            lease,
+            connection,
+        } = open;
         // Checked before the batch is applied.
         if let SessionBase::Latest { policy, profile } = &base {
             policy_in_snapshot(&self.snapshot(), policy, profile)?;
         }
-        self.sessions.check_session_limit()?;
+        self.sessions
+            .check_session_limit(connection.as_ref(), &self.snapshot())?;
         let source = batch.as_ref().map(|batch| Arc::clone(&batch.source));
         let outcome = match batch {
             Some(batch) => Some(self.apply_batch(batch).await?),
@@ -257,8 +266,14 @@ impl SharedState {
                     }
                 });
                 let (cluster_state, derived, bytes) = weighed.await.map_err(|_| StateError::ShuttingDown)?;
-                self.sessions
-                    .open((cluster_state, derived), bytes, policy, None, revision, (lease, source))?
+                self.sessions.open(
+                    (cluster_state, derived),
+                    bytes,
+                    policy,
+                    None,
+                    (revision, &snapshot),
+                    (lease, source, connection),
+                )?
             }
             SessionBase::Latest { policy: name, profile } => {
                 let policy = policy_in_snapshot(&snapshot, &name, &profile)?;
@@ -268,8 +283,14 @@ impl SharedState {
                 });
                 let state = (snapshot.state.clone(), derived.await?);
                 let shared = Some((name, profile));
-                self.sessions
-                    .open(state, 0, policy, shared, snapshot.revision, (lease, source))?
+                self.sessions.open(
+                    state,
+                    0,
+                    policy,
+                    shared,
+                    (snapshot.revision, &snapshot),
+                    (lease, source, connection),
+                )?
             }
         };
         Ok(OpenedSession {

@@ -44,7 +44,7 @@ async fn open(compatibility: Compatibility) -> (Arc<SharedState>, Arc<FakeClock>
     (state, clock, opened.session)
 }
 
-fn inline_policy() -> Arc<pumice_engine::PolicyInForce> {
+pub(super) fn inline_policy() -> Arc<pumice_engine::PolicyInForce> {
     let compiled = compile(DOCUMENT, &CompileOptions::default()).unwrap();
     Arc::new(pumice_engine::PolicyInForce {
         name: "inline".into(),
@@ -63,6 +63,7 @@ pub(super) fn open_request(lease: Option<Duration>) -> OpenSession {
         },
         batch: None,
         lease,
+        connection: None,
     }
 }
 

@@ -7,14 +7,12 @@ use std::time::Duration;
 use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
 use super::clock::Clock;
 use super::error::StateError;
+use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
 use super::limits::StateLimits;
 use super::record_bytes::batch_bytes;
 use super::source_status::{SourceCondition, SourceRegistry};
 use pumice_engine::model::{Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
-
-/// Silence after which a staged full sync is dropped, so that others can stage theirs.
-const ABANDONED_AFTER: Duration = Duration::from_mins(1);
 
 /// Maximum step of a source's epoch, unless it is a time.
 const MAX_EPOCH_STEP: u64 = 1_000_000;
@@ -22,17 +20,19 @@ const MAX_EPOCH_STEP: u64 = 1_000_000;
 /// Time by which the clock of a source that takes its epochs from it may be ahead of the server's.
 const MAX_CLOCK_LEAD: Duration = Duration::from_hours(1);
 
+/// Progress of one source.
 #[derive(Debug, Default)]
-struct SourceProgress {
+pub(super) struct SourceProgress {
     epoch: u64,
     sequence: u64,
     /// True if a full sync of this epoch was applied.
     complete: bool,
     /// True if a batch was missing when the source was last heard.
     gap: bool,
-    heard: Option<Duration>,
+    pub(super) heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
-    staged: Option<Batch>,
+    /// Full sync that is being sent.
+    pub(super) staged: Option<Batch>,
     kind: SourceKind,
     /// Bytes of the records in the state.
     bytes: usize,
@@ -128,7 +128,7 @@ impl SourceIntake {
 
     fn judge(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
-        let batch = batch.with_locations();
+        let mut batch = batch.with_locations();
         let (now, limits) = (self.clock.monotonic(), &self.limits);
         let sources = &mut self.by_name;
         let name = Arc::clone(&batch.source);
@@ -139,10 +139,6 @@ impl SourceIntake {
                 ..BatchOutcome::default()
             };
             Ok(IntakeResult::Reply(BatchOutcome { resync, ..outcome }))
-        };
-        let elsewhere = match batch.kind {
-            BatchKind::Delta => StagedSize::default(),
-            BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(sources, &name, now),
         };
         if !sources.contains_key(&name) {
             // A source is remembered only from its first accepted batch, so that invented names do not fill the memory.
@@ -182,7 +178,14 @@ impl SourceIntake {
         if batch.source_epoch > source.epoch {
             source.begin_epoch(&batch, now);
         }
-        accept(limits, source, batch, newest, elsewhere)
+        let elsewhere = match batch.kind {
+            BatchKind::Delta => StagedElsewhere::default(),
+            BatchKind::FullSyncPart | BatchKind::FullSyncLast => {
+                batch.bytes = batch_bytes(&batch);
+                make_room(limits, sources, &batch, now)
+            }
+        };
+        accept(limits, sources.entry(name).or_default(), batch, newest, elsewhere)
     }
 
     /// Records that a batch was applied, with its outcome and the bytes of the source's records now.
@@ -249,20 +252,13 @@ impl SourceIntake {
     }
 }
 
-/// Size of full syncs that are being sent.
-#[derive(Clone, Copy, Debug, Default)]
-struct StagedSize {
-    records: usize,
-    bytes: usize,
-}
-
 /// Stages a batch that is next in its sequence, or accepts it for application.
 fn accept(
     limits: &StateLimits,
     source: &mut SourceProgress,
     batch: Batch,
     newest: Revision,
-    elsewhere: StagedSize,
+    elsewhere: StagedElsewhere,
 ) -> Result<IntakeResult, StateError> {
     let name = Arc::clone(&batch.source);
     match batch.kind {
@@ -285,71 +281,6 @@ fn accept(
             Ok(IntakeResult::Reply(outcome))
         }
     }
-}
-
-/// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: size of what other sources stage.
-fn stage_part(
-    limits: &StateLimits,
-    source: &mut SourceProgress,
-    mut batch: Batch,
-    elsewhere: StagedSize,
-) -> Result<Batch, StateError> {
-    batch.bytes = batch_bytes(&batch);
-    let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
-        return check_staged_size(limits, batch, elsewhere);
-    };
-    staged.put.append(&mut batch.put);
-    staged.rejected.append(&mut batch.rejected);
-    staged.warnings.append(&mut batch.warnings);
-    staged.bytes += batch.bytes;
-    (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
-    check_staged_size(limits, staged, elsewhere)
-}
-
-fn check_staged_size(limits: &StateLimits, batch: Batch, elsewhere: StagedSize) -> Result<Batch, StateError> {
-    let StagedSize { records, bytes } = elsewhere;
-    let sizes = [
-        (
-            "full_sync_records",
-            limits.full_sync_records,
-            record_count(&batch),
-            records,
-            "records",
-        ),
-        ("full_sync_bytes", limits.full_sync_bytes, batch.bytes, bytes, "bytes"),
-    ];
-    for (limit, most, own, others, thing) in sizes {
-        if own + others > most {
-            let also = if others > 0 {
-                format!(", besides {others} of other sources")
-            } else {
-                String::new()
-            };
-            let message = format!("the full sync of `{}` would hold more {thing}{also}", batch.source);
-            return Err(limit_error(limit, most, message));
-        }
-    }
-    Ok(batch)
-}
-
-fn record_count(batch: &Batch) -> usize {
-    batch.put.len() + batch.rejected.len()
-}
-
-/// Size of what other sources stage. Drops full syncs that their sources have abandoned.
-fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> StagedSize {
-    let mut staged = StagedSize::default();
-    for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
-        let abandoned = source
-            .heard
-            .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
-        source.staged.take_if(|_| abandoned);
-        if let Some(batch) = &source.staged {
-            staged.records += record_count(batch);
-            staged.bytes += batch.bytes;
-        }
-    }
-    staged
 }
 
 /// Reason why the source must send a full sync, if this batch cannot be accepted.

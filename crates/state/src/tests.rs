@@ -337,7 +337,7 @@ async fn waiting_ends_with_the_revision_or_in_time() {
     assert_eq!(error.reason(), "EPOCH_CHANGED");
 }
 
-fn bounded(limits: StateLimits) -> (Arc<SharedState>, Arc<FakeClock>) {
+pub(super) fn bounded(limits: StateLimits) -> (Arc<SharedState>, Arc<FakeClock>) {
     let clock = Arc::new(FakeClock::default());
     let options = StateOptions {
         limits,

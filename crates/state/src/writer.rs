@@ -290,6 +290,7 @@ impl Writer {
             source_kind: _,
             names: _,
             bytes: _,
+            connection: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());
         let mut problems = Vec::new();

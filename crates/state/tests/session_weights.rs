@@ -234,6 +234,7 @@ impl WeighedState {
             base,
             batch: None,
             lease: None,
+            connection: None,
         };
         self.state.open_session(open).await.unwrap().session
     }

@@ -15,6 +15,7 @@ mod overload;
 mod probes;
 mod requests;
 mod responses;
+mod shares;
 #[cfg(target_os = "linux")]
 mod stopping;
 mod streams;

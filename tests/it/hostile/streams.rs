@@ -94,7 +94,7 @@ fn watches_of_one_connection_leave_places_for_others() {
             }
         }
     });
-    assert!(rejections(program.http, "streams") + rejections(program.http, "connection_calls") >= 1.0);
+    assert!(rejections(program.http, "connection_streams") >= 1.0);
     assert_no_server_error(&program);
 }
 
