@@ -8,6 +8,8 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
 pub(super) use super::table::TextTable;
+use pumice::telemetry::visible_text;
+
 use super::{ColorMode, CommandError, table};
 use pumice_engine::model::quantity::readable_bytes;
 use pumice_protocol::v1 as pb;
@@ -65,9 +67,18 @@ fn highlighted(text: &str, coloured: bool) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a line to standard output.
+/// Writes a line to standard output. Names come from anywhere: what a terminal would obey is escaped.
 pub(super) fn line(text: &str) -> Result<(), CommandError> {
-    write(&format!("{text}\n"))
+    write(&format!("{}\n", visible_text(text)))
+}
+
+/// Writes a stored document to standard output: to a file or pipe as it is.
+pub(super) fn document(text: &str) -> Result<(), CommandError> {
+    if io::stdout().is_terminal() {
+        line(text)
+    } else {
+        write(&format!("{text}\n"))
+    }
 }
 
 /// Writes a text to standard output, wrapped to the width of the terminal.
@@ -90,7 +101,7 @@ pub(super) fn write(text: &str) -> Result<(), CommandError> {
 /// Writes a line to standard error. A failed write is ignored.
 pub(super) fn note(text: &str) {
     let coloured = COLORED_STREAMS.get().is_some_and(|[_, err]| *err);
-    let _ = writeln!(io::stderr(), "{}", highlighted(text, coloured));
+    let _ = writeln!(io::stderr(), "{}", highlighted(&visible_text(text), coloured));
 }
 
 /// Progress bar on standard error for work of `steps` steps; on a terminal only.
@@ -110,7 +121,7 @@ pub(super) fn table(rows: &TextTable) -> Result<(), CommandError> {
     if let Some(head) = lines.first_mut() {
         *head = styled("1", head, stdout_is_colored());
     }
-    line(&lines.join("\n"))
+    write(&format!("{}\n", lines.join("\n")))
 }
 
 /// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.

@@ -306,7 +306,7 @@ async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
     } else {
         &policy.document
     };
-    output::line(document.trim_end_matches('\n'))
+    output::document(document.trim_end_matches('\n'))
 }
 
 async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {

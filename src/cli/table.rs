@@ -4,6 +4,8 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{ContentArrangement, presets};
 
+use pumice::telemetry::visible_text;
+
 use super::nonempty_env;
 
 /// Characters of a column of sentences where no terminal limits the table.
@@ -36,7 +38,8 @@ impl TextTable {
     }
 
     pub(super) fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
-        self.rows.push(row.into_iter().map(Into::into).collect());
+        let visible = |cell: S| visible_text(&cell.into()).into_owned();
+        self.rows.push(row.into_iter().map(visible).collect());
     }
 
     /// Lines of the table in a width, the head first. A table of names alone may be wider.

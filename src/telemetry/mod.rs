@@ -21,6 +21,7 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 pub(crate) use call_metrics::record_stream_end;
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
+pub use log_text::visible_text;
 pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::{Metrics, ReloadOutcome, WorkerLoad};
 pub use panics::report_panics;

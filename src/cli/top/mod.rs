@@ -13,6 +13,7 @@ use super::bench::parse_duration;
 use super::scrape::{MetricsArgs, MetricsPage};
 use super::{ClientArgs, CommandError, output};
 use dashboard::DashboardContent;
+use pumice::telemetry::visible_text;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 use view::ViewOptions;
@@ -122,7 +123,7 @@ pub(super) async fn run(args: TopArgs) -> Result<(), CommandError> {
         if let Err(why) = &first.metrics {
             output::note(&format!("warning: no metrics: {why}"));
         }
-        return output::write(&view::text(&board, &ui, TEXT_WIDTH));
+        return output::write(&visible_text(&view::text(&board, &ui, TEXT_WIDTH)));
     }
     screen::run(lookout, first, ui, args.interval).await
 }

@@ -19,4 +19,6 @@ mod shares;
 #[cfg(target_os = "linux")]
 mod stopping;
 mod streams;
+mod terminals;
+mod texts;
 mod transport;
