@@ -7,12 +7,11 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Extensions;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::telemetry::{self, Metrics, WarningGate};
+use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::ConnectionShare;
 
@@ -263,11 +262,6 @@ impl ConnectionTable {
 
     fn open(&self) -> Vec<Arc<CallerConnection>> {
         self.open.with(|open| open.values().map(Arc::clone).collect())
-    }
-
-    /// Counts the limit that ended a stream.
-    pub(super) fn record_stream_end(&self, trailers: &HeaderMap) {
-        telemetry::record_stream_end(&self.metrics, trailers);
     }
 
     /// Removes a connection that has ended.

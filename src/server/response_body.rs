@@ -237,14 +237,10 @@ impl PiecedBody {
         let mut ending = HeaderMap::new();
         let failure = self.request_failure.as_ref().and_then(|failure| failure.get());
         let failed = failure.map(|failure| Status::from(failure.clone()).add_header(&mut ending));
-        let trailers = match failed {
+        match failed {
             Some(Ok(())) => Frame::trailers(ending),
             Some(Err(_)) | None => trailers,
-        };
-        if let Some(trailers) = trailers.trailers_ref() {
-            self.sender.connections.record_stream_end(trailers);
         }
-        trailers
     }
 
     /// Next piece of the present frame.

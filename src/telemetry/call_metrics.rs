@@ -1,16 +1,20 @@
 //! Layer around all calls: counts, times and logs each.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::{Bytes, HttpBody};
 use axum::http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 use tower::{Layer, Service};
-use tracing::Instrument as _;
 use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use super::metrics::Metrics;
 use super::traces;
@@ -38,14 +42,14 @@ pub struct CallMetricsService<S> {
     metrics: Arc<Metrics>,
 }
 
-impl<S, B, R> Service<Request<B>> for CallMetricsService<S>
+impl<S, B> Service<Request<B>> for CallMetricsService<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<Body>>,
     S::Future: Send + 'static,
 {
-    type Response = S::Response;
+    type Response = Response<Body>;
     type Error = S::Error;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
@@ -53,13 +57,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rpc = rpc_of(request.uri().path());
-        let call = MeasuredCall {
-            metrics: Arc::clone(&self.metrics),
-            rpc,
-            start: Instant::now(),
-            timeout: grpc_timeout(request.headers()),
-            completed: false,
-        };
+        let (start, timeout) = (Instant::now(), grpc_timeout(request.headers()));
         let path = request.uri().path().trim_start_matches('/');
         let (service, method) = path.split_once('/').unwrap_or((path, ""));
         let span = tracing::info_span!(
@@ -76,21 +74,34 @@ where
             otel.status_code = Empty,
         );
         traces::join_caller_trace(&span, request.headers());
+        let call = MeasuredCall {
+            metrics: Arc::clone(&self.metrics),
+            rpc,
+            start,
+            timeout,
+            span: span.clone(),
+            completed: false,
+        };
         let result = span.in_scope(|| self.inner.call(request));
         let measured = async move {
             let result = result.await;
-            call.complete(result.as_ref().ok().map(Response::headers));
-            result
+            let Ok(response) = result else {
+                call.complete(None);
+                return result;
+            };
+            // A failed call has its code in the headers, and no body; a stream that began has it at its end.
+            if STREAMS.contains(&rpc) && Status::from_header_map(response.headers()).is_none() {
+                return Ok(response.map(|inner| {
+                    Body::new(MeasuredStream {
+                        inner,
+                        call: Some(call),
+                    })
+                }));
+            }
+            call.complete(Some(response.headers()));
+            Ok(response)
         };
         Box::pin(measured.instrument(span))
-    }
-}
-
-/// Counts the limit that the status of a stream names in its trailers. The call itself counted when its response began.
-pub(crate) fn record_stream_end(metrics: &Metrics, trailers: &HeaderMap) {
-    let status = Status::from_header_map(trailers).filter(|status| status.code() != Code::Ok);
-    if let Some(status) = status {
-        record_limit(metrics, status.get_details_error_info().as_ref());
     }
 }
 
@@ -107,17 +118,27 @@ struct MeasuredCall {
     rpc: &'static str,
     start: Instant,
     timeout: Option<Duration>,
+    span: Span,
     completed: bool,
 }
 
 impl MeasuredCall {
+    /// Counts the call with the code in the headers or trailers of its response; `None`: there is no response.
     fn complete(mut self, headers: Option<&HeaderMap>) {
+        match headers {
+            // Only the headers of a failed call have a code.
+            Some(headers) => self.complete_with(Status::from_header_map(headers).as_ref()),
+            None => {
+                self.completed = true;
+                self.record_end(Code::Unknown, "");
+            }
+        }
+    }
+
+    /// Counts the call with this status; `None`: it is well.
+    fn complete_with(mut self, status: Option<&Status>) {
         self.completed = true;
-        let Some(headers) = headers else {
-            return self.record_end(Code::Unknown, "");
-        };
-        // Only the headers of a failed call have a code.
-        let Some(status) = Status::from_header_map(headers) else {
+        let Some(status) = status else {
             return self.record_end(Code::Ok, "");
         };
         let info = status.get_details_error_info();
@@ -129,12 +150,13 @@ impl MeasuredCall {
         let number = i64::from(i32::from(code));
         let (rpc, code, elapsed) = (self.rpc, code_name(code), self.start.elapsed());
         self.metrics.record_call(rpc, code, elapsed.as_secs_f64());
-        let span = tracing::Span::current();
+        let span = &self.span;
         span.record("code", code);
         span.record("rpc.grpc.status_code", number);
         if code != "OK" {
             span.record("otel.status_code", "ERROR");
         }
+        let _entered = span.enter();
         let milliseconds = elapsed.as_secs_f64() * 1e3;
         if matches!(code, "INTERNAL" | "UNKNOWN" | "DATA_LOSS") {
             self.metrics.record_server_error(rpc);
@@ -158,8 +180,50 @@ impl Drop for MeasuredCall {
     }
 }
 
+/// Body of a stream, which counts with the code of its end. If it is dropped before that, its caller has left.
+struct MeasuredStream {
+    inner: Body,
+    call: Option<MeasuredCall>,
+}
+
+impl HttpBody for MeasuredStream {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref()
+                    && let Some(call) = self.call.take()
+                {
+                    call.complete(Some(trailers));
+                }
+            }
+            Some(Err(status)) => {
+                if let Some(call) = self.call.take() {
+                    call.complete_with(Some(status));
+                }
+            }
+            None => drop(self.call.take()),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
 /// Label of all other RPCs.
 pub(super) const OTHER_RPC: &str = "other";
+
+/// RPCs whose responses are streams. Reflection and health checks are among the others.
+const STREAMS: &[&str] = &["Sync", OTHER_RPC];
 
 /// All RPCs that are counted by name; a caller must not be able to invent labels.
 pub(super) const RPCS: &[&str] = &[
@@ -234,6 +298,8 @@ mod tests {
         for method in &methods {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             assert_eq!(rpc_of(&path), method.name());
+            let streams = method.is_client_streaming() || method.is_server_streaming();
+            assert_eq!(STREAMS.contains(&method.name()), streams, "{path}");
         }
         assert_eq!(methods.len(), RPCS.len(), "no other");
         assert_eq!(rpc_of("/pumice.v1.StateService/Invented"), OTHER_RPC);

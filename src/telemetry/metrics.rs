@@ -154,6 +154,7 @@ struct StateGauges {
     reservations: IntegerGauge,
     store_failing: IntegerGauge,
     store_failed_writes: Counter,
+    record_problems: Counter,
     pool_running: Family<WorkerPoolLabel, IntegerGauge>,
     pool_waiting: Family<WorkerPoolLabel, IntegerGauge>,
     writes_waiting: IntegerGauge,
@@ -228,7 +229,7 @@ impl Metrics {
     fn register(&self, own: &mut Registry) {
         let seconds = || Unit::Seconds;
         own.register("calls", "Finished calls, by RPC and gRPC code", self.calls.clone());
-        let help = "Time from a call's headers to its response, by RPC";
+        let help = "Time from a call's headers to its response, of a stream to its end, by RPC";
         own.register_with_unit("call_duration", help, seconds(), self.call_seconds.clone());
         own.register("decided_tasks", "Tasks judged, by RPC", self.decided_tasks.clone());
         let help = "Time in the engine per request, by RPC";
@@ -361,6 +362,8 @@ impl StateGauges {
         own.register("store_failing", help, self.store_failing.clone());
         let help = "Writes to the store that failed";
         own.register("store_failed_writes", help, self.store_failed_writes.clone());
+        let help = "Problems of records that were refused";
+        own.register("record_problems", help, self.record_problems.clone());
         own.register(
             "workers_busy",
             "Workers that are busy with large work, by kind",
@@ -400,6 +403,8 @@ impl StateGauges {
         self.store_failing.set(store.problem.is_some().into());
         let more = store.failed_writes.saturating_sub(self.store_failed_writes.get());
         self.store_failed_writes.inc_by(more);
+        let more = state.record_problems().saturating_sub(self.record_problems.get());
+        self.record_problems.inc_by(more);
         self.read_policies(state);
         // Sources that were forgotten have no series any more.
         self.source_synced.clear();

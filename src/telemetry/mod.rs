@@ -19,7 +19,6 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
-pub(crate) use call_metrics::record_stream_end;
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub use log_text::visible_text;
 pub(crate) use log_text::{LogText, WarningGate};

@@ -282,6 +282,11 @@ impl SharedState {
         self.sources.status()
     }
 
+    /// Problems of records that were rejected, of all batches since the start.
+    pub fn record_problems(&self) -> u64 {
+        self.sources.record_problems()
+    }
+
     /// Applies a batch. The outcome comes when its changes are visible.
     ///
     /// # Errors

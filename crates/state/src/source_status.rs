@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -59,6 +60,8 @@ pub(super) struct SourceRegistry {
     stale_after: Duration,
     clock: Arc<dyn Clock>,
     conditions: ArcSwap<BTreeMap<Arc<str>, SourceCondition>>,
+    /// Problems of records that were rejected, of all batches since the start.
+    record_problems: AtomicU64,
 }
 
 impl SourceRegistry {
@@ -68,12 +71,24 @@ impl SourceRegistry {
             stale_after,
             clock,
             conditions: ArcSwap::default(),
+            record_problems: AtomicU64::new(0),
         }
     }
 
     /// Puts other conditions in the place of these. Only the writer calls this.
     pub(super) fn publish(&self, conditions: BTreeMap<Arc<str>, SourceCondition>) {
         self.conditions.store(Arc::new(conditions));
+    }
+
+    /// Counts problems of records that were rejected. Only the writer calls this.
+    pub(super) fn add_record_problems(&self, problems: usize) {
+        let problems = u64::try_from(problems).unwrap_or(u64::MAX);
+        self.record_problems.fetch_add(problems, Ordering::Relaxed);
+    }
+
+    /// Problems of records that were rejected.
+    pub(super) fn record_problems(&self) -> u64 {
+        self.record_problems.load(Ordering::Relaxed)
     }
 
     /// Status of all sources, by name.

@@ -312,6 +312,7 @@ impl Writer {
             problems.extend(self.put_if_possible(record, place, &source));
         }
         problems.extend(self.reject_records(&source, rejected, &mut warnings));
+        self.sources.registry.add_record_problems(problems.len());
         warnings.extend(record_rules::contradictions(&watch, &self.next.state));
         let position = SourcePosition {
             source: Arc::clone(&source),

@@ -10,7 +10,7 @@ use super::broken_calls::assert_no_server_error;
 use super::transport::{
     HostileConnection, OpenCall, PATIENCE, SCORE, code, framed, other_caller, rejections, runtime, small_query,
 };
-use crate::operate::{cluster, program::LoggedProcess};
+use crate::operate::{cluster, metric_value, program::LoggedProcess, until};
 use crate::support::records::full_sync;
 
 const SYNC: &str = "/pumice.v1.StateService/Sync";
@@ -188,5 +188,67 @@ fn a_deadline_is_held_or_ignored_and_breaks_nothing() {
         }
         assert_eq!(other_caller(program.grpc).await, Code::Ok);
     });
+    assert_no_server_error(&program);
+}
+
+#[test]
+fn a_stream_counts_by_the_code_with_which_it_ends() {
+    let program = LoggedProcess::serve(&["--connection-streams", "2"]);
+    let http = program.http;
+    let counted = |code: &str| {
+        let series = format!("pumice_calls_total{{rpc=\"Sync\",code=\"{code}\"}}");
+        metric_value(http, &series)
+    };
+    runtime().block_on(async {
+        let connection = HostileConnection::open(program.grpc, 1 << 20).await;
+        let mut whole = connection.call(SYNC).await.unwrap();
+        whole.send(batch());
+        let response = (&mut whole.response).await.unwrap();
+        let mut body = response.into_body();
+        assert!(body.data().await.unwrap().is_ok());
+        assert_eq!(counted("OK"), 0.0, "it is under way");
+        whole.body.send_data(Vec::new().into(), true).unwrap();
+        assert!(body.trailers().await.unwrap().is_some());
+        assert_eq!(counted("OK"), 1.0);
+
+        let cut = [batch(), batch()[..200].to_vec()].concat();
+        let cut = connection.ask(SYNC, cut).await.unwrap();
+        assert_eq!(code(cut).await, Code::InvalidArgument);
+        assert_eq!(counted("INVALID_ARGUMENT"), 1.0, "its first batch was taken");
+
+        let mut left = connection.call(SYNC).await.unwrap();
+        left.send(batch());
+        assert_eq!((&mut left.response).await.unwrap().status(), 200);
+        left.body.send_reset(h2::Reason::CANCEL);
+        until("its caller has left", || counted("CANCELLED") >= 1.0);
+
+        let mut late = connection.call_with(SYNC, &[("grpc-timeout", "200m")]).await.unwrap();
+        late.send(batch());
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        // The server may have ended it by then.
+        late.body.send_reset(h2::Reason::CANCEL);
+        until("its deadline has passed", || counted("DEADLINE_EXCEEDED") >= 1.0);
+
+        let held = [
+            connection.call(SYNC).await.unwrap(),
+            connection.call(SYNC).await.unwrap(),
+        ];
+        let mut refused = Code::Ok;
+        // The streams before may still be ending.
+        for _ in 0..2 {
+            let third = connection.call(SYNC).await.unwrap();
+            refused = code(third.response).await;
+        }
+        assert_eq!(refused, Code::ResourceExhausted);
+        assert!(counted("RESOURCE_EXHAUSTED") >= 1.0);
+        drop(held);
+        drop(connection);
+        until("both have left", || counted("CANCELLED") >= 3.0);
+    });
+    assert_eq!(
+        counted("OK") + counted("INVALID_ARGUMENT") + counted("DEADLINE_EXCEEDED"),
+        3.0
+    );
+    assert!(rejections(program.http, "connection_streams") >= 1.0);
     assert_no_server_error(&program);
 }

@@ -9,9 +9,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::program::LoggedProcess;
-use super::{TestDirectory, cluster, document, fetch, score_request, until};
+use super::{TestDirectory, cluster, document, fetch, metric_value, score_request, until};
 use crate::support::EmbeddedServer;
-use crate::support::records::full_sync;
+use crate::support::records::{full_sync, node, nodes};
 
 /// Reads a page as OpenMetrics 1.0 defines it: families with type and help before their samples, samples named after
 /// their type, no series twice, the end marked. Returns the samples.
@@ -240,4 +240,13 @@ fn log_lines_are_objects_with_fields_and_without_content() {
         .unwrap();
     assert_eq!((&in_force["version"], in_force["hash"].is_string()), (&1.into(), true));
     assert!(!program.log().iter().any(|line| line.to_string().contains(secret)));
+}
+
+#[test]
+fn problems_of_refused_records_are_counted() {
+    let server = EmbeddedServer::start();
+    let sent = nodes(vec![node("n1", &[("cpu", "no number")]), node("n2", &[("cpu", "1")])]);
+    let outcome = server.wire.apply_batch(full_sync("a", 1, sent)).unwrap();
+    assert_eq!(outcome.refused.len(), 1, "{outcome:?}");
+    assert_eq!(metric_value(server.http, "pumice_record_problems_total"), 1.0);
 }
