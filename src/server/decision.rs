@@ -244,15 +244,11 @@ impl DecisionRpc {
         &self,
         rpc: Request<pb::OpenSessionRequest>,
     ) -> Result<pb::OpenSessionResponse, CallError> {
-        let (metadata, extensions, request) = rpc.into_parts();
-        let connection = CallerConnection::state_share(&extensions);
-        let pb::OpenSessionRequest {
-            against: evaluation_ref,
-            batch,
-            lease,
-        } = request;
+        let connection = CallerConnection::state_share(rpc.extensions());
+        let (metadata, _, request) = rpc.into_parts();
+        let pb::OpenSessionRequest { against, batch, lease } = request;
         let lease = evaluation_ref::read_duration("lease", lease)?;
-        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
+        let (evaluation_ref, _) = evaluation_ref::read_ref(against, &self.0.read_options.limits)?;
         let (evaluation_ref, warnings) = match evaluation_ref {
             EvaluationRef::Session(_) => {
                 let message = "against.session: a session cannot be opened on a session";

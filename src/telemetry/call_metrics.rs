@@ -125,14 +125,12 @@ struct MeasuredCall {
 impl MeasuredCall {
     /// Counts the call with the code in the headers or trailers of its response; `None`: there is no response.
     fn complete(mut self, headers: Option<&HeaderMap>) {
-        match headers {
+        if let Some(headers) = headers {
             // Only the headers of a failed call have a code.
-            Some(headers) => self.complete_with(Status::from_header_map(headers).as_ref()),
-            None => {
-                self.completed = true;
-                self.record_end(Code::Unknown, "");
-            }
+            return self.complete_with(Status::from_header_map(headers).as_ref());
         }
+        self.completed = true;
+        self.record_end(Code::Unknown, "");
     }
 
     /// Counts the call with this status; `None`: it is well.

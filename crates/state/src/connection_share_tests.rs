@@ -138,7 +138,7 @@ async fn former_states_count_for_the_connection_whose_sessions_hold_them() {
     });
     let reload = PolicyReload {
         name: "default".into(),
-        document: super::session_tests::DOCUMENT.into(),
+        document: session_tests::DOCUMENT.into(),
         expected_version: None,
         dry_run: false,
         strict: false,
@@ -191,7 +191,7 @@ fn part(source: &str, number: u32, connection: &ConnectionShare) -> Batch {
 }
 
 /// Name of the limit that refuses a batch, or the reason for which it is not taken.
-async fn refusal(state: &SharedState, batch: Batch) -> &'static str {
+async fn rejection(state: &SharedState, batch: Batch) -> &'static str {
     match state.apply_batch(batch).await {
         Ok(outcome) => outcome.resync.map_or("", |resync| resync.reason.code()),
         Err(StateError::Limit { limit, .. }) => limit,
@@ -201,7 +201,7 @@ async fn refusal(state: &SharedState, batch: Batch) -> &'static str {
 
 #[tokio::test]
 async fn the_full_syncs_of_a_connection_leave_room_for_others() {
-    let record_bytes = super::record_bytes::batch_bytes(&part("a", 1, &ConnectionShare::default()));
+    let record_bytes = record_bytes::batch_bytes(&part("a", 1, &ConnectionShare::default()));
     let by_records = StateLimits {
         full_sync_records: 6,
         connection_full_sync_records: 4,
@@ -219,32 +219,32 @@ async fn the_full_syncs_of_a_connection_leave_room_for_others() {
     for (limits, (own, all)) in [by_records, by_bytes].into_iter().zip(names) {
         let (state, clock) = bounded(limits);
         let (first, second) = two_connections();
-        assert_eq!(refusal(&state, part("a", 1, &first)).await, "");
+        assert_eq!(rejection(&state, part("a", 1, &first)).await, "");
         clock.advance(1);
-        assert_eq!(refusal(&state, part("b", 1, &first)).await, "");
-        assert_eq!(refusal(&state, part("c", 1, &first)).await, own);
-        assert_eq!(refusal(&state, part("d", 1, &second)).await, "");
-        assert_eq!(refusal(&state, part("e", 1, &second)).await, all);
+        assert_eq!(rejection(&state, part("b", 1, &first)).await, "");
+        assert_eq!(rejection(&state, part("c", 1, &first)).await, own);
+        assert_eq!(rejection(&state, part("d", 1, &second)).await, "");
+        assert_eq!(rejection(&state, part("e", 1, &second)).await, all);
         first.end();
         clock.advance(1);
         assert_eq!(
-            refusal(&state, part("e", 1, &second)).await,
+            rejection(&state, part("e", 1, &second)).await,
             "",
             "one left behind makes room"
         );
         assert_eq!(
-            refusal(&state, part("a", 2, &second)).await,
+            rejection(&state, part("a", 2, &second)).await,
             "GAP",
             "it is the longest silent"
         );
         // The other one goes on by a connection of its own, and is nobody else's.
         let third = ConnectionShare::default();
-        assert_eq!(refusal(&state, part("d", 1, &second)).await, "");
+        assert_eq!(rejection(&state, part("d", 1, &second)).await, "");
         let last = Batch {
             kind: BatchKind::FullSyncLast,
             put: Vec::new(),
             ..part("b", 2, &third)
         };
-        assert_eq!(refusal(&state, last).await, "");
+        assert_eq!(rejection(&state, last).await, "");
     }
 }

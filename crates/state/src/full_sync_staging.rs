@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batch;
+use super::connection_share::ConnectionShare;
 use super::error::StateError;
 use super::limits::StateLimits;
 use super::sources::{SourceProgress, limit_error};
@@ -94,7 +95,7 @@ fn drop_left_behind(sources: &mut BTreeMap<Arc<str>, SourceProgress>, own: &Arc<
     let is_left_behind = |source: &SourceProgress| {
         let staged = source.staged.as_ref();
         let connection = staged.and_then(|staged| staged.connection.as_ref());
-        connection.is_some_and(|connection| connection.has_ended())
+        connection.is_some_and(ConnectionShare::has_ended)
     };
     let left_behind = sources
         .iter_mut()

@@ -417,15 +417,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| BatchRecord::Job(job(name, "u", cores)));
     fixture.apply(2, BatchKind::Delta, jobs.to_vec()).await;
-    let open = OpenSession {
-        base: SessionBase::Latest {
-            policy: "default".into(),
-            profile: Arc::default(),
-        },
-        batch: None,
-        lease: None,
-        connection: None,
-    };
+    let open = session_tests::open_request(None);
     let session = fixture.state.open_session(open).await.unwrap().session;
     // While the session goes on, another caller takes 4 of the 10 cores.
     assert_eq!(fixture.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));

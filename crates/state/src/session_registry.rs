@@ -162,8 +162,7 @@ impl SessionRegistry {
     fn end_left_behind(&self) -> bool {
         let is_left_behind = |session: &SessionEntry| {
             let connection = session.connection.as_ref();
-            connection.is_some_and(|connection| connection.has_ended())
-                && session.active_queries.load(Ordering::Acquire) == 0
+            connection.is_some_and(ConnectionShare::has_ended) && session.active_queries.load(Ordering::Acquire) == 0
         };
         let left_behind = self.open.iter().filter(|session| is_left_behind(session));
         let mut left_behind: Vec<Arc<SessionEntry>> = left_behind.map(|session| Arc::clone(&session)).collect();

@@ -210,6 +210,20 @@ pub(super) fn policy_in_snapshot(
     policy.of_profile(profile).map_err(StateError::ProfileUnknown)
 }
 
+/// Cluster of a session's own with the plugin states of it, and their bytes.
+async fn weigh_cluster(
+    cluster_state: ClusterState,
+    policy: &Arc<PolicyInForce>,
+) -> Result<((ClusterState, PluginStates), usize), StateError> {
+    let policy = Arc::clone(policy);
+    let weighed = tokio::task::spawn_blocking(move || {
+        let derived = policy.policy.compute_plugin_states(&cluster_state);
+        let bytes = cluster_state.held_bytes() + derived.unshared_bytes(&PluginStates::default());
+        ((cluster_state, derived), bytes)
+    });
+    weighed.await.map_err(|_| StateError::ShuttingDown)
+}
+
 /// State of the session, if it is exactly after change `after`.
 fn session_at(session: &SessionEntry, after: u64) -> Result<Arc<SessionState>, StateError> {
     let inner = session.inner.load_full();
@@ -251,29 +265,16 @@ impl SharedState {
             });
         }
         let snapshot = self.snapshot();
+        let caller = (lease, source, connection);
         let opened = match base {
             SessionBase::Inline { cluster_state, policy } => {
                 let revision = Revision {
                     number: 0,
                     ..snapshot.revision
                 };
-                let weighed = tokio::task::spawn_blocking({
-                    let policy = Arc::clone(&policy);
-                    move || {
-                        let derived = policy.policy.compute_plugin_states(&cluster_state);
-                        let bytes = cluster_state.held_bytes() + derived.unshared_bytes(&PluginStates::default());
-                        (*cluster_state, derived, bytes)
-                    }
-                });
-                let (cluster_state, derived, bytes) = weighed.await.map_err(|_| StateError::ShuttingDown)?;
-                self.sessions.open(
-                    (cluster_state, derived),
-                    bytes,
-                    policy,
-                    None,
-                    (revision, &snapshot),
-                    (lease, source, connection),
-                )?
+                let (state, bytes) = weigh_cluster(*cluster_state, &policy).await?;
+                self.sessions
+                    .open(state, bytes, policy, None, (revision, &snapshot), caller)?
             }
             SessionBase::Latest { policy: name, profile } => {
                 let policy = policy_in_snapshot(&snapshot, &name, &profile)?;
@@ -283,14 +284,8 @@ impl SharedState {
                 });
                 let state = (snapshot.state.clone(), derived.await?);
                 let shared = Some((name, profile));
-                self.sessions.open(
-                    state,
-                    0,
-                    policy,
-                    shared,
-                    (snapshot.revision, &snapshot),
-                    (lease, source, connection),
-                )?
+                self.sessions
+                    .open(state, 0, policy, shared, (snapshot.revision, &snapshot), caller)?
             }
         };
         Ok(OpenedSession {

@@ -112,8 +112,8 @@ async fn sweep(connection: &HostileConnection) -> usize {
                 let request = message_with(&method.input(), &fields, &text, filled);
                 let answered = code(connection.ask(&path, framed(&request.encode_to_vec())).await.unwrap()).await;
                 let names: Vec<_> = fields.iter().map(FieldDescriptor::name).collect();
-                let is_server_fault = matches!(answered, Code::Internal | Code::Unknown | Code::DataLoss);
-                assert!(!is_server_fault, "{path} {names:?}: {answered:?}");
+                let is_server_error = matches!(answered, Code::Internal | Code::Unknown | Code::DataLoss);
+                assert!(!is_server_error, "{path} {names:?}: {answered:?}");
                 count += 1;
             }
         }
