@@ -107,10 +107,12 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
         if left == 0 {
             continue;
         }
-        left -= 1;
         // Most of the state's memory belongs to the writer's thread.
-        if state.run_on_writer(trigger_purge).await.is_err() {
-            return;
+        match state.try_run_on_writer(trigger_purge) {
+            Ok(true) => left -= 1,
+            // The writer is busy, or waits for the disk.
+            Ok(false) => continue,
+            Err(_) => return,
         }
         let mut others = JoinSet::new();
         for _ in 0..PURGED_THREADS {

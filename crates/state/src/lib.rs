@@ -335,12 +335,16 @@ impl SharedState {
         !self.commands.is_closed()
     }
 
-    /// Runs a short function on the writer's thread, soon.
+    /// Runs a short function on the writer's thread, soon, unless commands wait for the writer: their queue is for callers.
+    /// True if it is going to run.
     ///
     /// # Errors
     /// The writer has stopped.
-    pub async fn run_on_writer(&self, work: fn()) -> Result<(), StateError> {
-        self.send(WriterCommand::Run(work)).await
+    pub fn try_run_on_writer(&self, work: fn()) -> Result<bool, StateError> {
+        if !self.is_alive() {
+            return Err(StateError::ShuttingDown);
+        }
+        Ok(self.queued_writes() == 0 && self.commands.try_send(WriterCommand::Run(work)).is_ok())
     }
 
     async fn send(&self, command: WriterCommand) -> Result<(), StateError> {

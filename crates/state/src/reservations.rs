@@ -74,8 +74,12 @@ impl SharedState {
         result.await.map_err(|_| StateError::ShuttingDown)
     }
 
-    /// Makes the writer look at the clock, without waiting for it. A busy writer looks later.
+    /// Makes the writer look at the clock, without waiting for it. A writer that has commands looks when it has handled
+    /// them: while the disk does not answer, their queue is for callers.
     pub(super) fn try_expire_leases(&self) {
+        if self.queued_writes() > 0 {
+            return;
+        }
         drop(
             self.commands
                 .try_send(WriterCommand::Durable(DurableCommand::ExpireLeases(None))),

@@ -9,7 +9,7 @@ use pumice::server::pb;
 use tonic::{Code, Status};
 
 use super::transport::{APPLY, HostileConnection, code, framed, other_caller, probe, runtime};
-use crate::operate::{TestDirectory, cluster, document, program::LoggedProcess, score_request, until};
+use crate::operate::{TestDirectory, cluster, document, metric_value, program::LoggedProcess, score_request, until};
 use crate::support::records::full_sync;
 
 const SYNC: &str = "/pumice.v1.StateService/Sync";
@@ -113,6 +113,9 @@ fn requests_that_wait_for_the_disk_count_until_they_are_decided() {
             .encode_to_vec(),
         )
     };
+    let http = disk.program.http;
+    let waiting_writes = || metric_value(http, "pumice_writes_waiting");
+    until("the server wants to look at leases, too", || waiting_writes() == 1.0);
     let large = batch("b");
     assert!((700_000..1 << 20).contains(&large.len()), "{}", large.len());
     runtime().block_on(async {
@@ -121,8 +124,7 @@ fn requests_that_wait_for_the_disk_count_until_they_are_decided() {
         for source in ["b", "c"] {
             waiting.push(connection.ask(APPLY, batch(source)).await.unwrap());
         }
-        // Whole requests, which the server has read and cannot decide yet.
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        until("both are read, and cannot be decided yet", || waiting_writes() == 3.0);
         let third = connection.ask(APPLY, batch("d")).await.unwrap();
         assert_eq!(code(third).await, Code::ResourceExhausted);
         let streams = HostileConnection::open(disk.program.grpc, 1 << 20).await;
@@ -132,10 +134,16 @@ fn requests_that_wait_for_the_disk_count_until_they_are_decided() {
             call.send(batch(source));
             open.push(call);
         }
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        until("both streams are read", || waiting_writes() == 5.0);
         let mut third = streams.call(SYNC).await.unwrap();
         third.send(batch("g"));
         assert_eq!(code(third.response).await, Code::ResourceExhausted);
+        tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+        assert_eq!(
+            waiting_writes(),
+            5.0,
+            "the server itself takes one place, however long it waits"
+        );
         disk.release();
         for response in waiting {
             assert_eq!(code(response).await, Code::Ok);

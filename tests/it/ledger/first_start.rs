@@ -112,6 +112,21 @@ fn the_log_says_what_the_start_found() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_server_that_says_that_it_serves_takes_signals() {
+    let directory = LedgerTestDirectory::new("signals");
+    let process = start(&directory.0.join("data"));
+    // SIGHUP, SIGINT and SIGTERM have handlers.
+    let caught = process.caught_signals();
+    for signal in [1, 2, 15] {
+        assert!(caught & (1 << (signal - 1)) != 0, "{signal} in {caught:x}");
+    }
+    let mut process = process;
+    process.terminate();
+    assert!(process.wait().success());
+}
+
+#[test]
 fn a_store_that_was_emptied_keeps_the_server_from_starting() {
     let directory = LedgerTestDirectory::new("emptied");
     let data = directory.0.join("data");

@@ -111,6 +111,14 @@ impl ServeProcess {
         self.signal("-TERM");
     }
 
+    /// Signals that the process has handlers for: a bit each.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn caught_signals(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+
     /// Suspends the process, as an overloaded machine would.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
