@@ -98,10 +98,23 @@ pub(super) fn write(text: &str) -> Result<(), CommandError> {
     }
 }
 
+/// Longest line of a note, in bytes: it may quote a file.
+const NOTE_BYTES: usize = 2_000;
+
 /// Writes a line to standard error. A failed write is ignored.
 pub(super) fn note(text: &str) {
     let coloured = COLORED_STREAMS.get().is_some_and(|[_, err]| *err);
-    let _ = writeln!(io::stderr(), "{}", highlighted(&visible_text(text), coloured));
+    let lines: Vec<String> = text.lines().map(|line| cut(&visible_text(line), NOTE_BYTES)).collect();
+    let _ = writeln!(io::stderr(), "{}", highlighted(&lines.join("\n"), coloured));
+}
+
+/// Text of at most this many bytes, and a sign if it is cut.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let (kept, _) = text.split_at(text.floor_char_boundary(most));
+    format!("{kept}…")
 }
 
 /// Progress bar on standard error for work of `steps` steps; on a terminal only.
@@ -300,6 +313,12 @@ mod tests {
             "\u{1b}[33mrefused\u{1b}[0m: node a\n\u{1b}[1;31merror\u{1b}[0m: 1 record refused: b"
         );
         assert_eq!(highlighted("default:3: a", true), "default:3: a");
+    }
+
+    #[test]
+    fn a_long_line_of_a_note_is_cut() {
+        assert_eq!(cut("aé", 3), "aé");
+        assert_eq!(cut("aé", 2), "a…");
     }
 
     #[test]

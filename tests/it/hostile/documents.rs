@@ -9,7 +9,7 @@ use crate::support::EmbeddedServer;
 use crate::support::records::{hypothetical_task, node};
 
 /// `name`: document.
-fn documents() -> Vec<(&'static str, String)> {
+pub(super) fn documents() -> Vec<(&'static str, String)> {
     let head = "actions: allocate\n";
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..40 {

@@ -4,6 +4,8 @@ mod broken_calls;
 mod compressed;
 #[cfg(target_os = "linux")]
 mod connections;
+#[cfg(target_os = "linux")]
+mod document_costs;
 mod documents;
 #[cfg(target_os = "linux")]
 mod held_disk;
