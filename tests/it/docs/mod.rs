@@ -2,6 +2,7 @@
 
 mod commands;
 mod complete;
+mod guarantees;
 
 use std::path::{Path, PathBuf};
 
