@@ -52,6 +52,19 @@ async fn the_sessions_of_a_connection_leave_places_for_others() {
 }
 
 #[tokio::test]
+async fn expired_sessions_of_a_connection_make_room_for_its_own() {
+    let (state, clock) = bounded(StateLimits {
+        connection_sessions: 1,
+        ..StateLimits::default()
+    });
+    let connection = ConnectionShare::default();
+    open(&state, &connection).await.unwrap();
+    assert_eq!(open(&state, &connection).await, Err("connection_sessions"));
+    clock.advance(31_000);
+    open(&state, &connection).await.unwrap();
+}
+
+#[tokio::test]
 async fn sessions_of_an_ended_connection_give_way_the_longest_silent_first() {
     let (state, clock) = bounded(StateLimits {
         sessions: 3,

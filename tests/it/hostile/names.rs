@@ -125,6 +125,36 @@ fn refused(wire: &BlockingClients, name: &str) -> Vec<Status> {
 }
 
 #[test]
+fn labels_and_annotations_are_bounded_in_number_and_length() {
+    let program = LoggedProcess::serve(&["--labels", "4", "--label-bytes", "100"]);
+    let mut many = node("many", &[("cpu", "1")]);
+    many.labels = (0..5).map(|number| (format!("l{number}"), String::new())).collect();
+    let mut long = node("long", &[("cpu", "1")]);
+    long.labels.insert("nvidia.com/gpu.product".to_owned(), "x".repeat(101));
+    let mut sound = node("sound", &[("cpu", "1")]);
+    sound
+        .labels
+        .insert("nvidia.com/gpu.product".to_owned(), "x".repeat(100));
+    let sent = crate::support::records::nodes(vec![many, long, sound]);
+    let outcome = program.connect().apply_batch(full_sync("a", 1, sent)).unwrap();
+    let mut limits: Vec<_> = outcome.refused.iter().map(|problem| &*problem.message).collect();
+    limits.sort_unstable();
+    assert_eq!(
+        limits,
+        [
+            "101 bytes; limit `label_bytes` is 100",
+            "5 entries; limit `labels` is 4"
+        ]
+    );
+    let nodes = program
+        .connect()
+        .list_nodes(pb::ListNodesRequest::default())
+        .unwrap()
+        .nodes;
+    assert_eq!(nodes.len(), 1, "{nodes:?}");
+}
+
+#[test]
 fn odd_names_are_stored_or_refused_and_break_no_line() {
     let program = LoggedProcess::serve(&["--log", "debug"]);
     let wire = program.connect();
