@@ -113,8 +113,8 @@ fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let (kept, _) = text.split_at(text.floor_char_boundary(most));
-    format!("{kept}…")
+    let (begin, _) = text.split_at(text.floor_char_boundary(most));
+    format!("{begin}…")
 }
 
 /// Progress bar on standard error for work of `steps` steps; on a terminal only.

@@ -50,10 +50,10 @@ fn tests() -> BTreeMap<String, BTreeSet<String>> {
         for line in text.lines().map(str::trim) {
             is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
             let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
-            if let Some((name, _)) = name.and_then(|name| name.split_once('(')) {
-                if std::mem::take(&mut is_test) {
-                    tests.entry(name.to_owned()).or_default().insert(file.clone());
-                }
+            if let Some((name, _)) = name.and_then(|name| name.split_once('('))
+                && std::mem::take(&mut is_test)
+            {
+                tests.entry(name.to_owned()).or_default().insert(file.clone());
             }
         }
     }

@@ -1,5 +1,6 @@
-//! What documents made to hurt cost the processes that read them: policies, settings, profiles, dumps and cases.
+//! Costs of documents made to hurt, in the processes that read them: policies, settings, profiles, dumps and cases.
 
+use std::fmt::Write as _;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -51,17 +52,17 @@ fn hostile_texts() -> Vec<(String, String)> {
     let node = "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 1}}}";
     let mut nodes = format!("kind: List\na0: &a0 [{node}]\n");
     for level in 1..30 {
-        nodes += &format!("a{level}: &a{level} [*a{0}, *a{0}, *a{0}, *a{0}]\n", level - 1);
+        let _ = writeln!(nodes, "a{level}: &a{level} [*a{0}, *a{0}, *a{0}, *a{0}]", level - 1);
     }
     add("objects that multiply", format!("{nodes}items: *a29\n"));
     let labels = "&l {x: &t \"tttttttttttttttttttttttttttttttttttttttttttttttt\"}";
-    let label = |count: usize| (0..count).map(|number| format!("y{number}: *t, ")).collect::<String>();
+    let mut label = String::new();
+    for number in 0..60_000 {
+        let _ = write!(label, "y{number}: *t, ");
+    }
     add(
         "a text that is repeated",
-        format!(
-            "kind: List\nl: {labels}\nitems:\n- {{kind: Node, metadata: {{name: n, labels: {{{}}}}}}}\n",
-            label(60_000)
-        ),
+        format!("kind: List\nl: {labels}\nitems:\n- {{kind: Node, metadata: {{name: n, labels: {{{label}}}}}}}\n"),
     );
     add(
         "cases that multiply",

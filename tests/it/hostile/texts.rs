@@ -34,16 +34,23 @@ type TextPath = Vec<FieldDescriptor>;
 fn text_paths(message: &MessageDescriptor, above: &TextPath, paths: &mut Vec<TextPath>) {
     for field in message.fields() {
         let path: TextPath = above.iter().cloned().chain([field.clone()]).collect();
-        match field.kind() {
-            Kind::String => paths.push(path),
-            Kind::Message(within) => {
-                let is_open = above.iter().any(|field| field.parent_message() == &within);
-                if !is_open && path.len() < DEPTH && within.full_name() != message.full_name() {
-                    text_paths(&within, &path, paths);
-                }
+        let kind = field.kind();
+        if let Some(within) = kind.as_message() {
+            let is_open = above.iter().any(|field| field.parent_message() == within);
+            if !is_open && path.len() < DEPTH && within.full_name() != message.full_name() {
+                text_paths(within, &path, paths);
             }
-            _ => {}
+        } else if kind == Kind::String {
+            paths.push(path);
         }
+    }
+}
+
+fn plausible_text(field: &str) -> &'static str {
+    if field == "document" {
+        "actions: allocate\n"
+    } else {
+        "a"
     }
 }
 
@@ -52,14 +59,16 @@ fn plausible(field: &FieldDescriptor) -> Option<Value> {
     if field.is_list() || field.is_map() || field.containing_oneof().is_some() {
         return None;
     }
-    match field.kind() {
-        Kind::String if field.name() == "document" => Some(Value::String("actions: allocate\n".to_owned())),
-        Kind::String => Some(Value::String("a".to_owned())),
-        Kind::Uint64 => Some(Value::U64(1)),
-        Kind::Uint32 => Some(Value::U32(1)),
-        Kind::Enum(_) => Some(Value::EnumNumber(1)),
-        _ => None,
+    let kind = field.kind();
+    if kind.as_enum().is_some() {
+        return Some(Value::EnumNumber(1));
     }
+    let values = [
+        (Kind::Uint64, Value::U64(1)),
+        (Kind::Uint32, Value::U32(1)),
+        (Kind::String, Value::String(plausible_text(field.name()).to_owned())),
+    ];
+    values.into_iter().find(|(of, _)| *of == kind).map(|(_, value)| value)
 }
 
 /// Message of this type with the text at the end of the path. `filled`: other fields have plausible values.
@@ -73,9 +82,9 @@ fn message_with(kind: &MessageDescriptor, path: &[FieldDescriptor], text: &str, 
         }
     }
     let [field, rest @ ..] = path else { return message };
-    let value = match field.kind() {
-        Kind::Message(within) => Value::Message(message_with(&within, rest, text, filled)),
-        _ => Value::String(text.to_owned()),
+    let value = match field.kind().as_message() {
+        Some(within) => Value::Message(message_with(within, rest, text, filled)),
+        None => Value::String(text.to_owned()),
     };
     let value = if field.is_map() {
         let Value::Message(entry) = value else {
