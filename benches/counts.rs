@@ -23,7 +23,7 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 32] = [
+const PATHS: [&str; 30] = [
     "score",
     "score_best16",
     "filter",
@@ -54,8 +54,6 @@ const PATHS: [&str; 32] = [
     "best_with_pods",
     "place_with_pods",
     "place_required_terms",
-    "place_preferred_terms",
-    "place_soft_spread",
 ];
 
 const ROUNDS: usize = 5;
