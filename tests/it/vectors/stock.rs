@@ -181,7 +181,7 @@ impl StockSession<'_> {
             let rank = ranks.iter().find(|rank| rank.name == *queue).cloned();
             let got = rank
                 .filter(|rank| rank.problem.is_none())
-                .and_then(|rank| rank.overused);
+                .map(|rank| rank.overused.unwrap_or(false));
             self.differences
                 .same(&format!("{what} {queue}"), &recorded.as_bool(), &got);
         }
