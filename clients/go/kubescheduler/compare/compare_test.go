@@ -1,0 +1,220 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+)
+
+const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+// pair is a document of Pumice and one of kube-scheduler with the same meaning.
+type pair struct {
+	name, pumice, kube string
+	// named says that Pumice's plugins have the names of kube-scheduler's.
+	named bool
+}
+
+var pairs = []pair{{
+	name:   "volcano",
+	pumice: "{actions: allocate, tiers: [{plugins: [{name: predicates}, {name: nodeorder}]}]}",
+	kube: head + `profiles:
+- pluginConfig:
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 0}}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}, {name: nvidia.com/gpu, weight: 1}]}
+`,
+}}
+
+// casesOf is the number of pods that each pair judges: PUMICE_COMPARE_CASES, or few.
+func casesOf(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("PUMICE_COMPARE_CASES")
+	if text == "" {
+		return 1500
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// seedOf is the number of the first cluster: PUMICE_COMPARE_SEED, or 1.
+func seedOf() uint64 {
+	seed, err := strconv.ParseUint(os.Getenv("PUMICE_COMPARE_SEED"), 10, 64)
+	if err != nil {
+		return 1
+	}
+	return seed
+}
+
+const podsOfWorld = 15
+
+func TestPumiceAnswersAsKubeScheduler(t *testing.T) {
+	server := testserver.Start(t)
+	client, err := pumice.Dial(server.Address, pumice.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	for _, pair := range pairs {
+		t.Run(pair.name, func(t *testing.T) {
+			kube, first := newKube(t, pair.kube), seedOf()
+			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
+			for seed := first; cases < casesOf(t); seed++ {
+				world := newDice(seed).world(podsOfWorld)
+				kube.lister.SharedLister = cache.NewSnapshot(world.placed, world.nodes)
+				asked := ask(t, client, pair, world)
+				for at, pod := range world.waiting {
+					want := kube.judge(t, pod)
+					cases, fit, refused = cases+1, fit+len(want.fit), refused+len(want.refused)
+					if want.failed != "" {
+						failed++
+					}
+					if difference := asked.differs(at, want, pair.named); difference != "" {
+						differences++
+						t.Errorf("seed %d, pod %s: %s", seed, pod.Name, difference)
+					}
+				}
+				if differences > 20 {
+					t.Fatal("too many differences")
+				}
+			}
+			t.Logf("%d cases, %d nodes fit, %d refused, %d pods without scores, %d differences", cases, fit, refused, failed, differences)
+		})
+	}
+}
+
+// answers are Pumice's, an item for each waiting pod.
+type answers struct {
+	filtered []*pb.FilterItem
+	// alone asks each plugin by itself.
+	alone  []*pb.FilterItem
+	scored []*pb.ScoreItem
+}
+
+func ask(t *testing.T, client *pumice.Client, pair pair, world world) answers {
+	t.Helper()
+	cluster, tasks := &pb.Cluster{}, []*pb.Task{}
+	for _, node := range world.nodes {
+		record, err := pumice.NodeRecord(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster.Nodes = append(cluster.Nodes, record)
+	}
+	for _, pod := range slices.Concat(world.placed, world.waiting) {
+		record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pod.Spec.NodeName != "" {
+			cluster.Tasks = append(cluster.Tasks, record)
+		} else {
+			tasks = append(tasks, record)
+		}
+	}
+	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: &pb.InlineSnapshot{Cluster: cluster, PolicyDocument: pair.pumice}}}
+	var made answers
+	filtered, err := client.Filter(context.Background(), &pb.FilterRequest{
+		Against: against, Tasks: tasks, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.filtered = filtered.Response.GetResult().GetItems()
+	scored, err := client.Score(context.Background(), &pb.ScoreRequest{
+		Against: against, Tasks: tasks, WithFilter: true, WithParts: true, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
+	})
+	var problems *pumice.ProblemError
+	if err != nil && !errors.As(err, &problems) {
+		t.Fatal(err)
+	}
+	made.scored = scored.Response.GetResult().GetItems()
+	if pair.named {
+		alone, err := client.Filter(context.Background(), &pb.FilterRequest{
+			Against: against, Tasks: tasks, Plugins: filters, ResourceFit: pb.ResourceFit_RESOURCE_FIT_NONE,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.alone = alone.Response.GetResult().GetItems()
+	}
+	return made
+}
+
+// filters are the plugins that filter.
+var filters = []string{
+	names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity, names.NodePorts, names.PodTopologySpread, names.InterPodAffinity,
+}
+
+// differs says how Pumice's answer differs from kube-scheduler's; empty: it does not.
+func (answers answers) differs(at int, want verdict, named bool) string {
+	filtered, item := answers.filtered[at], answers.scored[at]
+	fit := slices.Sorted(slices.Values(filtered.GetFit().GetNames()))
+	slices.Sort(want.fit)
+	if !slices.Equal(fit, want.fit) {
+		return fmt.Sprintf("fit %v, want %v; refused %v, want %v", fit, want.fit, filtered.GetRejections(), want.refused)
+	}
+	if named {
+		if difference := differsAlone(answers.alone[at], want); difference != "" {
+			return difference
+		}
+	}
+	if len(fit) == 0 {
+		return ""
+	}
+	if want.failed != "" {
+		if item.GetProblem() == nil {
+			return "no problem, but kube-scheduler says: " + want.failed
+		}
+		return ""
+	}
+	if item.GetProblem() != nil {
+		return "problem: " + item.GetProblem().GetMessage()
+	}
+	for number, node := range item.GetNodes().GetNames() {
+		if total := item.GetTotals()[number]; total != float64(want.totals[node]) {
+			return fmt.Sprintf("%s scores %v of %v, want %v of %v", node, total, item.GetParts(), want.totals[node], want.parts)
+		}
+	}
+	return ""
+}
+
+// differsAlone says how plugins that are asked by themselves differ: each node is refused by the plugin that refuses it first in
+// kube-scheduler, and for as long.
+func differsAlone(item *pb.FilterItem, want verdict) string {
+	type place struct{ plugin, node string }
+	refused := map[place]pb.Resolution{}
+	for _, rejection := range item.GetRejections() {
+		for _, node := range rejection.GetNodes().GetNames() {
+			if slices.Contains(want.fit, node) {
+				return fmt.Sprintf("%s refuses %s, which fits", rejection.GetReason().GetPlugin(), node)
+			}
+			refused[place{rejection.GetReason().GetPlugin(), node}] = rejection.GetReason().GetResolution()
+		}
+	}
+	for node, first := range want.refused {
+		if !slices.Contains(filters, first.plugin) {
+			continue
+		}
+		resolution, found := refused[place{first.plugin, node}]
+		if !found || first.lasting != (resolution == pb.Resolution_RESOLUTION_UNRESOLVABLE) {
+			return fmt.Sprintf("%s on %s: %v, %v, want %v", first.plugin, node, found, resolution, first)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package compare
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+func TestMain(main *testing.M) {
+	// Devices of claims would need their objects.
+	if err := utilfeature.DefaultMutableFeatureGate.Set("DRAExtendedResource=false,DRANodeAllocatableResources=false"); err != nil {
+		panic(err)
+	}
+	schedulermetrics.Register()
+	main.Run()
+}
+
+// left out are plugins that judge objects which these clusters do not have.
+var leftOut = map[string]bool{
+	names.VolumeRestrictions: true, names.NodeVolumeLimits: true, names.VolumeBinding: true, names.VolumeZone: true,
+	names.DynamicResources: true, names.DefaultPreemption: true, names.NodeDeclaredFeatures: true, names.GangScheduling: true,
+}
+
+// lister has the snapshot of the cluster of the moment.
+type lister struct{ fwk.SharedLister }
+
+// kube is kube-scheduler's framework with the only profile of a document, over one cluster after the other.
+type kube struct {
+	framework framework.Framework
+	lister    *lister
+	ctx       context.Context
+}
+
+func newKube(t *testing.T, document string) *kube {
+	t.Helper()
+	decoded, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(document), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := decoded.(*schedulerapi.KubeSchedulerConfiguration).Profiles[0]
+	var kept []schedulerapi.Plugin
+	for _, plugin := range profile.Plugins.MultiPoint.Enabled {
+		if !leftOut[plugin.Name] {
+			kept = append(kept, plugin)
+		}
+	}
+	profile.Plugins.MultiPoint.Enabled = kept
+	if !has(kept, names.PrioritySort) {
+		profile.Plugins.QueueSort.Enabled = []schedulerapi.Plugin{{Name: names.PrioritySort}}
+		profile.Plugins.Bind.Enabled = []schedulerapi.Plugin{{Name: names.DefaultBinder}}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	client := fake.NewClientset()
+	factory := informers.NewSharedInformerFactory(client, 0)
+	made := &kube{lister: &lister{cache.NewSnapshot(nil, nil)}, ctx: ctx}
+	made.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &profile,
+		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(made.lister), frameworkruntime.WithParallelism(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	return made
+}
+
+func has(plugins []schedulerapi.Plugin, name string) bool {
+	for _, plugin := range plugins {
+		if plugin.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal is the first plugin that refuses a node.
+type refusal struct {
+	plugin  string
+	lasting bool
+}
+
+// verdict is what comes of one pod.
+type verdict struct {
+	fit     []string
+	refused map[string]refusal
+	// failed says that the scores failed, so that the pod gets no node.
+	failed string
+	// totals are the weighted sums of the nodes that fit.
+	totals map[string]int64
+	// parts are the weighted scores by plugin and node; a plugin that skipped the pod has none.
+	parts map[string]map[string]int64
+}
+
+// judge runs the points of a scheduling cycle up to the scores.
+func (kube *kube) judge(t *testing.T, pod *corev1.Pod) verdict {
+	t.Helper()
+	done := verdict{refused: map[string]refusal{}, totals: map[string]int64{}, parts: map[string]map[string]int64{}}
+	state := framework.NewCycleState()
+	infos, err := kube.lister.NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrowed, status, _ := kube.framework.RunPreFilterPlugins(kube.ctx, state, pod)
+	if status.Code() == fwk.Error {
+		t.Fatal(status)
+	}
+	var feasible []fwk.NodeInfo
+	for _, info := range infos {
+		name, judged := info.Node().Name, status
+		switch {
+		case !status.IsSuccess():
+		case !narrowed.AllNodes() && !narrowed.NodeNames.Has(name):
+			done.refused[name] = refusal{plugin: names.NodeAffinity, lasting: true}
+			continue
+		default:
+			judged = kube.framework.RunFilterPlugins(kube.ctx, state, pod, info)
+		}
+		if judged.IsSuccess() {
+			feasible = append(feasible, info)
+			done.fit = append(done.fit, name)
+			continue
+		}
+		done.refused[name] = refusal{plugin: judged.Plugin(), lasting: judged.Code() == fwk.UnschedulableAndUnresolvable}
+	}
+	if len(feasible) == 0 {
+		return done
+	}
+	if status := kube.framework.RunPreScorePlugins(kube.ctx, state, pod, feasible); !status.IsSuccess() {
+		done.failed = status.Message()
+		return done
+	}
+	scores, status := kube.framework.RunScorePlugins(kube.ctx, state, pod, feasible)
+	if !status.IsSuccess() {
+		done.failed = status.Message()
+		return done
+	}
+	for _, node := range scores {
+		done.totals[node.Name] = node.TotalScore
+		for _, score := range node.Scores {
+			if done.parts[score.Name] == nil {
+				done.parts[score.Name] = map[string]int64{}
+			}
+			done.parts[score.Name][node.Name] = score.Score
+		}
+	}
+	return done
+}
