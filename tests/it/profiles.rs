@@ -13,10 +13,10 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: packs
-  plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus, weight: 2}]}}
+  plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFitPlus, weight: 2}]}}
   pluginConfig: [{name: NodeResourcesFitPlus, args: {resources: {cpu: {type: MostAllocated, weight: 1}}}}]
 - schedulerName: spreads
-  plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus}]}}
+  plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFitPlus}]}}
   pluginConfig: [{name: NodeResourcesFitPlus, args: {resources: {cpu: {type: LeastAllocated, weight: 1}}}}]
 ";
 

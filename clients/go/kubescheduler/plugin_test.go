@@ -23,7 +23,7 @@ const (
 	spread = `{actions: allocate, tiers: [{plugins: [{name: resource-strategy-fit, arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}}}}]}]}`
 	pack   = `{actions: allocate, tiers: [{plugins: [{name: resource-strategy-fit, arguments: {resources: {cpu: {type: MostAllocated, weight: 1}}}}]}]}`
 	koord  = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: koord,
-		plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus, weight: 7}, {name: ScarceResourceAvoidance}]}},
+		plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFitPlus, weight: 7}, {name: ScarceResourceAvoidance}]}},
 		pluginConfig: [{name: NodeResourcesFitPlus, args: {resources: {cpu: {type: LeastAllocated, weight: 1}}}},
 			{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]}]}`
 	cards = `{actions: allocate, tiers: [{plugins: [{name: capacity-card, arguments: {cardUnlimitedCpuMemory: true}}]}]}`

@@ -285,7 +285,7 @@ fn policies_are_judged_before_anything_is_placed() {
     let workload = tasks(&["a,1000,1024,4,1000,,LS,Running,0,100,0"]);
     let workload = write(&folder, "tasks.csv", &workload);
     let profile = |name: &str| {
-        let plugins = "plugins: {multiPoint: {enabled: [{name: ScarceResourceAvoidance}]}}";
+        let plugins = "plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: ScarceResourceAvoidance}]}}";
         let arguments = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";
         format!("{{schedulerName: {name}, {plugins}, {arguments}}}")
     };

@@ -51,7 +51,16 @@ fn configuration(plugin: &str, policy: &Value) -> String {
         Some(points) => members(points).iter().map(cluster::text).collect(),
         None => vec!["multiPoint".to_owned()],
     };
-    let points: Vec<String> = points.iter().map(|point| format!("{point}: {enabled}")).collect();
+    // The recorder had no other plugins.
+    let disabled = "{name: '*'}";
+    let mut own: Vec<String> = points.iter().map(|point| format!("{point}: {enabled}")).collect();
+    own.retain(|point| !point.starts_with("multiPoint"));
+    own.push(if points.iter().any(|point| point == "multiPoint") {
+        format!("multiPoint: {{disabled: [{disabled}], enabled: [{{name: {plugin}}}]}}")
+    } else {
+        format!("multiPoint: {{disabled: [{disabled}]}}")
+    });
+    let points = own;
     let args = match (policy.get("args"), policy.get("args_text")) {
         (_, Some(text)) => Some(cluster::text(text)),
         (Some(args), None) => Some(args.to_string()),

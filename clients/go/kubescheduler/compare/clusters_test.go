@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -42,7 +43,8 @@ type world struct {
 	waiting []*corev1.Pod
 }
 
-func (dice dice) world(waiting int) world {
+// world makes a cluster, with amounts of whole pods only if they count.
+func (dice dice) world(waiting int, podLevel bool) world {
 	var made world
 	for number := range 1 + dice.IntN(9) {
 		made.nodes = append(made.nodes, dice.node(fmt.Sprintf("n%d", number)))
@@ -63,6 +65,15 @@ func (dice dice) world(waiting int) world {
 	}
 	for number := range waiting {
 		made.waiting = append(made.waiting, dice.pod(fmt.Sprintf("w%d", number), dice.in(2)))
+	}
+	for _, pod := range slices.Concat(made.placed, made.waiting) {
+		if podLevel && dice.in(10) {
+			requests := corev1.ResourceList{"cpu": resource.MustParse(pick(dice, "4", "5500m"))}
+			if dice.in(2) {
+				requests["memory"] = resource.MustParse("5Gi")
+			}
+			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: requests}
+		}
 	}
 	return made
 }

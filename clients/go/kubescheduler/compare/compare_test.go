@@ -36,7 +36,62 @@ var pairs = []pair{{
   - name: NodeResourcesBalancedAllocation
     args: {resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}, {name: nvidia.com/gpu, weight: 1}]}
 `,
-}}
+}, same("default", "profiles: [{schedulerName: default-scheduler}]\n"), same("most", `profiles:
+- plugins:
+    multiPoint:
+      enabled: [{name: NodeResourcesFit, weight: 7}, {name: InterPodAffinity, weight: 5}]
+      disabled: [{name: ImageLocality}, {name: NodePorts}]
+    score: {disabled: [{name: TaintToleration}]}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 33}}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: [{name: cpu}, {name: memory, weight: 1}, {name: nvidia.com/gpu}]}
+`), same("weighted", `profiles:
+- plugins:
+    multiPoint: {disabled: [{name: PodTopologySpread}]}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: LeastAllocated
+        resources: [{name: nvidia.com/gpu, weight: 5}, {name: memory, weight: 3}, {name: ephemeral-storage}, {name: hugepages-2Mi, weight: 2}, {name: none/such}]
+  - {name: InterPodAffinity, args: {ignorePreferredTermsOfExistingPods: true}}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: [{name: ephemeral-storage}, {name: cpu}, {name: nvidia.com/gpu}, {name: hugepages-2Mi}]}
+`), same("ratio", `profiles:
+- plugins:
+    multiPoint:
+      disabled: [{name: "*"}]
+      enabled:
+      - {name: PrioritySort}
+      - {name: DefaultBinder}
+      - {name: NodeUnschedulable}
+      - {name: NodeResourcesFit, weight: 3}
+      - {name: NodeResourcesBalancedAllocation, weight: 2}
+      - {name: TaintToleration}
+    score: {enabled: [{name: ImageLocality, weight: 4}]}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: RequestedToCapacityRatio
+        resources: [{name: cpu, weight: 3}, {name: memory}, {name: nvidia.com/gpu, weight: 7}]
+        requestedToCapacityRatio: {shape: [{utilization: 7, score: 0}, {utilization: 60, score: 10}, {utilization: 95, score: 3}]}
+  - name: NodeResourcesBalancedAllocation
+    args: {resources: [{name: memory}]}
+`), same("most-weighted", `profiles:
+- plugins: {multiPoint: {disabled: [{name: InterPodAffinity}, {name: PodTopologySpread}, {name: NodeAffinity}]}}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: memory, weight: 2}, {name: cpu}, {name: nvidia.com/gpu, weight: 4}]}}
+`)}
+
+// same is a document that both read.
+func same(name, profiles string) pair {
+	return pair{name: name, pumice: head + profiles, kube: head + profiles, named: true}
+}
 
 // casesOf is the number of pods that each pair judges: PUMICE_COMPARE_CASES, or few.
 func casesOf(t *testing.T) int {
@@ -75,9 +130,9 @@ func TestPumiceAnswersAsKubeScheduler(t *testing.T) {
 			kube, first := newKube(t, pair.kube), seedOf()
 			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
 			for seed := first; cases < casesOf(t); seed++ {
-				world := newDice(seed).world(podsOfWorld)
+				world := newDice(seed).world(podsOfWorld, pair.named)
 				kube.lister.SharedLister = cache.NewSnapshot(world.placed, world.nodes)
-				asked := ask(t, client, pair, world)
+				asked := ask(t, client, pair, world, kube.filters())
 				for at, pod := range world.waiting {
 					want := kube.judge(t, pod)
 					cases, fit, refused = cases+1, fit+len(want.fit), refused+len(want.refused)
@@ -106,7 +161,7 @@ type answers struct {
 	scored []*pb.ScoreItem
 }
 
-func ask(t *testing.T, client *pumice.Client, pair pair, world world) answers {
+func ask(t *testing.T, client *pumice.Client, pair pair, world world, filters []string) answers {
 	t.Helper()
 	cluster, tasks := &pb.Cluster{}, []*pb.Task{}
 	for _, node := range world.nodes {
@@ -156,8 +211,8 @@ func ask(t *testing.T, client *pumice.Client, pair pair, world world) answers {
 	return made
 }
 
-// filters are the plugins that filter.
-var filters = []string{
+// nodeFilters are the filters that have their name and all their reasons in Pumice.
+var nodeFilters = []string{
 	names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity, names.NodePorts, names.PodTopologySpread, names.InterPodAffinity,
 }
 
@@ -208,7 +263,7 @@ func differsAlone(item *pb.FilterItem, want verdict) string {
 		}
 	}
 	for node, first := range want.refused {
-		if !slices.Contains(filters, first.plugin) {
+		if !slices.Contains(nodeFilters, first.plugin) {
 			continue
 		}
 		resolution, found := refused[place{first.plugin, node}]

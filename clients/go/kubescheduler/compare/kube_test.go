@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,17 @@ func has(plugins []schedulerapi.Plugin, name string) bool {
 		}
 	}
 	return false
+}
+
+// filters are the nodeFilters of the profile.
+func (kube *kube) filters() []string {
+	var names []string
+	for _, plugin := range kube.framework.ListPlugins().Filter.Enabled {
+		if slices.Contains(nodeFilters, plugin.Name) {
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
 }
 
 // refusal is the first plugin that refuses a node.

@@ -31,7 +31,7 @@ const (
 	spread = `{actions: allocate, tiers: [{plugins: [{name: resource-strategy-fit, arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}}}}]}]}`
 	cards  = `{actions: allocate, tiers: [{plugins: [{name: capacity-card, arguments: {cardUnlimitedCpuMemory: true}}]}]}`
 	koord  = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: koord,
-		plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus}, {name: ScarceResourceAvoidance}]}},
+		plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFitPlus}, {name: ScarceResourceAvoidance}]}},
 		pluginConfig: [
 			{name: NodeResourcesFitPlus, args: {resources: {cpu: {type: LeastAllocated, weight: 1}, memory: {type: MostAllocated, weight: 2}}}},
 			{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]}]}`

@@ -39,6 +39,12 @@ pub trait Plugin: Debug + Send + Sync {
         ConstraintSet::NONE
     }
 
+    /// Parts of the plugin that its arguments ask for and that this service does not evaluate, by the names under which
+    /// results list them.
+    fn unserved_parts(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Prepares the scores of a task class; `None`: 0 on every node.
     ///
     /// # Errors
@@ -318,8 +324,8 @@ pub struct PluginDef {
     pub node_labels: &'static [&'static str],
     /// Labels of tasks that the plugin reads; likewise.
     pub task_labels: &'static [&'static str],
-    /// True if profiles of a `KubeSchedulerConfiguration` have the plugin. It only scores.
-    pub in_profiles: bool,
+    /// Extension points that the plugin has in profiles of a `KubeSchedulerConfiguration`; empty: no profile has it.
+    pub profile_points: &'static [&'static str],
     /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
     /// warning.
     pub keeps_quotas: bool,
@@ -347,7 +353,7 @@ impl PluginDef {
             queue_annotations: &[],
             node_labels: &[],
             task_labels: &[],
-            in_profiles: false,
+            profile_points: &[],
             keeps_quotas: false,
             excludes: None,
             gauges: false,

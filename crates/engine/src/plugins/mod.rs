@@ -12,6 +12,7 @@ mod gang;
 mod go_duration;
 mod inter_pod;
 mod job_tallies;
+mod kube_scheduler;
 mod node_resources_fit_plus;
 mod nodegroup;
 mod nodeorder;
@@ -41,6 +42,15 @@ pub const REGISTRY: &[PluginDef] = &[
     drf::DEF,
     gang::DEF,
     node_resources_fit_plus::DEF,
+    kube_scheduler::NODE_UNSCHEDULABLE,
+    kube_scheduler::TAINT_TOLERATION,
+    kube_scheduler::NODE_AFFINITY,
+    kube_scheduler::NODE_PORTS,
+    kube_scheduler::NODE_RESOURCES_FIT,
+    kube_scheduler::POD_TOPOLOGY_SPREAD,
+    kube_scheduler::INTER_POD_AFFINITY,
+    kube_scheduler::NODE_RESOURCES_BALANCED_ALLOCATION,
+    kube_scheduler::IMAGE_LOCALITY,
     predicates::DEF,
     nodegroup::DEF,
     nodeorder::DEF,
@@ -59,7 +69,7 @@ pub fn find(name: &str) -> Option<&'static PluginDef> {
 
 /// Names of the served plugins that profiles of a `KubeSchedulerConfiguration` have.
 pub fn profile_names() -> Vec<&'static str> {
-    let defs = REGISTRY.iter().filter(|def| def.in_profiles);
+    let defs = REGISTRY.iter().filter(|def| !def.profile_points.is_empty());
     defs.map(|def| def.name).collect()
 }
 

@@ -16,7 +16,7 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArgument, PluginArgum
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["score"],
-    in_profiles: true,
+    profile_points: &["preScore", "score"],
     ..PluginDef::new("ScarceResourceAvoidance", compile)
 };
 

@@ -91,17 +91,20 @@ impl fmt::Display for UnknownProfileError {
 #[derive(Clone, Debug)]
 pub(super) struct ProfilePlugin {
     pub(super) name: Arc<str>,
-    /// Score hook, if it is enabled in the profile.
+    /// Filter hook, if it is enabled in the profile.
+    pub(super) filter: Option<Arc<dyn Plugin>>,
+    /// Score hook, likewise.
     pub(super) score: Option<Arc<dyn Plugin>>,
     pub(super) weight: i32,
     pub(super) is_served: bool,
 }
 
 impl ProfilePlugin {
-    /// Served plugin that does not score.
-    pub(super) fn without_score(name: &str) -> Self {
+    /// Served plugin that neither filters nor scores.
+    pub(super) fn without_hooks(name: &str) -> Self {
         Self {
             name: Arc::from(name),
+            filter: None,
             score: None,
             weight: 1,
             is_served: true,
@@ -223,20 +226,23 @@ impl Policy {
         };
         for ProfilePlugin {
             name,
+            filter,
             score,
             weight,
             is_served,
         } in plugins
         {
-            policy.scorers.extend(score.iter().map(|plugin| PolicyHook {
+            let hook = |plugin: &Arc<dyn Plugin>| PolicyHook {
                 name: Arc::clone(&name),
                 plugin: Arc::clone(plugin),
                 weight,
-            }));
+            };
+            policy.filters.extend(filter.iter().map(hook));
+            policy.scorers.extend(score.iter().map(hook));
             let registered = RegisteredPlugin {
                 name: Arc::clone(&name),
                 is_served,
-                filter: None,
+                filter,
                 score,
                 order: None,
                 victims: None,

@@ -102,12 +102,31 @@ pub fn unserved_effect(name: &str) -> &'static str {
 }
 
 fn find(name: &str) -> (u8, &'static str) {
-    let known = EFFECTS.iter().find(|(own, _, _)| *own == name);
+    let known = EFFECTS.iter().chain(PARTS).find(|(own, _, _)| *own == name);
     known.map_or(
         (ALL, "Pumice does not know this plugin; its decisions are unknown."),
         |(_, families, effect)| (*families, *effect),
     )
 }
+
+/// Parts of served plugins that are not served.
+const PARTS: &[(&str, u8, &str)] = &[
+    (
+        "NodeResourcesFit.ignoredResources",
+        FILTER,
+        "Resources that the profile ignores may still reject nodes.",
+    ),
+    (
+        "PodTopologySpread.defaultConstraints",
+        FILTER | SCORE,
+        "Default constraints of pods that belong to a Service or a workload may reject nodes and change scores.",
+    ),
+    (
+        "PodTopologySpread.systemDefaults",
+        SCORE,
+        "Kubernetes' default constraints spread pods that belong to a Service or a workload: scores may change.",
+    ),
+];
 
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[
@@ -167,57 +186,25 @@ const EFFECTS: &[(&str, u8, &str)] = &[
     ),
     ("GangScheduling", ADMIT, "Pods of a gang wait for each other."),
     (
-        "ImageLocality",
-        SCORE,
-        "Nodes that have the images of the pod score higher.",
-    ),
-    (
-        "InterPodAffinity",
-        FILTER | SCORE,
-        "Pod affinity and anti-affinity may reject nodes and change scores.",
-    ),
-    (
         "LoadAwareScheduling",
         FILTER | SCORE,
         "Nodes with a high measured load may be rejected and score lower.",
-    ),
-    (
-        "NodeAffinity",
-        FILTER | SCORE,
-        "Node selectors and node affinity may reject nodes and change scores.",
     ),
     (
         "NodeDeclaredFeatures",
         FILTER,
         "Nodes without a feature that the pod needs may be rejected.",
     ),
-    ("NodeName", FILTER, "A node name in the pod rejects all other nodes."),
+    ("NodeName", NONE, "A pod that waits for a node names none."),
     (
         "NodeNUMAResource",
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
-    ("NodePorts", FILTER, "Host ports in use may reject nodes."),
-    (
-        "NodeResourcesBalancedAllocation",
-        SCORE,
-        "Nodes with balanced use of resources score higher.",
-    ),
-    (
-        "NodeResourcesFit",
-        SCORE,
-        "Scores by free resources may put other nodes first.",
-    ),
-    ("NodeUnschedulable", NONE, "Pumice rejects cordoned nodes by itself."),
     (
         "NodeVolumeLimits",
         FILTER,
         "Limits on attached volumes may reject nodes.",
-    ),
-    (
-        "PodTopologySpread",
-        FILTER | SCORE,
-        "Topology spread constraints may reject nodes and change scores.",
     ),
     ("PrioritySort", ORDER, "Pods of higher priority go first."),
     (
@@ -226,11 +213,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "Reservations may reject nodes and change scores.",
     ),
     ("SchedulingGates", NONE, "Pumice reads scheduling gates by itself."),
-    (
-        "TaintToleration",
-        FILTER | SCORE,
-        "Taints that the pod does not tolerate may reject nodes and change scores.",
-    ),
     ("VolumeBinding", FILTER | SCORE, "Volumes of the pod may reject nodes."),
     ("VolumeRestrictions", FILTER, "Volumes in use may reject nodes."),
     ("VolumeZone", FILTER, "Zones of volumes may reject nodes."),
@@ -271,7 +253,10 @@ mod tests {
         };
         assert_eq!(kinds("numaaware"), [true, true, true, false, false, true, true]);
         assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
-        assert_eq!(kinds("ImageLocality"), [false, true, true, false, false, false, true]);
+        assert_eq!(
+            kinds("PodTopologySpread.systemDefaults"),
+            [false, true, true, false, false, false, true]
+        );
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }
 

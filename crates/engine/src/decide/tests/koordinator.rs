@@ -43,7 +43,7 @@ fn tier(arguments: &str, compatibility: Compatibility) -> Arc<Policy> {
 #[test]
 fn parts_come_before_the_weights_of_a_profile_and_totals_after() {
     let document = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n\
-                    - plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus, weight: 3}, {name: ScarceResourceAvoidance, weight: 2}]}}\n  \
+                    - plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFitPlus, weight: 3}, {name: ScarceResourceAvoidance, weight: 2}]}}\n  \
                     pluginConfig:\n  - {name: NodeResourcesFitPlus, args: {resources: {cpu: {type: MostAllocated, weight: 1}}}}\n  \
                     - {name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}\n";
     let compiled = compile(document, &CompileOptions::default()).unwrap();

@@ -194,7 +194,11 @@ impl PodConstraints {
                 ConstraintKind::PodAntiAffinity,
                 self.pod_anti_affinity.required.iter().any(matches),
             ),
-            (ConstraintKind::PreferredPodAffinity, preferred(attracts)),
+            (
+                ConstraintKind::PreferredPodAffinity,
+                // Some scores give points for required terms, too.
+                preferred(attracts) || attracts.required.iter().any(matches),
+            ),
             (
                 ConstraintKind::PreferredPodAntiAffinity,
                 preferred(&self.pod_anti_affinity),

@@ -15,14 +15,30 @@ use crate::plugin::ChunkScores;
 const MAX_SCORE: f64 = 100.0;
 
 /// Prepared score of the preferred terms about other pods: points of the domains of each node, relative to the candidates.
-/// Points come from pods that the class's terms match, and from pods whose terms match the class. As in Volcano, required
-/// terms give none.
+/// Points come from pods that the class's terms match, and from pods whose terms match the class.
 #[derive(Debug)]
 pub(in crate::plugins) struct AffinityScore {
     points: TopologyPoints,
     values: CandidateValues,
     /// Term of another pod that needs labels of namespaces, which nobody knows.
     unknown: Option<Problem>,
+}
+
+/// Terms of pods on nodes that give points, beside the preferred terms of the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::plugins) struct ExistingPodTerms {
+    /// Points of a required term of affinity.
+    pub(in crate::plugins) required_points: i32,
+    /// True if no term gives points to a class without preferred terms of its own.
+    pub(in crate::plugins) only_for_preferring: bool,
+}
+
+impl ExistingPodTerms {
+    /// Preferred terms, for all classes.
+    pub(in crate::plugins) const PREFERRED: Self = Self {
+        required_points: 0,
+        only_for_preferring: false,
+    };
 }
 
 /// Points of the topology domains, by key.
@@ -42,9 +58,10 @@ type PodPoints = SmallVec<[(usize, i64); 4]>;
 
 impl AffinityScore {
     /// Score for a class; `None`: no term gives any node points.
-    pub(in crate::plugins) fn new(view: &PodView<'_>) -> Option<Self> {
+    pub(in crate::plugins) fn new(view: &PodView<'_>, existing: ExistingPodTerms) -> Option<Self> {
         let prefers = has_preferences(view.constraints);
-        if !prefers && !view.cluster_state.has_preferring_pods() {
+        let others_count = view.cluster_state.has_preferring_pods() || existing.required_points != 0;
+        if !prefers && (existing.only_for_preferring || !others_count) {
             return None;
         }
         // Volcano lists the nodes of pods with terms when it opens a session, and only then if the class has no terms.
@@ -61,7 +78,7 @@ impl AffinityScore {
             unknown: None,
         };
         for (class, counts) in view.classes() {
-            let of_each = score.points_of_each(view, class);
+            let of_each = score.points_of_each(view, class, existing.required_points);
             if of_each.is_empty() {
                 continue;
             }
@@ -77,9 +94,12 @@ impl AffinityScore {
     }
 
     /// Points of each pod of another class.
-    fn points_of_each(&mut self, view: &PodView<'_>, other: &PodClass) -> PodPoints {
+    fn points_of_each(&mut self, view: &PodView<'_>, other: &PodClass, required_points: i32) -> PodPoints {
         let mut found = PodPoints::new();
         let theirs = other.constraints.as_deref();
+        if required_points != 0 {
+            self.add_required(view, other, required_points, &mut found);
+        }
         for (owner, constraints, pod, is_own) in [
             (view.pod, Some(view.constraints), &other.pod, true),
             (&other.pod, theirs, view.pod, false),
@@ -98,6 +118,21 @@ impl AffinityScore {
             }
         }
         found
+    }
+
+    /// Adds the points of the required terms of affinity of another class.
+    fn add_required(&mut self, view: &PodView<'_>, other: &PodClass, points: i32, found: &mut PodPoints) {
+        let theirs = other.constraints.iter();
+        for term in theirs.flat_map(|own| &own.pod_affinity.required) {
+            match term.matches(&other.pod.namespace, view.pod) {
+                Some(true) => {
+                    let key = self.points.position(view.cluster_state, &term.topology_key);
+                    found.push((key, i64::from(points)));
+                }
+                Some(false) => {}
+                None => self.note_unknown(view, other),
+            }
+        }
     }
 
     /// Notes that nobody knows whether a term of another pod matches the class.

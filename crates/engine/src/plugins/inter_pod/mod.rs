@@ -16,7 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 pub(super) use affinity::AffinityFilter;
-pub(super) use affinity_score::AffinityScore;
+pub(super) use affinity_score::{AffinityScore, ExistingPodTerms};
 pub(super) use spread::SpreadFilter;
 pub(super) use spread_score::SpreadScore;
 

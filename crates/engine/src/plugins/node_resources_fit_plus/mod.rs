@@ -17,7 +17,7 @@ use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["score"],
-    in_profiles: true,
+    profile_points: &["preScore", "score"],
     ..PluginDef::new("NodeResourcesFitPlus", compile)
 };
 

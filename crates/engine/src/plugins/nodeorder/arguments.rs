@@ -1,6 +1,7 @@
 //! Arguments of the plugin: the weights of the parts.
 
 use super::NAME;
+use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
 
@@ -18,18 +19,44 @@ const WEIGHTS: [(&str, i64); 8] = [
 
 /// Weights of the parts after defaults; 0: the part is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PartWeights {
-    pub(super) least: i64,
-    pub(super) most: i64,
-    pub(super) node_affinity: i64,
-    pub(super) pod_affinity: i64,
-    pub(super) balanced: i64,
-    pub(super) taints: i64,
-    pub(super) images: i64,
-    pub(super) spread: i64,
+pub(in crate::plugins) struct PartWeights {
+    pub(in crate::plugins) least: i64,
+    pub(in crate::plugins) most: i64,
+    pub(in crate::plugins) node_affinity: i64,
+    pub(in crate::plugins) pod_affinity: i64,
+    pub(in crate::plugins) balanced: i64,
+    pub(in crate::plugins) taints: i64,
+    pub(in crate::plugins) images: i64,
+    pub(in crate::plugins) spread: i64,
 }
 
 impl PartWeights {
+    /// Weights with which no part is on.
+    pub(in crate::plugins) const NONE: Self = Self {
+        least: 0,
+        most: 0,
+        node_affinity: 0,
+        pod_affinity: 0,
+        balanced: 0,
+        taints: 0,
+        images: 0,
+        spread: 0,
+    };
+
+    /// Constraints that the parts evaluate.
+    pub(in crate::plugins) fn evaluates(&self) -> ConstraintSet {
+        let switched = [
+            (ConstraintKind::PreferredNodeAffinity, self.node_affinity),
+            (ConstraintKind::PreferredTaints, self.taints),
+            (ConstraintKind::Images, self.images),
+            (ConstraintKind::PreferredPodAffinity, self.pod_affinity),
+            (ConstraintKind::PreferredPodAntiAffinity, self.pod_affinity),
+            (ConstraintKind::PreferredTopologySpread, self.spread),
+        ];
+        let on = switched.into_iter().filter(|(_, weight)| *weight != 0);
+        on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
+    }
+
     pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Self {
         arguments.warn_unknown(report, NAME, &WEIGHTS.map(|(key, _)| key), |_| false);
         let [

@@ -11,12 +11,14 @@ mod resources;
 
 use std::sync::Arc;
 
-use arguments::PartWeights;
-use node_scorer::PodScorer;
+pub(super) use arguments::PartWeights;
+pub(super) use node_scorer::{PodScorer, ScoreRules};
+pub(super) use resources::{allocatable, truncate};
 
 use crate::model::TaskClass;
-use crate::model::constraints::{ConstraintKind, ConstraintSet};
+use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugins::inter_pod::ExistingPodTerms;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 /// Name of the plugin.
@@ -30,14 +32,16 @@ pub(super) const DEF: PluginDef = PluginDef {
     ..PluginDef::new(NAME, compile)
 };
 
+/// Device that balanced allocation compares beside cpu and memory.
+const DEVICE: &str = "nvidia.com/gpu";
+
 /// Largest score of a part.
-const MAX_SCORE: i64 = 100;
+pub(super) const MAX_SCORE: i64 = 100;
 
 /// Compiled plugin.
 #[derive(Debug)]
 struct NodeOrder {
-    weights: PartWeights,
-    compatibility: Compatibility,
+    rules: ScoreRules,
 }
 
 fn compile(
@@ -46,8 +50,13 @@ fn compile(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     Arc::new(NodeOrder {
-        weights: PartWeights::read(arguments, report),
-        compatibility,
+        rules: ScoreRules {
+            plugin: NAME,
+            weights: PartWeights::read(arguments, report),
+            device: Some(DEVICE.into()),
+            existing_pods: ExistingPodTerms::PREFERRED,
+            compatibility,
+        },
     })
 }
 
@@ -60,20 +69,11 @@ impl Plugin for NodeOrder {
     }
 
     fn effective_arguments(&self) -> YamlValue {
-        self.weights.effective()
+        self.rules.weights.effective()
     }
 
     fn evaluates(&self) -> ConstraintSet {
-        let switched = [
-            (ConstraintKind::PreferredNodeAffinity, self.weights.node_affinity),
-            (ConstraintKind::PreferredTaints, self.weights.taints),
-            (ConstraintKind::Images, self.weights.images),
-            (ConstraintKind::PreferredPodAffinity, self.weights.pod_affinity),
-            (ConstraintKind::PreferredPodAntiAffinity, self.weights.pod_affinity),
-            (ConstraintKind::PreferredTopologySpread, self.weights.spread),
-        ];
-        let on = switched.into_iter().filter(|(_, weight)| *weight != 0);
-        on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
+        self.rules.weights.evaluates()
     }
 
     fn prepare_scorer<'a>(
@@ -81,7 +81,7 @@ impl Plugin for NodeOrder {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        let scorer = PodScorer::new(&self.weights, self.compatibility, context, class)?;
+        let scorer = PodScorer::new(&self.rules, context, class)?;
         Ok(Some(Box::new(scorer)))
     }
 }

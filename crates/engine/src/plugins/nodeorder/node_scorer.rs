@@ -1,5 +1,7 @@
 //! Scorer of one task class.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::arguments::PartWeights;
@@ -8,7 +10,7 @@ use super::preferences::RelativePreference;
 use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
-use crate::plugins::inter_pod::{AffinityScore, PodView, SpreadScore};
+use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadScore};
 use crate::plugins::record_values::RecordValues;
 use crate::policy::Compatibility;
 
@@ -40,6 +42,26 @@ impl ScorePartKind {
     }
 }
 
+/// Parts of a plugin, and how they are computed.
+#[derive(Clone, Debug)]
+pub(in crate::plugins) struct ScoreRules {
+    /// Name of the plugin.
+    pub(in crate::plugins) plugin: &'static str,
+    pub(in crate::plugins) weights: PartWeights,
+    /// Device that balanced allocation compares beside cpu and memory.
+    pub(in crate::plugins) device: Option<Arc<str>>,
+    /// Terms of pods on nodes that give points.
+    pub(in crate::plugins) existing_pods: ExistingPodTerms,
+    pub(in crate::plugins) compatibility: Compatibility,
+}
+
+impl ScoreRules {
+    /// Name of a part; empty: it is the whole plugin.
+    fn part_name(&self, kind: ScorePartKind) -> &'static str {
+        if self.plugin == super::NAME { kind.name() } else { "" }
+    }
+}
+
 /// Parts that are switched on, with their weights, in the order of the sum.
 type SwitchedParts = SmallVec<[(ScorePartKind, i64); MAX_PARTS]>;
 
@@ -47,7 +69,7 @@ type SwitchedParts = SmallVec<[(ScorePartKind, i64); MAX_PARTS]>;
 type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>;
 
 /// Prepared score.
-pub(super) struct PodScorer<'a> {
+pub(in crate::plugins) struct PodScorer<'a> {
     state: &'a ClusterState,
     parts: SwitchedParts,
     names: SmallVec<[&'static str; MAX_PARTS]>,
@@ -65,13 +87,17 @@ impl<'a> PodScorer<'a> {
     ///
     /// # Errors
     /// A preferred term of the class is invalid.
-    pub(super) fn new(
-        weights: &PartWeights,
-        compatibility: Compatibility,
+    pub(in crate::plugins) fn new(
+        rules: &ScoreRules,
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
         let (state, constraints) = (context.cluster_state, class.constraints());
+        let &ScoreRules {
+            ref weights,
+            compatibility,
+            ..
+        } = rules;
         let view = class.pod.as_ref().map(|pod| PodView {
             cluster_state: state,
             pod,
@@ -81,7 +107,7 @@ impl<'a> PodScorer<'a> {
             after_release: false,
         });
         let pod_affinity = view.as_ref().filter(|_| weights.pod_affinity != 0);
-        let pod_affinity = pod_affinity.and_then(AffinityScore::new);
+        let pod_affinity = pod_affinity.and_then(|view| AffinityScore::new(view, rules.existing_pods));
         let spread = view.as_ref().filter(|_| weights.spread != 0);
         let spread = spread.and_then(SpreadScore::new);
         // Most classes have no terms about other pods, which then are no parts.
@@ -105,19 +131,19 @@ impl<'a> PodScorer<'a> {
         let affinity = if weights.node_affinity == 0 {
             None
         } else {
-            RelativePreference::node_affinity(state, constraints)?
+            RelativePreference::node_affinity(rules.plugin, state, constraints)?
         };
         Ok(Self {
             state,
-            names: parts.iter().map(|(kind, _)| kind.name()).collect(),
+            names: parts.iter().map(|(kind, _)| rules.part_name(*kind)).collect(),
             parts,
-            demand: NonzeroDemand::of(class, compatibility),
-            balanced: BalancedDemand::of(state, class).filter(|_| weights.balanced != 0),
+            demand: NonzeroDemand::of(class, rules),
+            balanced: BalancedDemand::of(state, class, rules.device.as_deref()).filter(|_| weights.balanced != 0),
             images: (weights.images != 0)
                 .then(|| image_values(state, constraints))
                 .flatten(),
             affinity,
-            taints: (weights.taints != 0).then(|| RelativePreference::taints(state, constraints)),
+            taints: (weights.taints != 0).then(|| RelativePreference::taints(rules.plugin, state, constraints)),
             pod_affinity,
             spread,
         })

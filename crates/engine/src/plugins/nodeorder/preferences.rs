@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{MAX_SCORE, NAME};
+use super::MAX_SCORE;
 use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
 use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind};
 use crate::plugin::ChunkScores;
@@ -13,6 +13,7 @@ type RawValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) +
 
 /// Preference by a value that only the record of a node decides, relative to the largest value of the candidates.
 pub(super) struct RelativePreference<'a> {
+    plugin: &'static str,
     raw: RawValues<'a>,
     extremes: ValueExtremes,
     direction: Direction,
@@ -52,11 +53,13 @@ impl ValueExtremes {
 
 impl<'a> RelativePreference<'a> {
     fn new(
+        plugin: &'static str,
         cluster_state: &'a ClusterState,
         direction: Direction,
         compute: impl Fn(&NodeChunk, &mut ChunkScores) + 'a,
     ) -> Self {
         Self {
+            plugin,
             raw: RecordValues::new(cluster_state, Box::new(compute)),
             extremes: ValueExtremes::default(),
             direction,
@@ -68,6 +71,7 @@ impl<'a> RelativePreference<'a> {
     /// # Errors
     /// A term with a weight is invalid, at which the reference gives no scores at all.
     pub(super) fn node_affinity(
+        plugin: &'static str,
         cluster_state: &'a ClusterState,
         constraints: &'a PodConstraints,
     ) -> Result<Option<Self>, Problem> {
@@ -80,7 +84,7 @@ impl<'a> RelativePreference<'a> {
         {
             let field = format!("constraints.affinity.node_affinity.preferred[{number}]");
             let message = format!(
-                "`{NAME}` cannot score the task: the preferred term is invalid; correct its operator, key and values, or \
+                "`{plugin}` cannot score the task: the preferred term is invalid; correct its operator, key and values, or \
                  give it weight 0"
             );
             return Err(Problem::new(
@@ -104,11 +108,15 @@ impl<'a> RelativePreference<'a> {
                 }
             }
         };
-        Ok(Some(Self::new(cluster_state, Direction::Large, compute)))
+        Ok(Some(Self::new(plugin, cluster_state, Direction::Large, compute)))
     }
 
     /// Taints that the class rather avoids.
-    pub(super) fn taints(cluster_state: &'a ClusterState, constraints: &'a PodConstraints) -> Self {
+    pub(super) fn taints(
+        plugin: &'static str,
+        cluster_state: &'a ClusterState,
+        constraints: &'a PodConstraints,
+    ) -> Self {
         let about = |own: &&Toleration| own.is_about(TaintEffect::PreferNoSchedule);
         let tolerations: Vec<&Toleration> = constraints.tolerations.iter().filter(about).collect();
         let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
@@ -118,7 +126,7 @@ impl<'a> RelativePreference<'a> {
             let count = |taints: &[Taint]| u32::try_from(taints.iter().filter(avoided).count()).unwrap_or(u32::MAX);
             chunk.attributes().map_taints(|taints| f64::from(count(taints)), values);
         };
-        Self::new(cluster_state, Direction::Small, compute)
+        Self::new(plugin, cluster_state, Direction::Small, compute)
     }
 
     /// Sees the candidates of a chunk.
@@ -139,8 +147,9 @@ impl<'a> RelativePreference<'a> {
         if least >= 0 {
             return Ok(());
         }
+        let plugin = self.plugin;
         let message = format!(
-            "`{NAME}` cannot score the task: its preferred terms give a node the score {least}, which is below 0; give \
+            "`{plugin}` cannot score the task: its preferred terms give a node the score {least}, which is below 0; give \
              preferred terms no negative weights"
         );
         let field = "constraints.affinity.node_affinity.preferred";

@@ -1,6 +1,6 @@
 //! Parts by resources: least and most requested, and balanced allocation.
 
-use super::MAX_SCORE;
+use super::{MAX_SCORE, ScoreRules};
 use crate::kernel::{floor, kernel};
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass, WholeVector};
 use crate::plugin::ChunkScores;
@@ -8,9 +8,6 @@ use crate::policy::Compatibility;
 
 /// Resources that least and most requested compare, with equal weights.
 const COMPARED: [ResourceId; 2] = [ResourceId::CPU, ResourceId::MEMORY];
-
-/// Device that balanced allocation compares beside cpu and memory.
-const DEVICE: &str = "nvidia.com/gpu";
 
 /// Integer arithmetic of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +40,7 @@ impl ProductArithmetic {
 }
 
 /// Amounts of a chunk in Kubernetes' units.
-fn allocatable(chunk: &NodeChunk, id: ResourceId) -> IntegerColumn {
+pub(in crate::plugins) fn allocatable(chunk: &NodeChunk, id: ResourceId) -> IntegerColumn {
     chunk.integer_column(id, WholeVector::Allocatable, |wide| {
         i64::try_from(wide).unwrap_or(i64::MAX)
     })
@@ -114,10 +111,10 @@ pub(super) struct NonzeroDemand {
 }
 
 impl NonzeroDemand {
-    pub(super) fn of(class: &TaskClass, compatibility: Compatibility) -> Self {
+    pub(super) fn of(class: &TaskClass, rules: &ScoreRules) -> Self {
         Self {
             requests: class.container_nonzero,
-            arithmetic: ProductArithmetic::of(compatibility),
+            arithmetic: ProductArithmetic::of(rules.compatibility),
         }
     }
 
@@ -181,9 +178,11 @@ pub(super) struct BalancedDemand {
 
 impl BalancedDemand {
     /// Demand of a class; `None`: it requests none of the compared resources.
-    pub(super) fn of(cluster_state: &ClusterState, class: &TaskClass) -> Option<Self> {
+    pub(super) fn of(cluster_state: &ClusterState, class: &TaskClass, device: Option<&str>) -> Option<Self> {
         let request = |id: ResourceId| class.kubernetes_request(id);
-        let device = cluster_state.resources().get(DEVICE).map(|id| (id, request(id)));
+        let device = device
+            .and_then(|name| cluster_state.resources().get(name))
+            .map(|id| (id, request(id)));
         let own = Self {
             requests: COMPARED.map(request),
             device: device.filter(|(_, request)| *request > 0),
@@ -274,7 +273,7 @@ kernel! {
 
 /// Integer part of a score from 0 to 100, or of a size in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "the reference cuts the fraction off")]
-pub(super) fn truncate(value: f64) -> i64 {
+pub(in crate::plugins) fn truncate(value: f64) -> i64 {
     value as i64
 }
 

@@ -1,5 +1,6 @@
 //! Arguments of the plugin.
 
+use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
@@ -9,17 +10,19 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue,
     clippy::struct_excessive_bools,
     reason = "each check is on or off, whatever the others are"
 )]
-pub(super) struct PredicateArguments {
-    pub(super) node_affinity: bool,
-    pub(super) host_ports: bool,
-    pub(super) taints: bool,
-    pub(super) pod_affinity: bool,
-    pub(super) volume_limits: bool,
-    pub(super) volume_zone: bool,
-    pub(super) topology_spread: bool,
-    pub(super) volume_binding: bool,
+pub(in crate::plugins) struct PredicateArguments {
+    pub(in crate::plugins) pod_count: bool,
+    pub(in crate::plugins) cordon: bool,
+    pub(in crate::plugins) node_affinity: bool,
+    pub(in crate::plugins) host_ports: bool,
+    pub(in crate::plugins) taints: bool,
+    pub(in crate::plugins) pod_affinity: bool,
+    pub(in crate::plugins) volume_limits: bool,
+    pub(in crate::plugins) volume_zone: bool,
+    pub(in crate::plugins) topology_spread: bool,
+    pub(in crate::plugins) volume_binding: bool,
     /// True if tasks of one template share the verdict of the first one.
-    pub(super) cache: bool,
+    pub(in crate::plugins) cache: bool,
 }
 
 const CACHE: &str = "predicate.CacheEnable";
@@ -55,6 +58,37 @@ const FORMER: [&str; 3] = [
 ];
 
 impl PredicateArguments {
+    /// Arguments with which no check is on.
+    pub(in crate::plugins) const NONE: Self = Self {
+        pod_count: false,
+        cordon: false,
+        node_affinity: false,
+        host_ports: false,
+        taints: false,
+        pod_affinity: false,
+        volume_limits: false,
+        volume_zone: false,
+        topology_spread: false,
+        volume_binding: false,
+        cache: false,
+    };
+
+    /// Constraints that the checks evaluate.
+    pub(in crate::plugins) fn evaluates(&self) -> ConstraintSet {
+        let switched = [
+            (ConstraintKind::Unschedulable, self.cordon),
+            (ConstraintKind::NodeSelector, self.node_affinity),
+            (ConstraintKind::NodeAffinity, self.node_affinity),
+            (ConstraintKind::Taints, self.taints),
+            (ConstraintKind::HostPorts, self.host_ports),
+            (ConstraintKind::PodAffinity, self.pod_affinity),
+            (ConstraintKind::PodAntiAffinity, self.pod_affinity),
+            (ConstraintKind::TopologySpread, self.topology_spread),
+        ];
+        let on = switched.into_iter().filter(|(_, on)| *on);
+        on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
+    }
+
     pub(super) fn read(
         arguments: &PluginArguments,
         compatibility: Compatibility,
@@ -102,6 +136,8 @@ impl PredicateArguments {
             report.warning(code::ARGUMENT_IGNORED, &at, message.to_owned());
         }
         Self {
+            pod_count: true,
+            cordon: true,
             node_affinity,
             host_ports,
             taints,

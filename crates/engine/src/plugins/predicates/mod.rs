@@ -12,11 +12,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use arguments::PredicateArguments;
-use node_filter::PodFilter;
+pub(super) use arguments::PredicateArguments;
+pub(super) use node_filter::PodFilter;
 
 use crate::model::TaskClass;
-use crate::model::constraints::{ConstraintKind, ConstraintSet};
+use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
@@ -64,26 +64,7 @@ impl Plugin for Predicates {
     }
 
     fn evaluates(&self) -> ConstraintSet {
-        let PredicateArguments {
-            node_affinity,
-            host_ports,
-            taints,
-            pod_affinity,
-            topology_spread,
-            ..
-        } = self.arguments;
-        let switched = [
-            (ConstraintKind::Unschedulable, true),
-            (ConstraintKind::NodeSelector, node_affinity),
-            (ConstraintKind::NodeAffinity, node_affinity),
-            (ConstraintKind::Taints, taints),
-            (ConstraintKind::HostPorts, host_ports),
-            (ConstraintKind::PodAffinity, pod_affinity),
-            (ConstraintKind::PodAntiAffinity, pod_affinity),
-            (ConstraintKind::TopologySpread, topology_spread),
-        ];
-        let on = switched.into_iter().filter(|(_, on)| *on);
-        on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
+        self.arguments.evaluates()
     }
 
     fn prepare_filter<'a>(
@@ -92,6 +73,7 @@ impl Plugin for Predicates {
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         Ok(Some(Box::new(PodFilter::new(
+            NAME,
             &self.arguments,
             self.compatibility,
             context,

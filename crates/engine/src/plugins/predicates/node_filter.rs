@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::NAME;
 use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
 use crate::kernel::kernel;
@@ -130,7 +129,8 @@ struct RecordChecks<'a> {
     terms: Option<Vec<&'a NodeSelectorTerm>>,
     affinity: bool,
     taints: bool,
-    tolerates_cordon: bool,
+    /// True if a cordon rejects no pod of the class.
+    leaves_cordoned: bool,
 }
 
 impl<'a> RecordChecks<'a> {
@@ -150,13 +150,13 @@ impl<'a> RecordChecks<'a> {
             terms: terms.map(|terms| terms.iter().filter(can_match).collect()),
             affinity: arguments.node_affinity,
             taints: arguments.taints,
-            tolerates_cordon: is_tolerated(&cordon, &constraints.tolerations),
+            leaves_cordoned: !arguments.cordon || is_tolerated(&cordon, &constraints.tolerations),
         }
     }
 
     /// Cordoned nodes that reject the class.
     fn cordoned(&self, chunk: &NodeChunk) -> NodeMask {
-        if self.tolerates_cordon {
+        if self.leaves_cordoned {
             NodeMask::NONE
         } else {
             *chunk.attributes().cordoned()
@@ -192,7 +192,10 @@ fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
 
 /// Prepared filter.
 #[derive(Debug)]
-pub(super) struct PodFilter<'a> {
+pub(in crate::plugins) struct PodFilter<'a> {
+    /// Plugin in the reasons.
+    plugin: &'static str,
+    counts_pods: bool,
     checks: RecordChecks<'a>,
     /// Checks of the first task of the template, whose verdict holds for this one; `None`: the class is judged by itself.
     cached: Option<RecordChecks<'a>>,
@@ -208,7 +211,12 @@ pub(super) struct PodFilter<'a> {
 }
 
 impl<'a> PodFilter<'a> {
-    pub(super) fn new(
+    /// Filter of a class, with the checks that the arguments switch on, under the name of a plugin.
+    ///
+    /// # Errors
+    /// The class has a constraint that nobody can judge.
+    pub(in crate::plugins) fn new(
+        plugin: &'static str,
         arguments: &PredicateArguments,
         compatibility: Compatibility,
         context: PluginContext<'a>,
@@ -221,6 +229,8 @@ impl<'a> PodFilter<'a> {
             .filter(|_| arguments.node_affinity);
         let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
         Ok(Self {
+            plugin,
+            counts_pods: arguments.pod_count,
             checks: RecordChecks::new(arguments, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, first)),
             ports: if arguments.host_ports {
@@ -237,6 +247,9 @@ impl<'a> PodFilter<'a> {
 
     /// Nodes that have no place for one more pod.
     fn full(&self, chunk: &NodeChunk) -> NodeMask {
+        if !self.counts_pods {
+            return NodeMask::NONE;
+        }
         let pods = |vector| chunk.column(ResourceId::PODS, vector);
         let [allocatable, used, pipelined, releasing] = [
             NodeVector::Allocatable,
@@ -382,7 +395,7 @@ impl NodeFilter for PodFilter<'_> {
             .unwrap_or(RejectionKind::PodCount);
         let (code, message, resolution) = kind.texts();
         Reason {
-            plugin: Arc::from(NAME),
+            plugin: Arc::from(self.plugin),
             code,
             message: message.to_owned(),
             resolution,

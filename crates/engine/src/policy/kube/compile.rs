@@ -8,7 +8,10 @@ use super::super::compile::{Policy, ProfilePlugin};
 use super::super::diagnostics::{DiagnosticReport, DocumentLocation, UnservedPlugin, code, truncate_text};
 use super::super::spec::Compatibility;
 use super::super::suggestion;
-use super::{DEFAULT_SCHEDULER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_SCORE, PluginEntry, SCORE, emit};
+use super::{
+    DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_FILTER, PRE_SCORE, PluginEntry,
+    SCORE, defaults, emit,
+};
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
 use crate::plugins;
@@ -45,10 +48,13 @@ pub(in super::super) fn compile(
     };
     for profile in written {
         let name = scheduler_name(profile, written, report);
+        let profile = &defaults::merged(profile);
         let compiled = compile_served_plugins(profile, compatibility, report);
         let arguments = compiled.iter().filter_map(|(name, plugin)| {
             let configured = profile.configs.iter().any(|config| config.name == *name);
-            (configured || is_enabled(profile, name)).then(|| (*name, plugin.effective_arguments()))
+            let own = (configured || is_enabled(profile, name)).then(|| plugin.effective_arguments());
+            let own = own.filter(|own| !matches!(own, YamlValue::Map(pairs) if pairs.is_empty()));
+            own.map(|own| (*name, own))
         });
         effective.push(arguments.collect());
         let policy = Policy::from_profile(
@@ -57,7 +63,8 @@ pub(in super::super) fn compile(
         );
         profiles.push((name, Arc::new(policy)));
     }
-    if profiles.iter().all(|(_, policy)| policy.scorers().is_empty()) {
+    let decides = |policy: &Policy| !(policy.scorers().is_empty() && policy.filters().is_empty());
+    if !profiles.iter().any(|(_, policy)| decides(policy)) {
         let message = "no profile enables a plugin that is served here: every node scores 0";
         report.warning(code::PROFILE, &DocumentLocation::default(), message);
     }
@@ -145,16 +152,39 @@ fn suggestion_hint(name: &str) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-/// True if profiles have a served plugin of this name. It has only the points `preScore` and `score`.
+/// True if profiles have a served plugin of this name.
 pub(super) fn is_served(name: &str) -> bool {
-    plugins::find(name).is_some_and(|def| def.in_profiles)
+    !points_of(name).is_empty()
+}
+
+/// Extension points of a plugin; none: it is not served.
+fn points_of(name: &str) -> &'static [&'static str] {
+    plugins::find(name).map_or(&[], |def| def.profile_points)
 }
 
 fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
-    [SCORE, PRE_SCORE].iter().any(|point| {
-        let enabled = enabled_at_point(profile, point);
-        enabled.iter().any(|entry| entry.name == name)
-    })
+    let mut points = points_of(name).iter();
+    points.any(|point| entry_at(profile, point, name).is_some())
+}
+
+/// Entry by which a plugin is enabled at one of its extension points.
+fn entry_at<'p>(profile: &'p KubeProfile, point: &str, name: &str) -> Option<&'p PluginEntry> {
+    let has_point = points_of(name).contains(&point);
+    let enabled = if has_point {
+        enabled_at_point(profile, point)
+    } else {
+        Vec::new()
+    };
+    enabled.into_iter().find(|entry| entry.name == name)
+}
+
+/// Plugins that compute at `score` or `filter` what they did not prepare.
+const SELF_PREPARING: [&str; 3] = ["NodeAffinity", "NodeResourcesBalancedAllocation", "NodeResourcesFit"];
+
+/// True if a plugin cannot do without a point before the one that it is enabled at.
+fn lacks(profile: &KubeProfile, point: &str, name: &str) -> bool {
+    let needs = points_of(name).contains(&point) && !SELF_PREPARING.contains(&name);
+    needs && entry_at(profile, point, name).is_none()
 }
 
 /// Plugins enabled at an extension point, including those of `multiPoint` that are not disabled at the point
@@ -176,7 +206,7 @@ fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p Plugin
     enabled
 }
 
-/// Plugins of a profile that score, and those that are not served here.
+/// Plugins of a profile that filter or score, and those that are not served here.
 fn profile_plugins(
     profile: &KubeProfile,
     compatibility: Compatibility,
@@ -184,34 +214,41 @@ fn profile_plugins(
     report: &mut DiagnosticReport,
 ) -> Vec<ProfilePlugin> {
     check_sets(profile, report);
-    let (scoring, prepared) = (enabled_at_point(profile, SCORE), enabled_at_point(profile, PRE_SCORE));
     let mut enabled: Vec<ProfilePlugin> = Vec::new();
-    for (name, plugin) in compiled {
-        let Some(entry) = scoring.iter().find(|entry| entry.name == *name) else {
-            if is_enabled(profile, name) {
-                enabled.push(ProfilePlugin::without_score(name));
-            }
-            continue;
-        };
-        let plugin = if prepared.iter().any(|entry| entry.name == *name) {
+    for (name, plugin) in compiled.iter().filter(|(name, _)| is_enabled(profile, name)) {
+        let filter = entry_at(profile, FILTER, name).map(|entry| {
+            check_pre_filter(profile, entry, report);
             Arc::clone(plugin)
-        } else {
-            without_pre_score(entry, plugin, compatibility, report)
-        };
+        });
+        let scoring = entry_at(profile, SCORE, name);
+        let score = scoring.map(|entry| {
+            if lacks(profile, PRE_SCORE, name) {
+                without_pre_score(entry, plugin, compatibility, report)
+            } else {
+                Arc::clone(plugin)
+            }
+        });
+        enabled.extend(plugin.unserved_parts().into_iter().map(|part| ProfilePlugin {
+            is_served: false,
+            ..ProfilePlugin::without_hooks(part)
+        }));
         enabled.push(ProfilePlugin {
             name: Arc::from(*name),
-            score: Some(plugin),
-            weight: effective_weight(entry, report),
+            filter,
+            score,
+            weight: scoring.map_or(1, |entry| effective_weight(entry, report)),
             is_served: true,
         });
     }
     let others = profile.plugins.values().flat_map(|set| &set.enabled);
     for entry in others.filter(|entry| !is_served(&entry.name)) {
         if enabled.iter().all(|own| *own.name != *entry.name) {
-            report_unserved_plugin(entry, report);
+            if !entry.is_default {
+                report_unserved_plugin(entry, report);
+            }
             enabled.push(ProfilePlugin {
                 is_served: false,
-                ..ProfilePlugin::without_score(&entry.name)
+                ..ProfilePlugin::without_hooks(&entry.name)
             });
         }
     }
@@ -237,6 +274,17 @@ fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
     }
 }
 
+/// Reports a filter without `preFilter`: upstream starts with such a profile, and then rejects every pod.
+fn check_pre_filter(profile: &KubeProfile, entry: &PluginEntry, report: &mut DiagnosticReport) {
+    if lacks(profile, PRE_FILTER, &entry.name) {
+        let message = format!(
+            "plugin `{}` is enabled at `filter` but not at `preFilter`, and cannot filter; enable it at `multiPoint`",
+            entry.name
+        );
+        report.error(code::PROFILE, &entry.at, message);
+    }
+}
+
 /// Reports errors and warnings of the lists, which upstream reports at its start.
 fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
     for (point, set) in &profile.plugins {
@@ -247,8 +295,8 @@ fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
                 let message = format!("plugin `{name}` is enabled twice at `{point}`");
                 report.error(code::DUPLICATE_PLUGIN, &entry.at, message);
             }
-            let served = is_served(&entry.name);
-            if served && ![SCORE, PRE_SCORE, MULTI_POINT].contains(point) {
+            let points = points_of(&entry.name);
+            if !points.is_empty() && *point != MULTI_POINT && !points.contains(point) {
                 let message = format!("plugin `{name}` has no extension point `{point}`");
                 report.error(code::PROFILE, &entry.at, message);
             }

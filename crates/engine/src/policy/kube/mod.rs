@@ -1,6 +1,7 @@
 //! `KubeSchedulerConfiguration` as a policy document: profiles, their enabled plugins, and the arguments.
 
 mod compile;
+mod defaults;
 mod emit;
 mod load;
 #[cfg(test)]
@@ -26,6 +27,8 @@ const API_GROUP: &str = "kubescheduler.config.k8s.io/";
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Extension point that stands for all points of a plugin.
 const MULTI_POINT: &str = "multiPoint";
+const PRE_FILTER: &str = "preFilter";
+const FILTER: &str = "filter";
 const PRE_SCORE: &str = "preScore";
 const SCORE: &str = "score";
 
@@ -33,8 +36,8 @@ const SCORE: &str = "score";
 const EXTENSION_POINTS: [&str; 13] = [
     "preEnqueue",
     "queueSort",
-    "preFilter",
-    "filter",
+    PRE_FILTER,
+    FILTER,
     "postFilter",
     PRE_SCORE,
     SCORE,
@@ -85,6 +88,8 @@ struct PluginEntry {
     at: DocumentLocation,
     /// Weight in the document; `None`: null or absent.
     weight: Option<i32>,
+    /// True if the entry is kube-scheduler's, not the document's.
+    is_default: bool,
 }
 
 /// Enabled and disabled plugins of an extension point.

@@ -81,7 +81,7 @@ fn plugins_are_enabled_as_kube_scheduler_enables_them() {
 
 #[test]
 fn a_query_names_one_of_several_profiles() {
-    let plugin = |name| format!("plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}");
+    let plugin = |name| format!("plugins: {{multiPoint: {{disabled: [{{name: '*'}}], enabled: [{{name: {name}}}]}}}}");
     let document = format!(
         "{HEAD}profiles:\n- {{schedulerName: a, {}}}\n- {{schedulerName: b, {}}}\n",
         plugin("ScarceResourceAvoidance"),
@@ -270,6 +270,144 @@ fn oversized_documents_are_rejected_quickly_and_documents_without_effect_get_a_w
     let unknown: Vec<String> = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
     let unknown = unknown.concat();
     assert!(read(&format!("{HEAD}{unknown}")).is_err());
-    let idle = read(HEAD).unwrap();
+    let none = format!("{HEAD}profiles: [{{plugins: {{multiPoint: {{disabled: [{{name: '*'}}]}}}}}}]\n");
+    let idle = read(&none).unwrap();
     assert_eq!(idle.report.diagnostics[0].code, code::PROFILE);
+}
+
+/// Names of the filters, and the scorers with their weights, of the only profile.
+fn hooks(plugins: &str) -> (Vec<String>, Vec<(String, i32)>) {
+    let policy = read(&format!("{HEAD}profiles: [{{{plugins}}}]\n")).unwrap().policy;
+    let filters = policy.filters().iter().map(|hook| hook.name.to_string()).collect();
+    (filters, scorers(&policy))
+}
+
+#[test]
+fn default_plugins_are_in_force_unless_disabled() {
+    let all = [
+        "NodeUnschedulable",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    ];
+    let weights = |own: &[(&str, i32)]| -> Vec<(String, i32)> {
+        own.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+    };
+    let (filters, scores) = hooks("");
+    assert_eq!(filters, all);
+    let defaults = [
+        ("TaintToleration", 3),
+        ("NodeAffinity", 2),
+        ("NodeResourcesFit", 1),
+        ("PodTopologySpread", 2),
+        ("InterPodAffinity", 2),
+        ("NodeResourcesBalancedAllocation", 1),
+        ("ImageLocality", 1),
+    ];
+    assert_eq!(scores, weights(&defaults));
+    let (filters, scores) = hooks(
+        "plugins: {filter: {disabled: [{name: NodePorts}]}, score: {disabled: [{name: '*'}], enabled: [{name: ImageLocality, \
+         weight: 4}]}}",
+    );
+    assert_eq!(filters, [&all[..3], &all[4..]].concat());
+    assert_eq!(scores, weights(&[("ImageLocality", 4)]));
+    let (filters, scores) = hooks("plugins: {multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeAffinity}]}}");
+    assert_eq!(
+        (filters, scores),
+        (vec!["NodeAffinity".to_owned()], weights(&[("NodeAffinity", 1)]))
+    );
+    let (_, scores) =
+        hooks("plugins: {multiPoint: {enabled: [{name: NodeAffinity, weight: 9}], disabled: [{name: ImageLocality}]}}");
+    let mut changed = defaults[..6].to_vec();
+    changed[1].1 = 9;
+    assert_eq!(scores, weights(&changed));
+}
+
+#[test]
+fn a_filter_needs_its_preparation() {
+    let late = |name: &str| {
+        let plugins = format!("{{multiPoint: {{disabled: [{{name: '*'}}]}}, filter: {{enabled: [{{name: {name}}}]}}}}");
+        read(&format!("{HEAD}profiles: [{{plugins: {plugins}}}]\n")).map(drop)
+    };
+    assert_eq!(late("InterPodAffinity").unwrap_err()[0].code, code::PROFILE);
+    late("NodeAffinity").unwrap();
+    late("TaintToleration").unwrap();
+}
+
+#[test]
+fn parts_of_default_plugins_that_are_not_served_are_named() {
+    let named = |plugins: &str| -> Vec<String> {
+        let policy = read(&format!("{HEAD}profiles: [{{{plugins}}}]\n")).unwrap().policy;
+        policy
+            .unserved_plugins()
+            .iter()
+            .map(|own| own.name.to_string())
+            .collect()
+    };
+    assert_eq!(named(""), ["DefaultPreemption", "PodTopologySpread.systemDefaults"]);
+    let own = "pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List}}, \
+               {name: NodeResourcesFit, args: {ignoredResources: [example.com/a]}}]";
+    assert_eq!(named(own), ["DefaultPreemption", "NodeResourcesFit.ignoredResources"]);
+    assert!(named("plugins: {multiPoint: {disabled: [{name: '*'}]}}").is_empty());
+}
+
+#[test]
+fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them() {
+    let read_arguments = |name: &str, args: &str| {
+        let document = format!("{HEAD}profiles: [{{pluginConfig: [{{name: {name}, args: {args}}}]}}]\n");
+        read(&document).map(drop)
+    };
+    for (name, args, wanted) in [
+        ("InterPodAffinity", "{hardPodAffinityWeight: 101}", code::ARGUMENT_RANGE),
+        (
+            "InterPodAffinity",
+            "{hardPodAffinityWeigth: 1}",
+            code::ARGUMENT_UNKNOWN_KEY,
+        ),
+        ("NodeAffinity", "{addedAffinity: {}}", code::ARGUMENT_INVALID),
+        (
+            "PodTopologySpread",
+            "{defaultConstraints: [{maxSkew: 1}]}",
+            code::ARGUMENT_INVALID,
+        ),
+        ("PodTopologySpread", "{defaultingType: Some}", code::ARGUMENT_INVALID),
+        (
+            "NodeResourcesBalancedAllocation",
+            "{resources: [{name: cpu, weight: 2}]}",
+            code::ARGUMENT_RANGE,
+        ),
+        (
+            "NodeResourcesBalancedAllocation",
+            "{resources: [{name: cpu}, {name: cpu}]}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: Best}}",
+            code::ARGUMENT_STRATEGY,
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: RequestedToCapacityRatio}}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeResourcesFit",
+            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, \
+             {utilization: 5, score: 2}]}}}",
+            code::ARGUMENT_INVALID,
+        ),
+    ] {
+        let found = read_arguments(name, args).unwrap_err();
+        let errors: Vec<&str> = found
+            .iter()
+            .filter(|own| own.severity == Severity::Error)
+            .map(|own| own.code)
+            .collect();
+        assert_eq!(errors, [wanted], "{name} {args}");
+    }
+    read_arguments("InterPodAffinity", "{hardPodAffinityWeight: 100}").unwrap();
 }
