@@ -291,6 +291,9 @@ const NO_KEYS: &[&str] = &[
     "order",
     "ephemeral-storage",
     "pumice.noResources",
+    "apiVersion",
+    "preFilter",
+    "preScore",
 ];
 
 fn is_key(word: &str) -> bool {
@@ -299,6 +302,35 @@ fn is_key(word: &str) -> bool {
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_'))
         && !NO_KEYS.contains(&word)
+}
+
+/// Default plugins of kube-scheduler, which have one table together.
+const DEFAULT_PLUGINS: [&str; 9] = [
+    "NodeUnschedulable",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+];
+
+#[test]
+fn every_default_plugin_and_its_arguments_are_described_in_the_reference() {
+    let page = page("docs/policy.md");
+    let section = page.split("\n### Default plugins\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    for plugin in DEFAULT_PLUGINS {
+        assert!(section.contains(&format!("\n| `{plugin}` | ")), "no row of {plugin}");
+    }
+    let text = shipped(&root().join("crates/engine/src/plugins/kube_scheduler/arguments.rs"));
+    let words = quoted(&text).filter(|word| is_key(word) && word.contains(|c: char| c.is_ascii_uppercase()));
+    let keys: Vec<&str> = words.collect();
+    assert!(keys.len() > 5, "the keys are looked for where they are");
+    let missing: Vec<&&str> = keys.iter().filter(|key| !section.contains(**key)).collect();
+    assert_eq!(missing, Vec::<&&str>::new());
 }
 
 #[test]
@@ -312,7 +344,8 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
         rest.split("\n## ").next().unwrap().to_owned()
     };
     let served: BTreeSet<&str> = pumice_engine::plugins::REGISTRY.iter().map(|def| def.name).collect();
-    assert_eq!(served, ARGUMENTS.iter().map(|(plugin, _)| *plugin).collect());
+    let described = ARGUMENTS.iter().map(|(plugin, _)| *plugin).chain(DEFAULT_PLUGINS);
+    assert_eq!(served, described.collect());
     for (plugin, sources) in ARGUMENTS {
         let section = section(plugin);
         // A plugin without arguments has no table.

@@ -143,5 +143,9 @@ fn the_schema_of_policies_has_every_plugin_switch_and_key() {
             "{plugin} has keys"
         );
     }
-    assert_eq!(arguments().len(), REGISTRY.len());
+    // kube-scheduler's default plugins take arguments in the profile, not in tiers.
+    let in_profiles = REGISTRY
+        .iter()
+        .filter(|def| arguments().iter().all(|(plugin, _)| plugin != def.name));
+    assert_eq!(in_profiles.count(), 9);
 }

@@ -36,16 +36,16 @@ var (
 	imageSizes   = []int64{5 << 20, 80 << 20, 300 << 20, 2000 << 20}
 )
 
-// world is a cluster, and pods that look for a node.
-type world struct {
+// randomCluster is a cluster, and pods that look for a node.
+type randomCluster struct {
 	nodes   []*corev1.Node
 	placed  []*corev1.Pod
 	waiting []*corev1.Pod
 }
 
-// world makes a cluster, with amounts of whole pods only if they count.
-func (dice dice) world(waiting int, podLevel bool) world {
-	var made world
+// makeCluster makes a cluster, with amounts of whole pods only if they count.
+func (dice dice) makeCluster(waiting int, podLevel bool) randomCluster {
+	var made randomCluster
 	for number := range 1 + dice.IntN(9) {
 		made.nodes = append(made.nodes, dice.node(fmt.Sprintf("n%d", number)))
 	}

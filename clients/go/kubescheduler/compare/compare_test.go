@@ -116,9 +116,9 @@ func seedOf() uint64 {
 	return seed
 }
 
-const podsOfWorld = 15
+const podsOfCluster = 15
 
-func TestPumiceAnswersAsKubeScheduler(t *testing.T) {
+func TestPumiceDecidesAsKubeScheduler(t *testing.T) {
 	server := testserver.Start(t)
 	client, err := pumice.Dial(server.Address, pumice.Options{})
 	if err != nil {
@@ -130,10 +130,10 @@ func TestPumiceAnswersAsKubeScheduler(t *testing.T) {
 			kube, first := newKube(t, pair.kube), seedOf()
 			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
 			for seed := first; cases < casesOf(t); seed++ {
-				world := newDice(seed).world(podsOfWorld, pair.named)
-				kube.lister.SharedLister = cache.NewSnapshot(world.placed, world.nodes)
-				asked := ask(t, client, pair, world, kube.filters())
-				for at, pod := range world.waiting {
+				cluster := newDice(seed).makeCluster(podsOfCluster, pair.named)
+				kube.lister.SharedLister = cache.NewSnapshot(cluster.placed, cluster.nodes)
+				asked := ask(t, client, pair, cluster, kube.filters())
+				for at, pod := range cluster.waiting {
 					want := kube.judge(t, pod)
 					cases, fit, refused = cases+1, fit+len(want.fit), refused+len(want.refused)
 					if want.failed != "" {
@@ -153,25 +153,25 @@ func TestPumiceAnswersAsKubeScheduler(t *testing.T) {
 	}
 }
 
-// answers are Pumice's, an item for each waiting pod.
-type answers struct {
+// results are Pumice's, an item for each waiting pod.
+type results struct {
 	filtered []*pb.FilterItem
 	// alone asks each plugin by itself.
 	alone  []*pb.FilterItem
 	scored []*pb.ScoreItem
 }
 
-func ask(t *testing.T, client *pumice.Client, pair pair, world world, filters []string) answers {
+func ask(t *testing.T, client *pumice.Client, pair pair, random randomCluster, filters []string) results {
 	t.Helper()
 	cluster, tasks := &pb.Cluster{}, []*pb.Task{}
-	for _, node := range world.nodes {
+	for _, node := range random.nodes {
 		record, err := pumice.NodeRecord(node)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cluster.Nodes = append(cluster.Nodes, record)
 	}
-	for _, pod := range slices.Concat(world.placed, world.waiting) {
+	for _, pod := range slices.Concat(random.placed, random.waiting) {
 		record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func ask(t *testing.T, client *pumice.Client, pair pair, world world, filters []
 		}
 	}
 	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: &pb.InlineSnapshot{Cluster: cluster, PolicyDocument: pair.pumice}}}
-	var made answers
+	var made results
 	filtered, err := client.Filter(context.Background(), &pb.FilterRequest{
 		Against: against, Tasks: tasks, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
 	})
@@ -217,15 +217,15 @@ var nodeFilters = []string{
 }
 
 // differs says how Pumice's answer differs from kube-scheduler's; empty: it does not.
-func (answers answers) differs(at int, want verdict, named bool) string {
-	filtered, item := answers.filtered[at], answers.scored[at]
+func (results results) differs(at int, want verdict, named bool) string {
+	filtered, item := results.filtered[at], results.scored[at]
 	fit := slices.Sorted(slices.Values(filtered.GetFit().GetNames()))
 	slices.Sort(want.fit)
 	if !slices.Equal(fit, want.fit) {
 		return fmt.Sprintf("fit %v, want %v; refused %v, want %v", fit, want.fit, filtered.GetRejections(), want.refused)
 	}
 	if named {
-		if difference := differsAlone(answers.alone[at], want); difference != "" {
+		if difference := differsAlone(results.alone[at], want); difference != "" {
 			return difference
 		}
 	}

@@ -52,14 +52,14 @@ func newKube(t *testing.T, document string) *kube {
 		t.Fatal(err)
 	}
 	profile := decoded.(*schedulerapi.KubeSchedulerConfiguration).Profiles[0]
-	var kept []schedulerapi.Plugin
+	var stored []schedulerapi.Plugin
 	for _, plugin := range profile.Plugins.MultiPoint.Enabled {
 		if !leftOut[plugin.Name] {
-			kept = append(kept, plugin)
+			stored = append(stored, plugin)
 		}
 	}
-	profile.Plugins.MultiPoint.Enabled = kept
-	if !has(kept, names.PrioritySort) {
+	profile.Plugins.MultiPoint.Enabled = stored
+	if !has(stored, names.PrioritySort) {
 		profile.Plugins.QueueSort.Enabled = []schedulerapi.Plugin{{Name: names.PrioritySort}}
 		profile.Plugins.Bind.Enabled = []schedulerapi.Plugin{{Name: names.DefaultBinder}}
 	}
@@ -99,8 +99,8 @@ func (kube *kube) filters() []string {
 	return names
 }
 
-// refusal is the first plugin that refuses a node.
-type refusal struct {
+// rejection is the first plugin that refuses a node.
+type rejection struct {
 	plugin  string
 	lasting bool
 }
@@ -108,7 +108,7 @@ type refusal struct {
 // verdict is what comes of one pod.
 type verdict struct {
 	fit     []string
-	refused map[string]refusal
+	refused map[string]rejection
 	// failed says that the scores failed, so that the pod gets no node.
 	failed string
 	// totals are the weighted sums of the nodes that fit.
@@ -120,7 +120,7 @@ type verdict struct {
 // judge runs the points of a scheduling cycle up to the scores.
 func (kube *kube) judge(t *testing.T, pod *corev1.Pod) verdict {
 	t.Helper()
-	done := verdict{refused: map[string]refusal{}, totals: map[string]int64{}, parts: map[string]map[string]int64{}}
+	done := verdict{refused: map[string]rejection{}, totals: map[string]int64{}, parts: map[string]map[string]int64{}}
 	state := framework.NewCycleState()
 	infos, err := kube.lister.NodeInfos().List()
 	if err != nil {
@@ -136,7 +136,7 @@ func (kube *kube) judge(t *testing.T, pod *corev1.Pod) verdict {
 		switch {
 		case !status.IsSuccess():
 		case !narrowed.AllNodes() && !narrowed.NodeNames.Has(name):
-			done.refused[name] = refusal{plugin: names.NodeAffinity, lasting: true}
+			done.refused[name] = rejection{plugin: names.NodeAffinity, lasting: true}
 			continue
 		default:
 			judged = kube.framework.RunFilterPlugins(kube.ctx, state, pod, info)
@@ -146,7 +146,7 @@ func (kube *kube) judge(t *testing.T, pod *corev1.Pod) verdict {
 			done.fit = append(done.fit, name)
 			continue
 		}
-		done.refused[name] = refusal{plugin: judged.Plugin(), lasting: judged.Code() == fwk.UnschedulableAndUnresolvable}
+		done.refused[name] = rejection{plugin: judged.Plugin(), lasting: judged.Code() == fwk.UnschedulableAndUnresolvable}
 	}
 	if len(feasible) == 0 {
 		return done

@@ -13,7 +13,7 @@ const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// Way to a score.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AllocationStrategy {
+pub(super) enum NodeFitStrategy {
     Least,
     Most,
     /// Points of a broken line: use in percent, and score from 0 to 100.
@@ -24,7 +24,7 @@ pub(super) enum AllocationStrategy {
 
 /// Resource with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WeightedResource {
+pub(super) struct NodeFitResource {
     pub(super) name: Arc<str>,
     pub(super) weight: i64,
 }
@@ -32,8 +32,8 @@ pub(super) struct WeightedResource {
 /// Resources, and the way to their score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AllocationRules {
-    pub(super) strategy: AllocationStrategy,
-    pub(super) resources: Vec<WeightedResource>,
+    pub(super) strategy: NodeFitStrategy,
+    pub(super) resources: Vec<NodeFitResource>,
 }
 
 impl AllocationRules {
@@ -47,10 +47,10 @@ impl AllocationRules {
         }
         let none = PartWeights::NONE;
         match (&self.strategy, others) {
-            (AllocationStrategy::Least, []) => Some((PartWeights { least: 1, ..none }, None)),
-            (AllocationStrategy::Most, []) => Some((PartWeights { most: 1, ..none }, None)),
-            (AllocationStrategy::Balanced, []) => Some((PartWeights { balanced: 1, ..none }, None)),
-            (AllocationStrategy::Balanced, [device]) if ResourceKind::of(&device.name) == ResourceKind::Scalar => {
+            (NodeFitStrategy::Least, []) => Some((PartWeights { least: 1, ..none }, None)),
+            (NodeFitStrategy::Most, []) => Some((PartWeights { most: 1, ..none }, None)),
+            (NodeFitStrategy::Balanced, []) => Some((PartWeights { balanced: 1, ..none }, None)),
+            (NodeFitStrategy::Balanced, [device]) if ResourceKind::of(&device.name) == ResourceKind::Scalar => {
                 Some((PartWeights { balanced: 1, ..none }, Some(Arc::clone(&device.name))))
             }
             _ => None,
@@ -82,14 +82,14 @@ struct ResourceUse {
 #[derive(Debug)]
 pub(super) struct AllocationScorer<'a> {
     cluster_state: &'a ClusterState,
-    strategy: &'a AllocationStrategy,
+    strategy: &'a NodeFitStrategy,
     resources: Vec<ComparedResource>,
 }
 
 impl<'a> AllocationScorer<'a> {
     /// Scorer of a class; `None`: its balance is not compared, because it requests nothing.
     pub(super) fn new(rules: &'a AllocationRules, cluster_state: &'a ClusterState, class: &TaskClass) -> Option<Self> {
-        let is_balanced = rules.strategy == AllocationStrategy::Balanced;
+        let is_balanced = rules.strategy == NodeFitStrategy::Balanced;
         let resources: Vec<ComparedResource> = rules
             .resources
             .iter()
@@ -107,15 +107,15 @@ impl<'a> AllocationScorer<'a> {
 
     fn score_of(&self, used: &[ResourceUse]) -> i64 {
         match self.strategy {
-            AllocationStrategy::Least => weighted_mean(used, |own| {
+            NodeFitStrategy::Least => weighted_mean(used, |own| {
                 let free = own.allocatable.saturating_sub(own.requested).max(0);
                 percent(free, own.allocatable)
             }),
-            AllocationStrategy::Most => {
+            NodeFitStrategy::Most => {
                 weighted_mean(used, |own| percent(own.requested.min(own.allocatable), own.allocatable))
             }
-            AllocationStrategy::Ratio(line) => ratio_score(line, used),
-            AllocationStrategy::Balanced => {
+            NodeFitStrategy::Ratio(line) => ratio_score(line, used),
+            NodeFitStrategy::Balanced => {
                 let with = balance(used.iter().map(|own| (own.requested, own.allocatable)));
                 let without = balance(used.iter().map(|own| (own.allocated, own.allocatable)));
                 MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2
@@ -126,7 +126,7 @@ impl<'a> AllocationScorer<'a> {
 
 /// Resource of a class; `None`: no node has it, or kube-scheduler leaves it out.
 fn compared(
-    own: &WeightedResource,
+    own: &NodeFitResource,
     is_balanced: bool,
     cluster_state: &ClusterState,
     class: &TaskClass,

@@ -1,6 +1,6 @@
 //! Arguments of the plugins, decoded as strictly as kube-scheduler decodes and validates them.
 
-use super::allocation::{AllocationRules, AllocationStrategy, WeightedResource};
+use super::allocation::{AllocationRules, NodeFitResource, NodeFitStrategy};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::plugins::inter_pod::ExistingPodTerms;
 use crate::plugins::strict_arguments::{report_type_mismatch, report_unknown_key};
@@ -215,7 +215,7 @@ pub(super) fn read_balanced(
     let resources = or_default(resources);
     let effective = value_map([map_entry(RESOURCES, resource_list(&resources))]);
     let rules = AllocationRules {
-        strategy: AllocationStrategy::Balanced,
+        strategy: NodeFitStrategy::Balanced,
         resources,
     };
     (rules, effective)
@@ -224,7 +224,7 @@ pub(super) fn read_balanced(
 const RESOURCES: &str = "resources";
 
 /// Resources with their weights; 0 counts as 1.
-fn read_resources(located: &Located<'_>, most: i64, report: &mut DiagnosticReport) -> Vec<WeightedResource> {
+fn read_resources(located: &Located<'_>, most: i64, report: &mut DiagnosticReport) -> Vec<NodeFitResource> {
     let mut resources = Vec::new();
     for item in items(located, report) {
         let (mut name, mut weight) = ("", 1);
@@ -236,7 +236,7 @@ fn read_resources(located: &Located<'_>, most: i64, report: &mut DiagnosticRepor
                 weight = written.filter(|written| *written != 0).unwrap_or(1);
             }
         }
-        resources.push(WeightedResource {
+        resources.push(NodeFitResource {
             name: name.into(),
             weight,
         });
@@ -245,18 +245,18 @@ fn read_resources(located: &Located<'_>, most: i64, report: &mut DiagnosticRepor
 }
 
 /// Resources, or cpu and memory if there are none.
-fn or_default(resources: Vec<WeightedResource>) -> Vec<WeightedResource> {
+fn or_default(resources: Vec<NodeFitResource>) -> Vec<NodeFitResource> {
     if !resources.is_empty() {
         return resources;
     }
-    let default = ["cpu", "memory"].map(|name| WeightedResource {
+    let default = ["cpu", "memory"].map(|name| NodeFitResource {
         name: name.into(),
         weight: 1,
     });
     default.into()
 }
 
-fn resource_list(resources: &[WeightedResource]) -> YamlValue {
+fn resource_list(resources: &[NodeFitResource]) -> YamlValue {
     let entries = resources.iter().map(|own| {
         let fields = [
             map_entry("name", YamlValue::String(own.name.to_string())),
@@ -280,7 +280,7 @@ pub(super) fn read_resources_fit(arguments: &PluginArguments, report: &mut Diagn
     const STRATEGY: &str = "scoringStrategy";
     const IGNORED: [&str; 2] = ["ignoredResources", "ignoredResourceGroups"];
     let mut rules = AllocationRules {
-        strategy: AllocationStrategy::Least,
+        strategy: NodeFitStrategy::Least,
         resources: Vec::new(),
     };
     let mut shape = None;
@@ -298,9 +298,9 @@ pub(super) fn read_resources_fit(arguments: &PluginArguments, report: &mut Diagn
     let ignores_resources = !effective.is_empty();
     rules.resources = or_default(rules.resources);
     let kind = match &rules.strategy {
-        AllocationStrategy::Most => "MostAllocated",
-        AllocationStrategy::Ratio(_) => "RequestedToCapacityRatio",
-        AllocationStrategy::Least | AllocationStrategy::Balanced => "LeastAllocated",
+        NodeFitStrategy::Most => "MostAllocated",
+        NodeFitStrategy::Ratio(_) => "RequestedToCapacityRatio",
+        NodeFitStrategy::Least | NodeFitStrategy::Balanced => "LeastAllocated",
     };
     let mut strategy = vec![
         map_entry("type", YamlValue::String(kind.to_owned())),
@@ -335,23 +335,23 @@ fn read_strategy(
         }
     }
     let strategy = match kind {
-        "LeastAllocated" => AllocationStrategy::Least,
-        "MostAllocated" => AllocationStrategy::Most,
+        "LeastAllocated" => NodeFitStrategy::Least,
+        "MostAllocated" => NodeFitStrategy::Most,
         "RequestedToCapacityRatio" => {
             let line = line.unwrap_or_default();
             if line.is_empty() {
                 let message = "the strategy needs `requestedToCapacityRatio.shape` with a point or more".to_owned();
                 report.error(code::ARGUMENT_INVALID, &located.1, message);
             }
-            AllocationStrategy::Ratio(line)
+            NodeFitStrategy::Ratio(line)
         }
         other => {
             let message = format!("`{other}` is no strategy of NodeResourcesFit");
             report.error(code::ARGUMENT_STRATEGY, &located.1, message);
-            AllocationStrategy::Least
+            NodeFitStrategy::Least
         }
     };
-    let is_ratio = matches!(strategy, AllocationStrategy::Ratio(_));
+    let is_ratio = matches!(strategy, NodeFitStrategy::Ratio(_));
     (AllocationRules { strategy, resources }, written.filter(|_| is_ratio))
 }
 
