@@ -42,8 +42,11 @@ def plugin_patterns() -> list[re.Pattern[str]]:
     ]
 
 
-# Names of plugins that are also the field's own words: a field of nodes, a command.
+# Names of plugins that are also the field's own words: a field of nodes, a command, a reason code, a message.
 OTHER_MEANINGS = {
+    ("crates/engine/src/decide/builtin_filters.rs", '"NodeUnschedulable"'),
+    ("src/cli/remedies.rs", '"NodeUnschedulable"'),
+    ("crates/protocol/src/generated/pumice.v1.rs", '"NodeAffinity"'),
     ("crates/kubernetes/src/import/misspelt.rs", '"capacity"'),
     ("src/cli/examples.rs", '"capacity"'),
 }

@@ -326,6 +326,11 @@ pub struct PluginDef {
     pub task_labels: &'static [&'static str],
     /// Extension points that the plugin has in profiles of a `KubeSchedulerConfiguration`; empty: no profile has it.
     pub profile_points: &'static [&'static str],
+    /// Weight with which kube-scheduler enables the plugin in profiles that do not disable it; 0: it enables it without a score;
+    /// `None`: only profiles that name the plugin have it.
+    pub default_weight: Option<i32>,
+    /// True if the plugin computes at `filter` and `score` what it did not prepare at the points before.
+    pub prepares_itself: bool,
     /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
     /// warning.
     pub keeps_quotas: bool,
@@ -354,6 +359,8 @@ impl PluginDef {
             node_labels: &[],
             task_labels: &[],
             profile_points: &[],
+            default_weight: None,
+            prepares_itself: false,
             keeps_quotas: false,
             excludes: None,
             gauges: false,

@@ -58,7 +58,13 @@ fn map_fields<'a>(
                 }
             }
             YamlValue::String(name) => report_unknown_key(name, known, &own(name, key), report),
-            other => report_type_mismatch(at, "a text as key", other, report),
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => report_type_mismatch(at, "a text as key", &key.value, report),
         }
     }
     found

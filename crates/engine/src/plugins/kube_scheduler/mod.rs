@@ -37,6 +37,7 @@ const fn labelled(def: PluginDef) -> PluginDef {
 pub(super) const NODE_UNSCHEDULABLE: PluginDef = PluginDef {
     families: FILTER,
     profile_points: &["filter"],
+    default_weight: Some(0),
     ..PluginDef::new("NodeUnschedulable", |arguments, _, report| {
         arguments::read_none(arguments, report);
         let checks = PredicateArguments {
@@ -51,6 +52,7 @@ pub(super) const NODE_UNSCHEDULABLE: PluginDef = PluginDef {
 pub(super) const TAINT_TOLERATION: PluginDef = PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: &["filter", "preScore", "score"],
+    default_weight: Some(3),
     ..PluginDef::new("TaintToleration", |arguments, _, report| {
         arguments::read_none(arguments, report);
         let checks = PredicateArguments {
@@ -70,6 +72,8 @@ pub(super) const TAINT_TOLERATION: PluginDef = PluginDef {
 pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
+    default_weight: Some(2),
+    prepares_itself: true,
     ..PluginDef::new("NodeAffinity", |arguments, _, report| {
         arguments::read_node_affinity(arguments, report);
         let checks = PredicateArguments {
@@ -89,6 +93,7 @@ pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
 pub(super) const NODE_PORTS: PluginDef = PluginDef {
     families: FILTER,
     profile_points: &["preFilter", "filter"],
+    default_weight: Some(0),
     ..PluginDef::new("NodePorts", |arguments, _, report| {
         arguments::read_none(arguments, report);
         let checks = PredicateArguments {
@@ -103,6 +108,8 @@ pub(super) const NODE_PORTS: PluginDef = PluginDef {
 pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
+    default_weight: Some(1),
+    prepares_itself: true,
     ..PluginDef::new("NodeResourcesFit", |arguments, _, report| {
         let read = arguments::read_resources_fit(arguments, report);
         let checks = PredicateArguments {
@@ -122,6 +129,7 @@ pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
 pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
+    default_weight: Some(2),
     ..PluginDef::new("PodTopologySpread", |arguments, _, report| {
         let read = arguments::read_topology_spread(arguments, report);
         let checks = PredicateArguments {
@@ -143,6 +151,7 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
 pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
+    default_weight: Some(2),
     ..PluginDef::new("InterPodAffinity", |arguments, _, report| {
         let (existing_pods, effective) = arguments::read_inter_pod_affinity(arguments, report);
         let checks = PredicateArguments {
@@ -164,6 +173,8 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
 pub(super) const NODE_RESOURCES_BALANCED_ALLOCATION: PluginDef = PluginDef {
     families: SCORE,
     profile_points: &["preScore", "score"],
+    default_weight: Some(1),
+    prepares_itself: true,
     ..PluginDef::new("NodeResourcesBalancedAllocation", |arguments, _, report| {
         let (rules, effective) = arguments::read_balanced(arguments, report);
         let mut plugin = KubePlugin::of("NodeResourcesBalancedAllocation");
@@ -176,6 +187,7 @@ pub(super) const NODE_RESOURCES_BALANCED_ALLOCATION: PluginDef = PluginDef {
 pub(super) const IMAGE_LOCALITY: PluginDef = PluginDef {
     families: SCORE,
     profile_points: &["score"],
+    default_weight: Some(1),
     ..PluginDef::new("ImageLocality", |arguments, _, report| {
         arguments::read_none(arguments, report);
         let weights = PartWeights {

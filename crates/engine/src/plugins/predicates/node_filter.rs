@@ -190,21 +190,29 @@ fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
 
-/// Prepared filter.
-#[derive(Debug)]
-pub(in crate::plugins) struct PodFilter<'a> {
-    /// Plugin in the reasons.
-    plugin: &'static str,
+/// Rules of a filter that the arguments and the compatibility set.
+#[derive(Debug, Clone, Copy)]
+struct PodFilterRules {
+    /// True: nodes without a place for one more pod are rejected.
     counts_pods: bool,
-    checks: RecordChecks<'a>,
-    /// Checks of the first task of the template, whose verdict holds for this one; `None`: the class is judged by itself.
-    cached: Option<RecordChecks<'a>>,
-    ports: &'a [HostPort],
     /// True: places and ports of tasks that are being released are free.
     after_release: bool,
     /// True: a node is rejected for every reason that the reference notes, else for one: a reason that evictions do not
     /// remove, if there is one.
     all_statuses: bool,
+}
+
+/// Prepared filter.
+#[derive(Debug)]
+pub(in crate::plugins) struct PodFilter<'a> {
+    /// Plugin in the reasons.
+    plugin: &'static str,
+    /// Rules that the arguments and the compatibility set.
+    rules: PodFilterRules,
+    checks: RecordChecks<'a>,
+    /// Checks of the first task of the template, whose verdict holds for this one; `None`: the class is judged by itself.
+    cached: Option<RecordChecks<'a>>,
+    ports: &'a [HostPort],
     /// True if no node can match: every required term names nodes, and none in common.
     terms_conflict: bool,
     pods: PodChecks,
@@ -230,7 +238,11 @@ impl<'a> PodFilter<'a> {
         let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
         Ok(Self {
             plugin,
-            counts_pods: arguments.pod_count,
+            rules: PodFilterRules {
+                counts_pods: arguments.pod_count,
+                after_release: context.after_release && compatibility == Compatibility::Corrected,
+                all_statuses: compatibility == Compatibility::Upstream,
+            },
             checks: RecordChecks::new(arguments, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, first)),
             ports: if arguments.host_ports {
@@ -238,8 +250,6 @@ impl<'a> PodFilter<'a> {
             } else {
                 &[]
             },
-            after_release: context.after_release && compatibility == Compatibility::Corrected,
-            all_statuses: compatibility == Compatibility::Upstream,
             terms_conflict: terms.is_some_and(terms_conflict),
             pods: PodChecks::new(arguments, compatibility, context, class)?,
         })
@@ -247,7 +257,7 @@ impl<'a> PodFilter<'a> {
 
     /// Nodes that have no place for one more pod.
     fn full(&self, chunk: &NodeChunk) -> NodeMask {
-        if !self.counts_pods {
+        if !self.rules.counts_pods {
             return NodeMask::NONE;
         }
         let pods = |vector| chunk.column(ResourceId::PODS, vector);
@@ -258,7 +268,7 @@ impl<'a> PodFilter<'a> {
             NodeVector::Releasing,
         ]
         .map(|vector| &pods(vector).values);
-        let released = if self.after_release { 1.0 } else { 0.0 };
+        let released = if self.rules.after_release { 1.0 } else { 0.0 };
         let mut full = without_place(allocatable, used, pipelined, releasing, released);
         for offset in chunk.own_vectors().iter() {
             let own = chunk
@@ -282,7 +292,7 @@ impl<'a> PodFilter<'a> {
             return *among;
         }
         let [mut taken, releasing] = chunk.with_conflicting_ports(self.ports);
-        if self.after_release {
+        if self.rules.after_release {
             for offset in releasing.and(among).iter() {
                 let is_taken = chunk.entry(offset).is_some_and(|entry| self.has_taken_port(entry));
                 taken.set(offset, is_taken);
@@ -301,7 +311,7 @@ impl<'a> PodFilter<'a> {
 
     /// Notes rejected nodes, under `corrected` each for one reason. Records of nodes reject all but `left`.
     fn note(&self, noted: &NotedRejections, left: &NodeMask, verdicts: &mut ChunkRejections) {
-        if self.all_statuses {
+        if self.rules.all_statuses {
             for (kind, nodes) in noted {
                 verdicts.reject(kind.number(), nodes);
             }

@@ -178,12 +178,10 @@ fn entry_at<'p>(profile: &'p KubeProfile, point: &str, name: &str) -> Option<&'p
     enabled.into_iter().find(|entry| entry.name == name)
 }
 
-/// Plugins that compute at `score` or `filter` what they did not prepare.
-const SELF_PREPARING: [&str; 3] = ["NodeAffinity", "NodeResourcesBalancedAllocation", "NodeResourcesFit"];
-
 /// True if a plugin cannot do without a point before the one that it is enabled at.
 fn lacks(profile: &KubeProfile, point: &str, name: &str) -> bool {
-    let needs = points_of(name).contains(&point) && !SELF_PREPARING.contains(&name);
+    let prepares_itself = plugins::find(name).is_some_and(|def| def.prepares_itself);
+    let needs = points_of(name).contains(&point) && !prepares_itself;
     needs && entry_at(profile, point, name).is_none()
 }
 

@@ -1,21 +1,18 @@
 //! Plugins that kube-scheduler enables by itself (Kubernetes v1.36.3, `pkg/scheduler/apis/config/v1/default_plugins.go`).
 
 use super::{KubeProfile, MULTI_POINT, PluginEntry, PluginSet};
+use crate::plugins::REGISTRY;
 
-/// Plugins of the default profile with their weights, in order, as far as they decide something here. Those that judge
-/// volumes, claims and gates are left out: results name the fields of pods that they would read.
-const DEFAULT_PLUGINS: [(&str, Option<i32>); 10] = [
-    ("NodeUnschedulable", None),
-    ("TaintToleration", Some(3)),
-    ("NodeAffinity", Some(2)),
-    ("NodePorts", None),
-    ("NodeResourcesFit", Some(1)),
-    ("PodTopologySpread", Some(2)),
-    ("InterPodAffinity", Some(2)),
-    ("DefaultPreemption", None),
-    ("NodeResourcesBalancedAllocation", Some(1)),
-    ("ImageLocality", Some(1)),
-];
+/// Default plugin that is not served, and that preempts. Others that are not served judge volumes, claims and gates: results
+/// name the fields of pods that they would read.
+const UNSERVED_DEFAULT: &str = "DefaultPreemption";
+
+/// Names of the default plugins with their weights, in order.
+fn default_plugins() -> impl Iterator<Item = (&'static str, Option<i32>)> {
+    let served = REGISTRY.iter().filter_map(|def| Some((def.name, def.default_weight?)));
+    let weighted = served.map(|(name, weight)| (name, Some(weight).filter(|weight| *weight > 0)));
+    weighted.chain([(UNSERVED_DEFAULT, None)])
+}
 
 /// Profile with the default plugins that it does not disable at `multiPoint`. An entry of the document takes the place of the
 /// default one (`mergePluginSet`).
@@ -28,7 +25,7 @@ pub(super) fn merged(profile: &KubeProfile) -> KubeProfile {
         return merged;
     }
     let mut own = std::mem::take(enabled);
-    for (name, weight) in DEFAULT_PLUGINS {
+    for (name, weight) in default_plugins() {
         if is_disabled(name) {
             continue;
         }

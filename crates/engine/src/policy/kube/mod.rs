@@ -49,8 +49,8 @@ const EXTENSION_POINTS: [&str; 13] = [
     MULTI_POINT,
 ];
 
-/// Other plugins of Kubernetes 1.35 and Koordinator.
-pub(super) const KUBE_PLUGINS: [&str; 28] = [
+/// Plugins of Kubernetes 1.35 and Koordinator that are not served.
+pub(super) const KUBE_PLUGINS: [&str; 19] = [
     "Coscheduling",
     "DefaultBinder",
     "DefaultPreBind",
@@ -59,23 +59,14 @@ pub(super) const KUBE_PLUGINS: [&str; 28] = [
     "DynamicResources",
     "ElasticQuota",
     "GangScheduling",
-    "ImageLocality",
-    "InterPodAffinity",
     "LoadAwareScheduling",
-    "NodeAffinity",
     "NodeDeclaredFeatures",
     "NodeName",
     "NodeNUMAResource",
-    "NodePorts",
-    "NodeResourcesBalancedAllocation",
-    "NodeResourcesFit",
-    "NodeUnschedulable",
     "NodeVolumeLimits",
-    "PodTopologySpread",
     "PrioritySort",
     "Reservation",
     "SchedulingGates",
-    "TaintToleration",
     "VolumeBinding",
     "VolumeRestrictions",
     "VolumeZone",
