@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) struct LeaseTable {
     /// Time for which each source was heard, as of the last look at the clock.
     clocks: BTreeMap<Arc<str>, Duration>,
-    /// Sources that were heard at the last look at the clock.
+    /// Sources that were heard at the last look at the clock, and those whose leases started since.
     heard: BTreeSet<Arc<str>>,
     /// Ends of leases in order: source, end, holder.
     ends: BTreeSet<(Arc<str>, Duration, Arc<str>)>,
@@ -25,6 +25,8 @@ impl LeaseTable {
         self.stop(job);
         let now = self.clocks.entry(Arc::clone(source)).or_default();
         let end = now.saturating_add(lease);
+        // Who asks for a lease is heard; the next look at the clock knows better.
+        self.heard.insert(Arc::clone(source));
         self.ends.insert((Arc::clone(source), end, Arc::clone(job)));
         self.by_holder.insert(Arc::clone(job), (Arc::clone(source), end));
     }
@@ -86,6 +88,10 @@ mod tests {
         leases.advance_clock(seconds(100), heard());
         leases.start(&"ns/a".into(), &kube, seconds(10));
         leases.start(&"ns/b".into(), &Arc::default(), seconds(10));
+        let late: Arc<str> = "late".into();
+        leases.start(&"ns/c".into(), &late, seconds(10));
+        assert_eq!(leases.remaining("ns/c"), Some(seconds(10)), "before the next look");
+        leases.stop(&"ns/c".into());
         leases.advance_clock(seconds(106), heard());
         assert_eq!((leases.remaining("ns/a"), leases.expired()), (Some(seconds(4)), vec![]));
         // One source is silent: its lease pauses, and the other runs.
