@@ -52,7 +52,7 @@ pub struct CallerConnection {
     last_call: AtomicU64,
     /// Amounts held of the limits that have a share per connection.
     pub(super) held: HeldAmounts,
-    /// What it holds of the state.
+    /// Share of the connection in the limits of the state.
     state_share: ConnectionShare,
     responses: ShortLock<BTreeMap<u64, Weak<ResponseProgress>>>,
     /// Turns of its callers that were rejected because the connection held too much.
@@ -121,7 +121,7 @@ impl CallerConnection {
         &self.peer
     }
 
-    /// What the connection of a call holds of the state; `None`: the call came by no connection.
+    /// Share of a call's connection in the limits of the state; `None`: the call came by no connection.
     pub(super) fn state_share(extensions: &Extensions) -> Option<ConnectionShare> {
         let connection = extensions.get::<Option<Arc<Self>>>()?.as_ref()?;
         Some(connection.state_share.clone())

@@ -7,7 +7,7 @@ use super::error::StateError;
 use super::limits::StateLimits;
 use super::sources::limit_error;
 
-/// What one connection holds of the state: its open sessions and their bytes. Copies are of the same connection.
+/// Share of one connection in the limits of the state: its open sessions and their bytes. Copies are of the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionShare(Arc<ConnectionHoldings>);
 

@@ -247,8 +247,8 @@ impl CycleTasks {
     }
 
     /// Outcomes of all tasks under a policy, by name.
-    pub(super) fn into_outcomes(self, policy: &str) -> Vec<TaskOutcome> {
-        let mut outcomes: BTreeMap<String, TaskOutcome> = self.ended.clone();
+    pub(super) fn into_outcomes(mut self, policy: &str) -> Vec<TaskOutcome> {
+        let mut outcomes = std::mem::take(&mut self.ended);
         outcomes.extend(self.tasks.iter().map(|(name, task)| (name.clone(), self.outcome(task))));
         let named = |outcome| TaskOutcome {
             policy: policy.to_owned(),

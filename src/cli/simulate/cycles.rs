@@ -33,6 +33,12 @@ pub(super) struct CycleRules {
     pub(super) after: f64,
 }
 
+impl CycleRules {
+    fn period_micros(self) -> u64 {
+        micros(self.period).max(1)
+    }
+}
+
 /// Change that the simulation makes at its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TimedChange {
@@ -169,7 +175,7 @@ impl CycleRun<'_> {
 
     /// Time of the next cycle, in microseconds; `None`: nothing needs one.
     fn next_cycle(&self) -> Option<u64> {
-        let period = micros(self.cycle_rules.period).max(1);
+        let period = self.cycle_rules.period_micros();
         let following = self.last_tick.map_or(0, |last| last.saturating_add(1));
         let reads_time = self.policy.policy.time_effects().next().is_some();
         let tick = if self.changed {
@@ -245,8 +251,7 @@ impl CycleRun<'_> {
     }
 
     async fn run_cycle(&mut self, at: u64) -> Result<(), CommandError> {
-        let period = micros(self.cycle_rules.period).max(1);
-        self.last_tick = Some(at / period);
+        self.last_tick = Some(at / self.cycle_rules.period_micros());
         self.send_changes().await?;
         let snapshot = self.cluster.server.state.snapshot();
         let now = self.workload.time_at(self.cluster.now);
@@ -330,7 +335,7 @@ impl CycleRun<'_> {
     /// Counts the tasks that the first cycle after their arrival left waiting.
     fn count_first_cycle(&mut self) {
         let fresh = std::mem::take(&mut self.fresh);
-        if fresh.is_empty() && self.next_arrival > 0 {
+        if fresh.is_empty() {
             return;
         }
         let waits = |name: &&String| self.tasks.get(name).is_some_and(|task| task.first_placed_at.is_none());
