@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::error::StateError;
 use super::limits::StateLimits;
-use super::sources::limit_error;
+use crate::intake::sources::limit_error;
 
 /// Share of one connection in the limits of the state: its open sessions and their bytes. Copies are of the same connection.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::BatchOutcome;
-use super::policies::RejectedDocument;
+use crate::intake::batch::BatchOutcome;
+use crate::policies::RejectedDocument;
 use crate::store::StoreError;
 use pumice_engine::Revision;
 use pumice_engine::model::Problem;

@@ -1,126 +1,58 @@
 //! State of the server: one writer applies all changes and publishes immutable snapshots; readers never wait.
 
-mod apply_durable;
-mod assumptions;
-mod batch;
 mod clock;
-mod commit_judge;
-mod commit_session;
-mod confirm_session;
 mod connection_share;
 mod error;
-mod former_states;
-mod full_sync_staging;
-mod interner;
+mod intake;
 mod ledger;
 mod limits;
-mod node_table;
-mod origin;
-mod outcome_problems;
 mod policies;
-mod policy_reload;
-mod policy_removal;
-mod policy_store;
-mod policy_writer;
-mod ports;
-mod published;
-mod record_bytes;
-mod record_rules;
-mod reservations;
-mod resource_forgetting;
-mod resource_names;
-mod session_query;
-mod session_registry;
-mod session_status;
-mod session_steps;
-mod session_tombstones;
-mod source_removal;
-mod source_status;
-mod sources;
+mod sessions;
 pub mod store;
 mod store_health;
-mod unreadable;
 mod writer;
 
 #[cfg(test)]
-mod assumption_tests;
-#[cfg(test)]
-mod commit_fixture;
-#[cfg(test)]
-mod commit_quota_tests;
-#[cfg(test)]
-mod commit_reference_tests;
-#[cfg(test)]
-mod commit_store_tests;
-#[cfg(test)]
-mod commit_tests;
-#[cfg(test)]
-mod connection_share_tests;
-#[cfg(test)]
-mod ledger_late_tests;
-#[cfg(test)]
-mod ledger_tests;
-#[cfg(test)]
-mod ledger_tree_tests;
-#[cfg(test)]
-mod policy_tests;
-#[cfg(test)]
-mod resource_forgetting_tests;
-#[cfg(test)]
-mod session_race_tests;
-#[cfg(test)]
-mod session_tests;
-#[cfg(test)]
-mod shuttle_card_tests;
-#[cfg(test)]
-mod shuttle_disk;
-#[cfg(test)]
-mod shuttle_fixture;
-#[cfg(test)]
-mod shuttle_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unreadable_tests;
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
 
-pub use batch::{
+pub use clock::{Clock, SystemClock};
+pub use connection_share::ConnectionShare;
+pub use error::{PolicyError, StateError};
+pub use intake::batch::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest,
     SourceKind,
 };
-pub use clock::{Clock, SystemClock};
-pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
-pub use confirm_session::SessionConfirm;
-pub use connection_share::ConnectionShare;
-pub use error::{PolicyError, StateError};
-pub use interner::RecordInterner;
+pub use intake::source_removal::{ForgetSource, ForgottenSource};
+pub use intake::source_status::SourceStatus;
+pub use ledger::commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use ledger::{
     ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
 };
 pub use limits::StateLimits;
-pub use origin::PolicyOrigin;
+pub use policies::origin::PolicyOrigin;
+pub use policies::reload::{CompiledReload, document_hash, is_policy_name};
+pub use policies::removal::{DeletedPolicy, PolicyDeletion};
+pub use policies::stored::StoredPolicyError;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
-pub use policy_reload::{CompiledReload, document_hash, is_policy_name};
-pub use policy_removal::{DeletedPolicy, PolicyDeletion};
-pub use policy_store::StoredPolicyError;
-pub use resource_names::ResourceNames;
-pub use session_query::WeighedResult;
-pub use session_status::SessionStatus;
-pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
-pub use source_removal::{ForgetSource, ForgottenSource};
-pub use source_status::SourceStatus;
+pub use sessions::confirm::SessionConfirm;
+pub use sessions::query::WeighedResult;
+pub use sessions::status::SessionStatus;
+pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
 pub use store_health::StoreStatus;
+pub use writer::interner::RecordInterner;
+pub use writer::resource_names::ResourceNames;
 
 use crate::store::{MemoryStore, Store, StoreError, StoredState};
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
-use policy_writer::PolicyWriter;
-use published::PublishedSnapshot;
-use session_registry::SessionRegistry;
+use policies::writer::PolicyWriter;
+use sessions::registry::SessionRegistry;
 use store_health::{StoreHealth, WatchedStore};
+use writer::published::PublishedSnapshot;
 use writer::{Writer, WriterCommand, WriterParts};
 
 /// Options with which the state starts.
@@ -159,7 +91,7 @@ pub struct SharedState {
     clock: Arc<dyn Clock>,
     names: Arc<ResourceNames>,
     published: Arc<PublishedSnapshot>,
-    sources: Arc<source_status::SourceRegistry>,
+    sources: Arc<intake::source_status::SourceRegistry>,
     policies: Arc<PolicyRegistry>,
     sessions: SessionRegistry,
     leases: SharedLeases,
@@ -199,7 +131,7 @@ impl SharedState {
         let stored_state = store.load()?;
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
-        let intake = sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
+        let intake = intake::sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
         let sources = Arc::clone(&intake.registry);
         let (policy_writer, in_force) = PolicyWriter::open(&limits, &stored_state)?;
         let policies = Arc::clone(&policy_writer.registry);
@@ -240,7 +172,7 @@ impl SharedState {
             store_health,
             commands,
         });
-        session_registry::sweep_while_alive(&state)?;
+        sessions::registry::sweep_while_alive(&state)?;
         Ok(state)
     }
 
@@ -311,7 +243,7 @@ impl SharedState {
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {
                 let message = "too many batches wait for the writer".to_owned();
-                Err(sources::limit_error(
+                Err(intake::sources::limit_error(
                     "queued_writes",
                     self.limits.queued_writes,
                     message,

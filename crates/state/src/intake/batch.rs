@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::connection_share::ConnectionShare;
+use crate::connection_share::ConnectionShare;
 use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord};
 use pumice_engine::{Revision, SourcePosition};
 
@@ -168,7 +168,7 @@ pub enum ResyncReason {
 
 impl ResyncReason {
     /// True of a fenced batch, or one of an epoch that has not begun: it says nothing about the records that are stored.
-    pub(super) fn is_of_another_epoch(self) -> bool {
+    pub(crate) fn is_of_another_epoch(self) -> bool {
         matches!(self, Self::Fenced | Self::EpochChanged)
     }
 
@@ -209,7 +209,7 @@ pub struct BatchOutcome {
 
 impl Batch {
     /// Makes every field path start with its message: of a staged part of a full sync by the part's number.
-    pub(super) fn with_locations(mut self) -> Self {
+    pub(crate) fn with_locations(mut self) -> Self {
         let (request, prefix) = match self.kind {
             BatchKind::FullSyncPart => (
                 LocationParent::SyncPart(self.sequence),

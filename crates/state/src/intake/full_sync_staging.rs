@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::connection_share::ConnectionShare;
-use super::error::StateError;
-use super::limits::StateLimits;
 use super::sources::{SourceProgress, limit_error};
+use crate::connection_share::ConnectionShare;
+use crate::error::StateError;
+use crate::limits::StateLimits;
 
 /// Silence after which a staged full sync is dropped, so that others can stage theirs.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
@@ -38,7 +38,7 @@ impl StagedSize {
 
 /// Sizes of what other sources than that of a batch stage.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StagedElsewhere {
+pub(crate) struct StagedElsewhere {
     /// Of all of them.
     all: StagedSize,
     /// Of those that came by the connection of the batch.
@@ -62,7 +62,7 @@ impl StagedElsewhere {
 
 /// Sizes of what other sources stage, after what they abandoned is dropped. Full syncs whose connection has ended are
 /// dropped as well, those that are silent for longest first, until this batch has room.
-pub(super) fn make_room(
+pub(crate) fn make_room(
     limits: &StateLimits,
     sources: &mut BTreeMap<Arc<str>, SourceProgress>,
     batch: &Batch,
@@ -105,7 +105,7 @@ fn drop_left_behind(sources: &mut BTreeMap<Arc<str>, SourceProgress>, own: &Arc<
 }
 
 /// Appends a part to the staged ones; part 1 restarts the full sync.
-pub(super) fn stage_part(
+pub(crate) fn stage_part(
     limits: &StateLimits,
     source: &mut SourceProgress,
     mut batch: Batch,

@@ -7,7 +7,7 @@ const MAX_LISTED: usize = 1_000;
 
 /// First problems of a list, and the number of the others. Outcomes are stored, and a batch can have a million
 /// problems.
-pub(super) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
+pub(crate) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
     let more = problems.len().saturating_sub(MAX_LISTED);
     if more > 0 {
         problems.truncate(MAX_LISTED);
@@ -19,13 +19,13 @@ pub(super) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
 }
 
 /// Problem of a record for which there is no room.
-pub(super) fn too_many_records(limit: usize, field: &str) -> Problem {
+pub(crate) fn too_many_records(limit: usize, field: &str) -> Problem {
     let message = format!("limit `records` is {limit}: the state holds no more records");
     Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
 }
 
 /// Problem of a record that another source owns.
-pub(super) fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
+pub(crate) fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
     let message = format!("`{name}` belongs to source `{owner}`");
     Problem::new(
         ProblemKind::FailedPrecondition,
@@ -36,7 +36,7 @@ pub(super) fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
 }
 
 /// Problem of a record whose bytes are too many.
-pub(super) fn too_many_bytes((limit, value): (&'static str, usize), source: &str, field: &str) -> Problem {
+pub(crate) fn too_many_bytes((limit, value): (&'static str, usize), source: &str, field: &str) -> Problem {
     let message = format!("limit `{limit}` is {value}: the records of `{source}` would take more bytes");
     Problem::new(ProblemKind::Exhausted, "TOO_MANY_BYTES", field, message)
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::batch::{Batch, BatchRecord, RecordLocation};
-use super::limits::StateLimits;
 use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records};
-use super::writer::Writer;
+use crate::limits::StateLimits;
+use crate::writer::Writer;
 use pumice_engine::model::{
     ClusterState, JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap,
     UnevaluatedFields,
@@ -19,14 +19,14 @@ const TEXT_BYTES: usize = 32;
 
 /// Sums of bytes of the records in the state.
 #[derive(Debug, Default)]
-pub(super) struct SourceBytes {
+pub(crate) struct SourceBytes {
     by_source: BTreeMap<Arc<str>, usize>,
     total: usize,
 }
 
 impl SourceBytes {
     /// Bytes of a source's records.
-    pub(super) fn of(&self, source: &str) -> usize {
+    pub(crate) fn of(&self, source: &str) -> usize {
         self.by_source.get(source).copied().unwrap_or_default()
     }
 
@@ -35,7 +35,7 @@ impl SourceBytes {
     /// # Errors
     /// The records of the source, or of all sources, would take too many bytes: name and value of the limit. Records
     /// that become smaller are never refused.
-    pub(super) fn replace(
+    pub(crate) fn replace(
         &mut self,
         source: &Arc<str>,
         before: usize,
@@ -63,7 +63,7 @@ impl SourceBytes {
     }
 
     /// Takes a record away.
-    pub(super) fn remove(&mut self, source: &str, bytes: usize) {
+    pub(crate) fn remove(&mut self, source: &str, bytes: usize) {
         self.total = self.total.saturating_sub(bytes);
         if let Some(own) = self.by_source.get_mut(source) {
             *own = own.saturating_sub(bytes);
@@ -76,7 +76,7 @@ impl SourceBytes {
 
 impl Writer {
     /// Puts a record, unless another source owns it or there is no room for it.
-    pub(super) fn put_if_possible(
+    pub(crate) fn put_if_possible(
         &mut self,
         record: BatchRecord,
         place: RecordLocation,
@@ -113,12 +113,12 @@ impl Writer {
 }
 
 /// Bytes of the records of a batch.
-pub(super) fn batch_bytes(batch: &Batch) -> usize {
+pub(crate) fn batch_bytes(batch: &Batch) -> usize {
     batch.put.iter().map(|(record, _)| record_bytes(record)).sum()
 }
 
 /// Bytes of a record.
-pub(super) fn record_bytes(record: &BatchRecord) -> usize {
+pub(crate) fn record_bytes(record: &BatchRecord) -> usize {
     match record {
         BatchRecord::Node(record) => node_bytes(record),
         BatchRecord::Queue(record) => queue_bytes(record),
@@ -128,7 +128,7 @@ pub(super) fn record_bytes(record: &BatchRecord) -> usize {
 }
 
 /// Bytes of a record in the state; zero: it has no such record.
-pub(super) fn stored_bytes(state: &ClusterState, kind: RecordKind, name: &str) -> usize {
+pub(crate) fn stored_bytes(state: &ClusterState, kind: RecordKind, name: &str) -> usize {
     let bytes = match kind {
         RecordKind::Node => state.node_by_name(name).map(|entry| node_bytes(&entry.record)),
         RecordKind::Queue => state.queues().get(name).map(|stored| queue_bytes(&stored.record)),

@@ -12,7 +12,7 @@ use pumice_engine::policy::Policy;
 
 /// Queues to check again once a batch is applied.
 #[derive(Debug)]
-pub(super) struct QueueRecheck {
+pub(crate) struct QueueRecheck {
     /// Field of each queue that the batch puts.
     fields: BTreeMap<Arc<str>, String>,
     is_needed: bool,
@@ -25,7 +25,7 @@ fn all_rules() -> impl Iterator<Item = &'static dyn RecordRules> {
 /// Checks the queues of a batch one by one. A queue that breaks rules which a policy in force needs is rejected, and its
 /// last good record stays; it is accepted with a warning if no policy needs them, or if it has no good record and the rules
 /// allow that.
-pub(super) fn judge_queues(
+pub(crate) fn judge_queues(
     batch: &mut Batch,
     cluster_state: &ClusterState,
     policies: &BTreeMap<Arc<str>, Arc<PolicyInForce>>,
@@ -70,7 +70,7 @@ pub(super) fn judge_queues(
 
 /// Problems of queues that contradict each other once the batch is applied. Both queues of a contradiction are accepted,
 /// because the one created first decides which is wrong; orders leave the later one out.
-pub(super) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState) -> Vec<Problem> {
+pub(crate) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState) -> Vec<Problem> {
     if !watch.is_needed {
         return Vec::new();
     }
@@ -83,7 +83,7 @@ pub(super) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState)
 }
 
 /// Problems that a policy finds in the existing queues, by name of the queue.
-pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
+pub(crate) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
     let rules = all_rules().filter(|rules| rules.apply_to(policy));
     let mut problems: Vec<_> = rules.flat_map(|rules| rules.queue_problems(cluster_state)).collect();
     problems.sort_by(|(one, _), (other, _)| one.cmp(other));

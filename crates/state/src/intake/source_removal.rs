@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::SharedState;
 use super::batch::{BatchRecord, RecordLocation, RejectedRecord};
-use super::error::StateError;
-use super::writer::{Writer, WriterCommand};
+use crate::SharedState;
+use crate::error::StateError;
+use crate::writer::{Writer, WriterCommand};
 use pumice_engine::Revision;
 use pumice_engine::model::RecordKind;
 
@@ -36,7 +36,7 @@ impl Writer {
     ///
     /// # Errors
     /// There is no such source and nothing is promised to one of that name, or it was heard a moment ago.
-    pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
+    pub(crate) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
         let ForgetSource { source, force } = forget;
         if let Err(error) = self.sources.forget(source, *force) {
             let never_came_back = matches!(error, StateError::SourceUnknown { .. });
@@ -74,7 +74,7 @@ impl Writer {
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
     )]
-    pub(super) fn remove_absent(
+    pub(crate) fn remove_absent(
         &mut self,
         source: &Arc<str>,
         put: &[(BatchRecord, RecordLocation)],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::batch::SourceKind;
-use super::clock::Clock;
+use crate::clock::Clock;
 use pumice_engine::SourcePosition;
 
 /// Status of a source.
@@ -30,15 +30,15 @@ pub struct SourceStatus {
 
 /// Condition of a source after its last batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SourceCondition {
-    pub(super) epoch: u64,
-    pub(super) sequence: u64,
+pub(crate) struct SourceCondition {
+    pub(crate) epoch: u64,
+    pub(crate) sequence: u64,
     /// True if a full sync of this epoch was applied and no batch is missing since.
-    pub(super) is_current: bool,
-    pub(super) heard: Option<Duration>,
-    pub(super) kind: SourceKind,
+    pub(crate) is_current: bool,
+    pub(crate) heard: Option<Duration>,
+    pub(crate) kind: SourceKind,
     /// Bytes of the source's records.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl SourceCondition {
@@ -49,14 +49,14 @@ impl SourceCondition {
     }
 
     /// True if the records of the source are complete and up to date.
-    pub(super) fn is_synced(&self, now: Duration, limit: Duration) -> bool {
+    pub(crate) fn is_synced(&self, now: Duration, limit: Duration) -> bool {
         self.is_current && !self.is_stale(now, limit)
     }
 }
 
 /// All sources, as readers see them. The writer publishes them whole ([`super::sources::SourceIntake`]).
 #[derive(Debug)]
-pub(super) struct SourceRegistry {
+pub(crate) struct SourceRegistry {
     stale_after: Duration,
     clock: Arc<dyn Clock>,
     conditions: ArcSwap<BTreeMap<Arc<str>, SourceCondition>>,
@@ -66,7 +66,7 @@ pub(super) struct SourceRegistry {
 
 impl SourceRegistry {
     /// Registry without sources.
-    pub(super) fn new(stale_after: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(stale_after: Duration, clock: Arc<dyn Clock>) -> Self {
         Self {
             stale_after,
             clock,
@@ -76,23 +76,23 @@ impl SourceRegistry {
     }
 
     /// Puts other conditions in the place of these. Only the writer calls this.
-    pub(super) fn publish(&self, conditions: BTreeMap<Arc<str>, SourceCondition>) {
+    pub(crate) fn publish(&self, conditions: BTreeMap<Arc<str>, SourceCondition>) {
         self.conditions.store(Arc::new(conditions));
     }
 
     /// Counts problems of records that were rejected. Only the writer calls this.
-    pub(super) fn add_record_problems(&self, problems: usize) {
+    pub(crate) fn add_record_problems(&self, problems: usize) {
         let problems = u64::try_from(problems).unwrap_or(u64::MAX);
         self.record_problems.fetch_add(problems, Ordering::Relaxed);
     }
 
     /// Problems of records that were rejected.
-    pub(super) fn record_problems(&self) -> u64 {
+    pub(crate) fn record_problems(&self) -> u64 {
         self.record_problems.load(Ordering::Relaxed)
     }
 
     /// Status of all sources, by name.
-    pub(super) fn status(&self) -> Vec<SourceStatus> {
+    pub(crate) fn status(&self) -> Vec<SourceStatus> {
         let (now, conditions) = (self.clock.monotonic(), self.conditions.load());
         let status = conditions.iter().map(|(name, source)| SourceStatus {
             position: SourcePosition {

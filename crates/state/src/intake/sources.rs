@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
-use super::clock::Clock;
-use super::error::StateError;
 use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
-use super::limits::StateLimits;
 use super::record_bytes::batch_bytes;
 use super::source_status::{SourceCondition, SourceRegistry};
+use crate::clock::Clock;
+use crate::error::StateError;
+use crate::limits::StateLimits;
 use pumice_engine::model::{Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
 
@@ -22,17 +22,17 @@ const MAX_CLOCK_LEAD: Duration = Duration::from_hours(1);
 
 /// Progress of one source.
 #[derive(Debug, Default)]
-pub(super) struct SourceProgress {
+pub(crate) struct SourceProgress {
     epoch: u64,
     sequence: u64,
     /// True if a full sync of this epoch was applied.
     complete: bool,
     /// True if a batch was missing when the source was last heard.
     gap: bool,
-    pub(super) heard: Option<Duration>,
+    pub(crate) heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
     /// Full sync that is being sent.
-    pub(super) staged: Option<Batch>,
+    pub(crate) staged: Option<Batch>,
     kind: SourceKind,
     /// Bytes of the records in the state.
     bytes: usize,
@@ -64,7 +64,7 @@ impl SourceProgress {
 
 /// Decision about a batch.
 #[derive(Debug)]
-pub(super) enum IntakeResult {
+pub(crate) enum IntakeResult {
     /// Reply at once: the batch is repeated, fenced, after a gap, or staged.
     Reply(BatchOutcome),
     /// Apply the batch, then call [`SourceIntake::applied`].
@@ -74,16 +74,16 @@ pub(super) enum IntakeResult {
 /// The writer's part of the sources: it decides about batches, and stages full syncs. Readers see what it publishes
 /// ([`SourceRegistry`]).
 #[derive(Debug)]
-pub(super) struct SourceIntake {
+pub(crate) struct SourceIntake {
     limits: StateLimits,
     clock: Arc<dyn Clock>,
     expected: BTreeSet<Arc<str>>,
     by_name: BTreeMap<Arc<str>, SourceProgress>,
-    pub(super) registry: Arc<SourceRegistry>,
+    pub(crate) registry: Arc<SourceRegistry>,
 }
 
 impl SourceIntake {
-    pub(super) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
         let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
         let by_name = expected
             .iter()
@@ -109,7 +109,7 @@ impl SourceIntake {
     }
 
     /// Sources that are synced and not stale.
-    pub(super) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
+    pub(crate) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
         let heard = self
             .by_name
             .iter()
@@ -118,7 +118,7 @@ impl SourceIntake {
     }
 
     /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
-    pub(super) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+    pub(crate) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
         let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
         check_epoch(batch.source_epoch, known, self.clock.wall())?;
         let result = self.judge(batch, newest);
@@ -189,7 +189,7 @@ impl SourceIntake {
     }
 
     /// Records that a batch was applied, with its outcome and the bytes of the source's records now.
-    pub(super) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize) {
+    pub(crate) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize) {
         let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
@@ -204,7 +204,7 @@ impl SourceIntake {
     ///
     /// # Errors
     /// There is no such source, or it was heard within `source_stale` and is not to be forgotten by `force`.
-    pub(super) fn forget(&mut self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
+    pub(crate) fn forget(&mut self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
         let now = self.clock.monotonic();
         let Some(source) = self.by_name.get(name) else {
             return Err(StateError::SourceUnknown { name: Arc::clone(name) });
@@ -227,12 +227,12 @@ impl SourceIntake {
     }
 
     /// Full syncs that are being sent.
-    pub(super) fn staged(&self) -> impl Iterator<Item = &Batch> {
+    pub(crate) fn staged(&self) -> impl Iterator<Item = &Batch> {
         self.by_name.values().filter_map(|source| source.staged.as_ref())
     }
 
     /// Live sources that were silent for longer than `source_age`, without those that the service expects.
-    pub(super) fn over_age(&self, now: Duration) -> Vec<Arc<str>> {
+    pub(crate) fn over_age(&self, now: Duration) -> Vec<Arc<str>> {
         let silent = self.by_name.iter().filter(|(name, source)| {
             let silence = source.heard.map(|heard| now.saturating_sub(heard));
             let old = silence.is_some_and(|silence| silence > self.limits.source_age);
@@ -242,12 +242,12 @@ impl SourceIntake {
     }
 
     /// Bounds of the state.
-    pub(super) fn limits(&self) -> &StateLimits {
+    pub(crate) fn limits(&self) -> &StateLimits {
         &self.limits
     }
 
     /// Maximum number of records that the state may hold.
-    pub(super) fn max_records(&self) -> usize {
+    pub(crate) fn max_records(&self) -> usize {
         self.limits.records
     }
 }
@@ -386,7 +386,7 @@ fn source_position(name: &Arc<str>, source: &SourceProgress) -> SourcePosition {
     }
 }
 
-pub(super) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
+pub(crate) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
     StateError::Limit {
         limit,
         value: value as u64,

@@ -22,7 +22,7 @@ struct UnreadableTask {
 
 /// All such tasks, and the nodes to look at again.
 #[derive(Debug, Default)]
-pub(super) struct UnreadableTasks {
+pub(crate) struct UnreadableTasks {
     by_task: BTreeMap<Arc<str>, UnreadableTask>,
     by_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Nodes whose marks may be out of date.
@@ -31,12 +31,12 @@ pub(super) struct UnreadableTasks {
 
 impl UnreadableTasks {
     /// Number of tasks.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_task.len()
     }
 
     /// Remembers a rejected task. One that occupies no node needs no mark.
-    pub(super) fn insert(&mut self, source: &Arc<str>, rejected: &RejectedRecord) {
+    pub(crate) fn insert(&mut self, source: &Arc<str>, rejected: &RejectedRecord) {
         let (task, node) = (&rejected.key.1, &rejected.node);
         self.forget(task);
         if task.is_empty() || node.is_empty() {
@@ -55,7 +55,7 @@ impl UnreadableTasks {
     }
 
     /// Forgets a task, whose good record has come.
-    pub(super) fn forget(&mut self, task: &str) {
+    pub(crate) fn forget(&mut self, task: &str) {
         let Some(UnreadableTask { node, .. }) = self.by_task.remove(task) else {
             return;
         };
@@ -69,14 +69,14 @@ impl UnreadableTasks {
     }
 
     /// Forgets a task that its source removes.
-    pub(super) fn forget_own(&mut self, source: &str, task: &str) {
+    pub(crate) fn forget_own(&mut self, source: &str, task: &str) {
         if self.by_task.get(task).is_some_and(|own| *own.source == *source) {
             self.forget(task);
         }
     }
 
     /// Forgets all tasks of a source, which has sent all its records.
-    pub(super) fn forget_source(&mut self, source: &str) {
+    pub(crate) fn forget_source(&mut self, source: &str) {
         let own = self.by_task.iter().filter(|(_, task)| *task.source == *source);
         let own: Vec<Arc<str>> = own.map(|(name, _)| Arc::clone(name)).collect();
         for task in own {
@@ -85,20 +85,20 @@ impl UnreadableTasks {
     }
 
     /// Looks at a node again, whose record is another one now.
-    pub(super) fn recheck_node(&mut self, node: &Arc<str>) {
+    pub(crate) fn recheck_node(&mut self, node: &Arc<str>) {
         if self.by_node.contains_key(node) {
             self.pending.insert(Arc::clone(node));
         }
     }
 
     /// Brings the marks of all nodes up to date. True if one changed.
-    pub(super) fn recheck(&mut self, cluster_state: &mut ClusterState) -> bool {
+    pub(crate) fn recheck(&mut self, cluster_state: &mut ClusterState) -> bool {
         self.pending.extend(self.by_node.keys().cloned());
         self.mark_nodes(cluster_state)
     }
 
     /// Brings the marks of pending nodes up to date. True if one changed.
-    pub(super) fn mark_nodes(&mut self, cluster_state: &mut ClusterState) -> bool {
+    pub(crate) fn mark_nodes(&mut self, cluster_state: &mut ClusterState) -> bool {
         let mut changed = false;
         for node in std::mem::take(&mut self.pending) {
             let Some(entry) = cluster_state.node_by_name(&node) else {
@@ -149,7 +149,7 @@ fn is_counted(cluster_state: &ClusterState, task: &str, node: &str) -> bool {
 }
 
 /// Warning about a rejected record that nothing stored counts in its place. `None`: its last good record counts.
-pub(super) fn uncounted_warning(cluster_state: &ClusterState, rejected: &RejectedRecord) -> Option<Problem> {
+pub(crate) fn uncounted_warning(cluster_state: &ClusterState, rejected: &RejectedRecord) -> Option<Problem> {
     let (kind, name) = &rejected.key;
     let field = rejected.problems.first().map(|problem| problem.field.clone());
     let known = cluster_state.source_of(*kind, name).is_some();

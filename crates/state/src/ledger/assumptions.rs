@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ledger::LeaseTable;
-use super::limits::StateLimits;
+use crate::ledger::LeaseTable;
+use crate::limits::StateLimits;
 use crate::store::{StoreWrite, StoredAssumption, StoredState};
 use pumice_engine::model::{ClusterState, RecordKind, TaskRecord, TaskStatus};
 
@@ -33,7 +33,7 @@ struct AssumedPlacement {
 
 /// All assumptions. The cluster state shows their effect.
 #[derive(Debug)]
-pub(super) struct AssumedPlacements {
+pub(crate) struct AssumedPlacements {
     lease: Duration,
     by_task: BTreeMap<Arc<str>, AssumedPlacement>,
     by_session: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
@@ -49,17 +49,17 @@ pub(super) struct AssumedPlacements {
 
 /// Changes to assumptions that are not written yet, by task; `None`: the assumption ends.
 #[derive(Debug, Default)]
-pub(super) struct AssumptionDraft(BTreeMap<Arc<str>, Option<AssumedPlacement>>);
+pub(crate) struct AssumptionDraft(BTreeMap<Arc<str>, Option<AssumedPlacement>>);
 
 impl AssumptionDraft {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl AssumedPlacements {
     /// Restores the stored assumptions, each with a full lease.
-    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
+    pub(crate) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
         let mut own = Self {
             lease: limits.assumption_lease,
             by_task: BTreeMap::new(),
@@ -90,12 +90,12 @@ impl AssumedPlacements {
     }
 
     /// Assumed tasks as their sources reported them.
-    pub(super) fn reported_tasks(&self) -> impl Iterator<Item = &TaskRecord> {
+    pub(crate) fn reported_tasks(&self) -> impl Iterator<Item = &TaskRecord> {
         self.by_task.values().filter_map(|assumed| assumed.reported.as_ref())
     }
 
     /// Number of assumptions once the draft is applied.
-    pub(super) fn len_with(&self, draft: &AssumptionDraft) -> usize {
+    pub(crate) fn len_with(&self, draft: &AssumptionDraft) -> usize {
         let more = |task: &Arc<str>, now: &Option<AssumedPlacement>| {
             isize::from(now.is_some()) - isize::from(self.by_task.contains_key(task))
         };
@@ -106,7 +106,7 @@ impl AssumedPlacements {
     /// Advances the clock and ends expired assumptions. True if that changed the cluster state.
     ///
     /// `heard`: sources whose leases run.
-    pub(super) fn advance_clock(
+    pub(crate) fn advance_clock(
         &mut self,
         now: Duration,
         heard: BTreeSet<Arc<str>>,
@@ -137,7 +137,7 @@ impl AssumedPlacements {
 
     /// Puts a task's record, as its source now reports it. A record with neither a node nor an end does not end the
     /// assumption.
-    pub(super) fn put_task(&mut self, record: TaskRecord, source: &Arc<str>, cluster_state: &mut ClusterState) {
+    pub(crate) fn put_task(&mut self, record: TaskRecord, source: &Arc<str>, cluster_state: &mut ClusterState) {
         let (name, uid) = (Arc::clone(&record.name), record.uid.clone());
         let stays = self.by_task.get(&name).is_some_and(|own| own.survives(&record));
         cluster_state.put_task(record, source);
@@ -163,25 +163,25 @@ impl AssumedPlacements {
     }
 
     /// Ends the assumption of a task that was removed.
-    pub(super) fn task_removed(&mut self, task: &str) {
+    pub(crate) fn task_removed(&mut self, task: &str) {
         self.forget(task);
     }
 
     /// Ends the assumption of a task that its source deletes without having reported it since the server started.
-    pub(super) fn unreported_task_removed(&mut self, source: &str, task: &str) {
+    pub(crate) fn unreported_task_removed(&mut self, source: &str, task: &str) {
         if self.unreported.get(source).is_some_and(|tasks| tasks.contains(task)) {
             self.forget(task);
         }
     }
 
     /// True if restored assumptions wait for tasks of this source.
-    pub(super) fn awaits_source(&self, source: &str) -> bool {
+    pub(crate) fn awaits_source(&self, source: &str) -> bool {
         self.unreported.get(source).is_some_and(|tasks| !tasks.is_empty())
     }
 
     /// Ends the restored assumptions of a source that has reported all its tasks, except those of the tasks `among`
     /// them.
-    pub(super) fn retain_reported(&mut self, source: &str, among: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_reported(&mut self, source: &str, among: impl Fn(&str) -> bool) {
         let waiting = self.unreported.get(source).into_iter().flatten();
         let gone: Vec<Arc<str>> = waiting.filter(|task| !among(task)).cloned().collect();
         for task in gone {
@@ -190,7 +190,7 @@ impl AssumedPlacements {
     }
 
     /// Drafts a placement that `cluster_state` shows already. `reported`: the record as its source has it.
-    pub(super) fn draft_placement(
+    pub(crate) fn draft_placement(
         draft: &mut AssumptionDraft,
         reported: TaskRecord,
         cluster_state: &ClusterState,
@@ -216,7 +216,7 @@ impl AssumedPlacements {
 
     /// Drafts the end of assumptions that this session's commit made (empty: any commit): of the named tasks, or of all
     /// if none is named. Returns the tasks whose assumption ends.
-    pub(super) fn draft_release(
+    pub(crate) fn draft_release(
         &self,
         draft: &mut AssumptionDraft,
         session: &str,
@@ -245,7 +245,7 @@ impl AssumedPlacements {
     }
 
     /// Drafts the end of a task's assumption if it is on this node. True if there was one.
-    pub(super) fn draft_release_from(
+    pub(crate) fn draft_release_from(
         &self,
         draft: &mut AssumptionDraft,
         task: &Arc<str>,
@@ -260,7 +260,7 @@ impl AssumedPlacements {
     }
 
     /// Writes that make the store hold the assumptions as they are with the draft applied.
-    pub(super) fn writes(&self, draft: &AssumptionDraft) -> Vec<StoreWrite> {
+    pub(crate) fn writes(&self, draft: &AssumptionDraft) -> Vec<StoreWrite> {
         let tasks: BTreeSet<&Arc<str>> = self.dirty.iter().chain(draft.0.keys()).collect();
         let write = |task: &Arc<str>| StoreWrite::Task {
             task: Arc::clone(task),
@@ -270,7 +270,7 @@ impl AssumedPlacements {
     }
 
     /// Applies a draft that was written. The same write has made all pending repairs.
-    pub(super) fn apply_draft(&mut self, draft: AssumptionDraft) {
+    pub(crate) fn apply_draft(&mut self, draft: AssumptionDraft) {
         for (task, now) in draft.0 {
             self.forget(&task);
             if let Some(now) = now {
@@ -281,12 +281,12 @@ impl AssumedPlacements {
     }
 
     /// Drops a draft whose write failed. The store may hold it all the same, so its tasks wait for a repair.
-    pub(super) fn fail_draft(&mut self, draft: AssumptionDraft) {
+    pub(crate) fn fail_draft(&mut self, draft: AssumptionDraft) {
         self.dirty.extend(draft.0.into_keys());
     }
 
     /// True if the store may differ from memory.
-    pub(super) fn needs_repair(&self) -> bool {
+    pub(crate) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
 

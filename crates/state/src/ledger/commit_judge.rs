@@ -40,7 +40,7 @@ pub struct CommitOutcome {
 
 impl CommitOutcome {
     /// Number of jobs, tasks and conflicts in the outcome.
-    pub(super) fn item_count(&self) -> usize {
+    pub(crate) fn item_count(&self) -> usize {
         let conflicts: usize = self.jobs.iter().map(|job| job.rejections.len()).sum();
         self.jobs.len() + conflicts + self.released.len() + self.evicted.len() + self.pipelined.len()
     }
@@ -70,37 +70,37 @@ pub struct CommitRejection {
 
 /// Placement as the session made it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ProposedPlacement {
-    pub(super) placement: TaskPlacement,
+pub(crate) struct ProposedPlacement {
+    pub(crate) placement: TaskPlacement,
     /// Incarnation of the task in the session; empty: not given.
-    pub(super) uid: Uid,
+    pub(crate) uid: Uid,
     /// Incarnation of the node in the session; empty: not given.
-    pub(super) node_uid: Arc<str>,
+    pub(crate) node_uid: Arc<str>,
 }
 
 /// Placements of one job, in the order in which the session made them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ProposedJob {
-    pub(super) job: Arc<str>,
+pub(crate) struct ProposedJob {
+    pub(crate) job: Arc<str>,
     /// Incarnation of the job in the session; `None`: the session had no such job.
-    pub(super) uid: Option<Arc<str>>,
-    pub(super) placements: Vec<ProposedPlacement>,
+    pub(crate) uid: Option<Arc<str>>,
+    pub(crate) placements: Vec<ProposedPlacement>,
 }
 
 /// Result of judging a commit, before it is written.
 #[derive(Debug)]
-pub(super) struct JudgedCommit {
+pub(crate) struct JudgedCommit {
     /// State with the accepted placements.
-    pub(super) cluster_state: ClusterState,
+    pub(crate) cluster_state: ClusterState,
     /// Tasks that were placed, each with its record before the commit.
-    pub(super) placed: Vec<TaskRecord>,
+    pub(crate) placed: Vec<TaskRecord>,
     /// Outcomes by job, in the order judged.
-    pub(super) jobs: Vec<JobCommitOutcome>,
+    pub(crate) jobs: Vec<JobCommitOutcome>,
 }
 
 /// Strictness of a commit's checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CommitChecks {
+pub(crate) enum CommitChecks {
     /// All documented checks.
     #[default]
     All,
@@ -113,7 +113,7 @@ pub(super) enum CommitChecks {
 type MeasuredReason = (Reason, Vec<Measurement>);
 
 /// Judges jobs in order. Each sees the placements that were accepted before it.
-pub(super) fn judge_commit(
+pub(crate) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
     derived: PluginStates,

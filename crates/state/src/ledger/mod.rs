@@ -5,9 +5,12 @@
 //! the draft is written to the store at once, and only then becomes the state. After a failed write nothing has
 //! happened.
 
+pub(crate) mod assumptions;
+pub(crate) mod commit_judge;
 mod confirm;
 mod draft;
 mod leases;
+mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +19,10 @@ use std::time::Duration;
 pub use confirm::{
     ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
 };
-pub(super) use draft::{AppliedDraft, LedgerDraft};
-pub(super) use leases::LeaseTable;
+pub(crate) use draft::{AppliedDraft, LedgerDraft};
+pub(crate) use leases::LeaseTable;
 
-use super::limits::StateLimits;
+use crate::limits::StateLimits;
 use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState, UnlockedStore};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
@@ -29,11 +32,11 @@ use pumice_engine::short_lock::ShortLock;
 const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Leases, which listings read while the writer changes them.
-pub(super) type SharedLeases = Arc<ShortLock<LeaseTable>>;
+pub(crate) type SharedLeases = Arc<ShortLock<LeaseTable>>;
 
 /// Part of the ledger that only the writer needs: everything but the rows.
 #[derive(Debug)]
-pub(super) struct AdmissionLedger {
+pub(crate) struct AdmissionLedger {
     limits: StateLimits,
     store: UnlockedStore,
     tombstones: SortedTable<Arc<ReservationTombstone>>,
@@ -50,7 +53,7 @@ pub(super) struct AdmissionLedger {
 
 impl AdmissionLedger {
     /// Opens a ledger over a store, and puts its reservations into the cluster state. Every lease starts again.
-    pub(super) fn open(
+    pub(crate) fn open(
         limits: &StateLimits,
         store: Box<dyn Store>,
         stored_state: &StoredState,
@@ -83,23 +86,23 @@ impl AdmissionLedger {
 
     /// Permits every request. Tests use this to prove that they notice a broken promise.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn without_checks(mut self, without: bool) -> Self {
+    pub(crate) fn without_checks(mut self, without: bool) -> Self {
         self.checks = !without;
         self
     }
 
     /// Durability of permits.
-    pub(super) fn durability(&self) -> Durability {
+    pub(crate) fn durability(&self) -> Durability {
         self.store.durability()
     }
 
     /// Store, for writes that do not belong to the ledger.
-    pub(super) fn store(&mut self) -> &mut dyn Store {
+    pub(crate) fn store(&mut self) -> &mut dyn Store {
         &mut self.store
     }
 
     /// Handles a job's record that was put, replaced or removed. True if that ended the job's reservation.
-    pub(super) fn job_changed(
+    pub(crate) fn job_changed(
         &mut self,
         cluster_state: &mut ClusterState,
         before: Option<&JobRecord>,
@@ -133,7 +136,7 @@ impl AdmissionLedger {
     }
 
     /// Ends the reservations of a source that is forgotten: nobody else can tell of their jobs.
-    pub(super) fn forget_source(&mut self, cluster_state: &mut ClusterState, source: &str) {
+    pub(crate) fn forget_source(&mut self, cluster_state: &mut ClusterState, source: &str) {
         let own = cluster_state
             .reservations()
             .iter()
@@ -191,13 +194,13 @@ impl AdmissionLedger {
     }
 
     /// True if the clock has not been looked at for long: a queue that is always full rejects that command.
-    pub(super) fn is_overdue(&self, now: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         now.saturating_sub(self.last_check) >= OVERDUE
     }
 
     /// Advances the clock: leases run, and old tombstones go. Returns the jobs with expired leases, for
     /// [`LedgerDraft::expire`].
-    pub(super) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+    pub(crate) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         self.last_check = self.last_check.max(now);
         self.expire_tombstones(now);
         self.leases.with(|leases| {
@@ -210,7 +213,7 @@ impl AdmissionLedger {
     ///
     /// # Errors
     /// The store failed: nothing of the draft has happened.
-    pub(super) fn write_draft(
+    pub(crate) fn write_draft(
         &mut self,
         draft: LedgerDraft,
         now: Duration,
@@ -263,19 +266,19 @@ impl AdmissionLedger {
     }
 
     /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
-    pub(super) fn lease_left(&self, job: &str) -> Option<Duration> {
+    pub(crate) fn lease_left(&self, job: &str) -> Option<Duration> {
         self.leases.with(|leases| leases.remaining(job))
     }
 
     /// True if the store may differ from memory.
-    pub(super) fn needs_repair(&self) -> bool {
+    pub(crate) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
 }
 
 impl ReservationTombstone {
     /// True if a request of this incarnation and attempt comes too late.
-    pub(super) fn covers(&self, uid: &str, attempt: u64) -> bool {
+    pub(crate) fn covers(&self, uid: &str, attempt: u64) -> bool {
         if self.job_ended {
             return *self.uid == *uid;
         }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::SharedState;
-use super::apply_durable::DurableCommand;
-use super::error::StateError;
-use super::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
-use super::ports::CommandReply;
-use super::writer::WriterCommand;
+use crate::SharedState;
+use crate::error::StateError;
+use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
 use crate::store::Durability;
+use crate::writer::WriterCommand;
+use crate::writer::apply_durable::DurableCommand;
+use crate::writer::ports::CommandReply;
 
 impl SharedState {
     /// Confirms jobs: promises them what they need, at the newest state under its policy. The outcome comes when the
@@ -42,7 +42,7 @@ impl SharedState {
     }
 
     /// Confirms jobs on a thread that may block; see [`Self::confirm`].
-    pub(super) fn confirm_blocking(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
+    pub(crate) fn confirm_blocking(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
         let (reply, result) = oneshot::channel();
         let command = WriterCommand::Durable(DurableCommand::Confirm(Box::new(confirm), CommandReply::from(reply)));
         self.commands
@@ -76,7 +76,7 @@ impl SharedState {
 
     /// Makes the writer look at the clock, without waiting for it. A writer that has commands looks when it has handled
     /// them: while the disk does not answer, their queue is for callers.
-    pub(super) fn try_expire_leases(&self) {
+    pub(crate) fn try_expire_leases(&self) {
         if self.queued_writes() > 0 {
             return;
         }

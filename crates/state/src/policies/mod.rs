@@ -1,17 +1,24 @@
 //! Policies: their versions, their history, and the one operation that changes a policy.
 
+pub(crate) mod draft;
+pub(crate) mod origin;
+pub(crate) mod reload;
+pub(crate) mod removal;
+pub(crate) mod stored;
+pub(crate) mod writer;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::error::PolicyError;
-use super::origin::PolicyOrigin;
+use crate::error::PolicyError;
+use crate::policies::origin::PolicyOrigin;
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::Problem;
 use pumice_engine::policy::diagnostics::truncate_text;
-use pumice_engine::policy::{Compatibility, DiagnosticReport, Policy};
+use pumice_engine::policy::{Compatibility, DiagnosticReport};
 
 /// Errors of a refused document that its message names.
 const MAX_NAMED_ERRORS: usize = 3;
@@ -147,66 +154,27 @@ pub struct ReloadedPolicy {
     pub difference: String,
     /// Queues, as they are now, that the policy cannot place in its hierarchy.
     pub queue_problems: Vec<Problem>,
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 impl ReloadedPolicy {
     /// True if the reload made a new snapshot.
-    pub(super) fn publishes(&self) -> bool {
+    pub(crate) fn publishes(&self) -> bool {
         !self.unchanged && !self.dry_run
     }
 }
 
-/// Compiled document on its way to the writer.
-#[derive(Debug)]
-pub(super) struct PolicyInstall {
-    pub(super) name: Arc<str>,
-    pub(super) expected_version: Option<u64>,
-    pub(super) dry_run: bool,
-    pub(super) hash: Arc<str>,
-    /// Hash of the document and its compatibility.
-    pub(super) fingerprint: Arc<str>,
-    pub(super) policy: Arc<Policy>,
-    pub(super) version: PolicyVersion,
-}
-
-impl PolicyInstall {
-    /// True if the document is the one in force.
-    pub(super) fn is_in_force(&self, active: &PolicyVersion) -> bool {
-        let other = &active.in_force;
-        self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
-    }
-
-    pub(super) fn into_version(self, version: u64) -> Arc<PolicyVersion> {
-        let Self {
-            name,
-            hash,
-            policy,
-            version: record,
-            ..
-        } = self;
-        let in_force = Arc::new(PolicyInForce {
-            name,
-            version,
-            hash,
-            profile: Arc::default(),
-            policy,
-        });
-        Arc::new(PolicyVersion { in_force, ..record })
-    }
-}
-
 #[derive(Clone, Debug, Default)]
-pub(super) struct PolicyHistory {
-    pub(super) last: u64,
-    pub(super) versions: VecDeque<Arc<PolicyVersion>>,
+pub(crate) struct PolicyHistory {
+    pub(crate) last: u64,
+    pub(crate) versions: VecDeque<Arc<PolicyVersion>>,
     /// Fingerprint of the last accepted policy file.
-    pub(super) file_fingerprint: Option<Arc<str>>,
+    pub(crate) file_fingerprint: Option<Arc<str>>,
 }
 
 impl PolicyHistory {
     /// Adds a version. Returns the oldest versions, which are dropped to stay within `max_versions` and `max_bytes`.
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &mut self,
         version: &Arc<PolicyVersion>,
         max_versions: usize,
@@ -227,12 +195,12 @@ impl PolicyHistory {
 }
 
 /// Policies with their histories, by name.
-pub(super) type PolicyHistories = BTreeMap<Arc<str>, Arc<PolicyHistory>>;
+pub(crate) type PolicyHistories = BTreeMap<Arc<str>, Arc<PolicyHistory>>;
 
 /// All policies with their histories, as readers see them. A reader loads one pointer and waits for nobody: the writer
-/// puts whole values in its place ([`super::policy_writer::PolicyWriter`]), after the store has them.
+/// puts whole values in its place ([`crate::policies::writer::PolicyWriter`]), after the store has them.
 #[derive(Debug, Default)]
-pub(super) struct PolicyRegistry {
+pub(crate) struct PolicyRegistry {
     histories: ArcSwap<PolicyHistories>,
     /// Last rejected document of each policy that has not accepted one since.
     rejected: ArcSwap<BTreeMap<Arc<str>, RejectedDocument>>,
@@ -240,17 +208,17 @@ pub(super) struct PolicyRegistry {
 
 impl PolicyRegistry {
     /// Histories as they are now.
-    pub(super) fn histories(&self) -> Arc<PolicyHistories> {
+    pub(crate) fn histories(&self) -> Arc<PolicyHistories> {
         self.histories.load_full()
     }
 
     /// Puts other histories in the place of these. Only the writer calls this.
-    pub(super) fn publish(&self, histories: PolicyHistories) {
+    pub(crate) fn publish(&self, histories: PolicyHistories) {
         self.histories.store(Arc::new(histories));
     }
 
     /// Forgets the rejected document of a policy, because a later one was accepted or the policy is gone.
-    pub(super) fn clear_rejection(&self, name: &str) {
+    pub(crate) fn clear_rejection(&self, name: &str) {
         self.rejected.rcu(|rejected| {
             let mut others = BTreeMap::clone(rejected);
             others.remove(name);
@@ -259,12 +227,12 @@ impl PolicyRegistry {
     }
 
     /// Last rejected document of each policy that has not accepted one since, by policy name.
-    pub(super) fn rejected_documents(&self) -> Vec<RejectedDocument> {
+    pub(crate) fn rejected_documents(&self) -> Vec<RejectedDocument> {
         self.rejected.load().values().cloned().collect()
     }
 
     /// Version of a policy; 0: the one in force.
-    pub(super) fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
+    pub(crate) fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
         let histories = self.histories.load();
         let unknown = || PolicyError::UnknownPolicy { name: Arc::clone(name) };
         let versions = &histories.get(name).ok_or_else(unknown)?.versions;
@@ -282,7 +250,7 @@ impl PolicyRegistry {
     }
 
     /// Error of a rejected document. The document is remembered, unless this is a dry run.
-    pub(super) fn reject(&self, mut rejection: RejectedDocument, dry_run: bool) -> PolicyError {
+    pub(crate) fn reject(&self, mut rejection: RejectedDocument, dry_run: bool) -> PolicyError {
         let histories = self.histories.load();
         rejection.serving = histories
             .get(&rejection.name)

@@ -1,20 +1,19 @@
 //! Reload and rollback: the way of a policy to the writer, and look-ups of versions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::SharedState;
-use super::error::{PolicyError, StateError};
+use super::draft::{PolicyDraft, PolicyInstall, PolicyText};
 use super::origin::PolicyOrigin;
-use super::policies::{PolicyInstall, PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
-use super::policy_removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
-use super::policy_store;
-use super::writer::WriterCommand;
-use pumice_engine::PolicyInForce;
-use pumice_engine::policy::{self, Compatibility, CompileOptions, CompiledPolicy};
+use super::removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
+use super::stored;
+use crate::SharedState;
+use crate::error::{PolicyError, StateError};
+use crate::policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+use crate::writer::WriterCommand;
+use pumice_engine::policy::Compatibility;
 
 /// Reload whose document is compiled.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ impl SharedState {
         let file = histories
             .get(name)
             .and_then(|history| history.file_fingerprint.as_ref());
-        file.is_some_and(|file| *file == policy_store::document_fingerprint(document, compatibility))
+        file.is_some_and(|file| *file == stored::document_fingerprint(document, compatibility))
     }
 
     /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
@@ -48,48 +47,44 @@ impl SharedState {
     /// The document has errors, or the name is not a policy name.
     pub fn compile_reload(&self, reload: PolicyReload) -> Result<CompiledReload, PolicyError> {
         check_policy_name(&reload.name)?;
-        let options = CompileOptions {
-            limits: self.limits.document_limits(),
-            compatibility: reload.compatibility,
-            strict: reload.strict,
-        };
-        let document = Arc::clone(&reload.document);
-        let content = policy_store::document_fingerprint(&document, reload.compatibility);
-        let (compiled, hash) = (policy::compile(&document, &options), document_hash(&document));
         let PolicyReload {
             name,
             document,
             expected_version,
             dry_run,
+            strict,
+            compatibility,
             origin,
-            ..
         } = reload;
-        let compiled = match compiled {
-            Ok(compiled) => compiled,
-            Err(report) => {
-                return Err(self.policies.reject(
-                    RejectedDocument {
-                        name,
-                        origin,
-                        report,
-                        serving: 0,
-                    },
-                    dry_run,
-                ));
-            }
-        };
-        let install = policy_install(
+        let text = PolicyText {
             name,
             document,
-            hash,
-            content,
-            compiled,
+            compatibility,
+            strict,
+            origin,
+        };
+        let draft = self
+            .compile_draft(text)
+            .map_err(|rejected| self.policies.reject(*rejected, dry_run))?;
+        Ok(CompiledReload(Box::new(PolicyInstall {
+            draft,
             expected_version,
             dry_run,
-            origin,
-            self.clock.wall(),
-        );
-        Ok(CompiledReload(Box::new(install)))
+        })))
+    }
+
+    /// Compiles a document; the error is what becomes of it.
+    fn compile_draft(&self, text: PolicyText) -> Result<PolicyDraft, Box<RejectedDocument>> {
+        let (name, origin) = (Arc::clone(&text.name), text.origin.clone());
+        let compiled = PolicyDraft::compile(text, self.limits.document_limits(), self.clock.wall());
+        compiled.map_err(|report| {
+            Box::new(RejectedDocument {
+                name,
+                origin,
+                report,
+                serving: 0,
+            })
+        })
     }
 
     /// Puts a compiled document in force, unless it was compiled for a dry run.
@@ -117,19 +112,12 @@ impl SharedState {
             0 => self.policies.version(&name, active - 1)?,
             version => self.policies.version(&name, version)?,
         };
-        let mut again = PolicyVersion::clone(&earlier);
-        again.origin = PolicyOrigin::Rollback(earlier.in_force.version);
-        again.accepted_at = self.clock.wall();
         let install = PolicyInstall {
-            name,
+            draft: PolicyDraft::again(&earlier, self.clock.wall()),
             // The version that was in force when the target was chosen must still be in force when the writer gets to
             // it.
             expected_version: expected_version.or(Some(active)),
             dry_run,
-            hash: Arc::clone(&earlier.in_force.hash),
-            fingerprint: policy_store::document_fingerprint(&earlier.document, earlier.in_force.policy.compatibility()),
-            policy: Arc::clone(&earlier.in_force.policy),
-            version: again,
         };
         self.install(install).await
     }
@@ -170,7 +158,7 @@ impl SharedState {
     ///
     /// # Errors
     /// There is no such policy, another version is in force than expected, or the store failed: nothing was deleted.
-    pub async fn delete_policy(&self, deletion: PolicyDeletion) -> Result<DeletedPolicy, PolicyError> {
+    pub async fn delete_policy(self: &Arc<Self>, deletion: PolicyDeletion) -> Result<DeletedPolicy, PolicyError> {
         let PolicyDeletion {
             name,
             expected_version,
@@ -180,34 +168,17 @@ impl SharedState {
         let replacement = match replacement {
             None => None,
             Some(document) => {
-                let compatibility = Compatibility::default();
-                let options = CompileOptions {
-                    limits: self.limits.document_limits(),
-                    compatibility,
-                    strict: false,
-                };
-                let text = Arc::clone(&document);
-                let compiled = tokio::task::spawn_blocking(move || policy::compile(&text, &options)).await;
-                let compiled = compiled.map_err(|_| StateError::ShuttingDown)?;
-                let origin = PolicyOrigin::BuiltIn;
-                let rejected = |report| RejectedDocument {
+                let text = PolicyText {
                     name: Arc::clone(&name),
-                    origin: origin.clone(),
-                    report,
-                    serving: 0,
+                    document,
+                    compatibility: Compatibility::default(),
+                    strict: false,
+                    origin: PolicyOrigin::BuiltIn,
                 };
-                let compiled = compiled.map_err(|report| PolicyError::Rejected(Box::new(rejected(report))))?;
-                Some(policy_install(
-                    Arc::clone(&name),
-                    Arc::clone(&document),
-                    document_hash(&document),
-                    policy_store::document_fingerprint(&document, compatibility),
-                    compiled,
-                    expected_version,
-                    false,
-                    origin,
-                    self.clock.wall(),
-                ))
+                let state = Arc::clone(self);
+                let compiled = tokio::task::spawn_blocking(move || state.compile_draft(text)).await;
+                let compiled = compiled.map_err(|_| StateError::ShuttingDown)?;
+                Some(compiled.map_err(PolicyError::Rejected)?)
             }
         };
         let remove = PolicyRemoval {
@@ -225,51 +196,6 @@ impl SharedState {
         self.send(WriterCommand::Install(Box::new(install), reply.into()))
             .await?;
         result.await.map_err(|_| StateError::ShuttingDown)?
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the parts of one record, each used once")]
-fn policy_install(
-    name: Arc<str>,
-    document: Arc<str>,
-    hash: Arc<str>,
-    content: Arc<str>,
-    compiled: CompiledPolicy,
-    expected_version: Option<u64>,
-    dry_run: bool,
-    origin: PolicyOrigin,
-    accepted: Duration,
-) -> PolicyInstall {
-    let CompiledPolicy {
-        policy,
-        report,
-        loaded_document,
-        effective_document,
-    } = compiled;
-    let in_force = PolicyInForce {
-        name: Arc::clone(&name),
-        version: 0,
-        hash: Arc::clone(&hash),
-        profile: Arc::default(),
-        policy: Arc::clone(&policy),
-    };
-    let version = PolicyVersion {
-        in_force: Arc::new(in_force),
-        document,
-        loaded_document: loaded_document.into(),
-        effective_document: effective_document.into(),
-        report: Arc::new(report),
-        origin,
-        accepted_at: accepted,
-    };
-    PolicyInstall {
-        name,
-        expected_version,
-        dry_run,
-        hash,
-        fingerprint: content,
-        policy,
-        version,
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::error::PolicyError;
-use super::policies::{PolicyHistory, PolicyInstall, PolicyVersion};
-use super::policy_store::{ActivePolicies, version_writes};
-use super::policy_writer::PolicyWriter;
+use super::draft::PolicyDraft;
+use super::stored::{ActivePolicies, version_writes};
+use super::writer::PolicyWriter;
+use crate::error::PolicyError;
+use crate::policies::{PolicyHistory, PolicyVersion};
 use crate::store::{Store, StoreWrite};
 
 /// Asks for a policy to be deleted.
@@ -30,10 +31,10 @@ pub struct DeletedPolicy {
 
 /// A deletion on its way to the writer, its replacement compiled.
 #[derive(Debug)]
-pub(super) struct PolicyRemoval {
-    pub(super) name: Arc<str>,
-    pub(super) expected_version: Option<u64>,
-    pub(super) replacement: Option<PolicyInstall>,
+pub(crate) struct PolicyRemoval {
+    pub(crate) name: Arc<str>,
+    pub(crate) expected_version: Option<u64>,
+    pub(crate) replacement: Option<PolicyDraft>,
 }
 
 impl PolicyWriter {
@@ -41,7 +42,7 @@ impl PolicyWriter {
     ///
     /// # Errors
     /// There is no such policy, another version is in force, or the store failed: nothing was deleted.
-    pub(super) fn remove(
+    pub(crate) fn remove(
         &mut self,
         removal: PolicyRemoval,
         in_force: &mut Arc<ActivePolicies>,
@@ -64,7 +65,7 @@ impl PolicyWriter {
         }
         let last = history.last;
         let dropped: Vec<Arc<PolicyVersion>> = history.versions.iter().cloned().collect();
-        let replacement = replacement.map(|install| install.into_version(last + 1));
+        let replacement = replacement.map(|draft| draft.into_version(last + 1));
         let mut writes: Vec<StoreWrite> = dropped
             .iter()
             .map(|old| StoreWrite::RemovePolicy {

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::error::StateError;
-use super::limits::StateLimits;
+use super::draft::{PolicyDraft, PolicyText};
 use super::origin::PolicyOrigin;
-use super::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
-use super::policy_reload::document_hash;
-use super::policy_writer::PolicyWriter;
+use super::reload::document_hash;
+use super::writer::PolicyWriter;
+use crate::error::StateError;
+use crate::limits::StateLimits;
+use crate::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
 use crate::store::{Store, StoreWrite, StoredPolicy, StoredState};
 use pumice_engine::PolicyInForce;
-use pumice_engine::policy::{self, Compatibility, CompileOptions, DiagnosticReport};
+use pumice_engine::policy::{Compatibility, DiagnosticReport};
 
 /// Error of a stored policy that was in force and that this program rejects.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ fn first_error(report: &DiagnosticReport) -> String {
 }
 
 /// Fingerprint of a policy file: hash of its content and its compatibility.
-pub(super) fn document_fingerprint(document: &str, compatibility: Compatibility) -> Arc<str> {
+pub(crate) fn document_fingerprint(document: &str, compatibility: Compatibility) -> Arc<str> {
     format!("{}:{}", document_hash(document), compatibility.name()).into()
 }
 
@@ -78,7 +79,7 @@ impl PolicyVersion {
 }
 
 /// Writes for a version that was accepted, or that was in force already (`unchanged`).
-pub(super) fn version_writes(
+pub(crate) fn version_writes(
     version: &PolicyVersion,
     unchanged: bool,
     dropped: &[Arc<PolicyVersion>],
@@ -144,14 +145,14 @@ impl RepairSubject {
 /// Subjects for which the store may differ from memory: a failed write may have reached the store, and would be in
 /// force after a crash. The next successful write repairs it.
 #[derive(Debug, Default)]
-pub(super) struct PendingRepair(BTreeSet<RepairSubject>);
+pub(crate) struct PendingRepair(BTreeSet<RepairSubject>);
 
 impl PendingRepair {
     /// Writes to the store, together with all pending repairs.
     ///
     /// # Errors
     /// The store failed: the subjects of these writes wait for a repair, too.
-    pub(super) fn write_with_repairs(
+    pub(crate) fn write_with_repairs(
         &mut self,
         histories: &PolicyHistories,
         store: &mut dyn Store,
@@ -168,53 +169,40 @@ impl PendingRepair {
         Ok(())
     }
 
-    pub(super) fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         !self.0.is_empty()
     }
 
-    pub(super) fn writes(&self, histories: &PolicyHistories) -> Vec<StoreWrite> {
+    pub(crate) fn writes(&self, histories: &PolicyHistories) -> Vec<StoreWrite> {
         self.0.iter().map(|subject| subject.true_write(histories)).collect()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<PolicyVersion, DiagnosticReport> {
-    let options = CompileOptions {
-        limits: limits.document_limits(),
+fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<Arc<PolicyVersion>, DiagnosticReport> {
+    let text = PolicyText {
+        name: Arc::clone(&stored.name),
+        document: Arc::clone(&stored.document),
         compatibility: Compatibility::from_name(&stored.compatibility).unwrap_or_default(),
         strict: false,
-    };
-    let compiled = policy::compile(&stored.document, &options)?;
-    let in_force = PolicyInForce {
-        name: Arc::clone(&stored.name),
-        version: stored.version,
-        hash: document_hash(&stored.document),
-        profile: Arc::default(),
-        policy: compiled.policy,
-    };
-    Ok(PolicyVersion {
-        in_force: Arc::new(in_force),
-        document: Arc::clone(&stored.document),
-        loaded_document: compiled.loaded_document.into(),
-        effective_document: compiled.effective_document.into(),
-        report: Arc::new(compiled.report),
         origin: PolicyOrigin::from_stored(&stored.origin, &stored.origin_detail),
-        accepted_at: stored.accepted,
-    })
+    };
+    let draft = PolicyDraft::compile(text, limits.document_limits(), stored.accepted)?;
+    Ok(draft.into_version(stored.version))
 }
 
 /// Policies in force, by name.
-pub(super) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
+pub(crate) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
 
 impl PolicyWriter {
     /// Stored policies, and those in force.
     ///
     /// # Errors
     /// This program rejects a version that was in force. An earlier version that it rejects is left out.
-    pub(super) fn open(
+    pub(crate) fn open(
         limits: &StateLimits,
         stored_state: &StoredState,
     ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
@@ -225,7 +213,7 @@ impl PolicyWriter {
         while let Some(one) = stored.next() {
             let is_last = stored.peek().is_none_or(|next| next.name != one.name);
             let version = match compile_stored(one, limits) {
-                Ok(version) => Arc::new(version),
+                Ok(version) => version,
                 Err(report) if is_last => {
                     return Err(StoredPolicyError {
                         name: Arc::clone(&one.name),

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::SharedState;
-use super::apply_durable::DurableCommand;
-use super::assumptions::{AssumedPlacements, AssumptionDraft};
-use super::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
-use super::error::StateError;
-use super::limits::StateLimits;
-use super::ports::CommandReply;
-use super::session_registry::{SessionEntry, SessionState};
-use super::session_steps::policy_in_snapshot;
-use super::sources::limit_error;
-use super::writer::WriterCommand;
+use super::registry::{SessionEntry, SessionState};
+use super::steps::policy_in_snapshot;
+use crate::SharedState;
+use crate::error::StateError;
+use crate::intake::sources::limit_error;
+use crate::ledger::assumptions::{AssumedPlacements, AssumptionDraft};
+use crate::ledger::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
+use crate::limits::StateLimits;
 use crate::store::{Durability, StoredState};
+use crate::writer::WriterCommand;
+use crate::writer::apply_durable::DurableCommand;
+use crate::writer::ports::CommandReply;
 use pumice_engine::cycle::{SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
 use pumice_engine::model::{ClusterState, StoredRecord, TaskRecord, TaskStatus};
 use pumice_engine::plugin_state::PluginStates;
@@ -26,18 +26,18 @@ type StateReply<T> = CommandReply<Result<T, StateError>>;
 
 /// Commit that a session asks for.
 #[derive(Debug)]
-pub(super) struct SessionCommit {
-    pub(super) session: Arc<str>,
+pub(crate) struct SessionCommit {
+    pub(crate) session: Arc<str>,
     /// Name and profile of the policy.
-    pub(super) policy: (Arc<str>, Arc<str>),
-    pub(super) jobs: Vec<ProposedJob>,
+    pub(crate) policy: (Arc<str>, Arc<str>),
+    pub(crate) jobs: Vec<ProposedJob>,
     /// Tasks that the session took off these nodes.
-    pub(super) withdrawn: Vec<(Arc<str>, Arc<str>)>,
+    pub(crate) withdrawn: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// Command about assumptions.
 #[derive(Debug)]
-pub(super) enum AssumptionCommand {
+pub(crate) enum AssumptionCommand {
     /// Judge a session's placements and assume those that hold.
     Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
     /// Release assumptions of a session, or of any session.
@@ -45,14 +45,14 @@ pub(super) enum AssumptionCommand {
 }
 
 /// Reply about assumptions that waits for the store and for the publication.
-pub(super) enum AssumptionOutcome {
+pub(crate) enum AssumptionOutcome {
     Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
     Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
 }
 
 impl AssumptionOutcome {
     /// Sends the reply: the change is durable, and visible from this revision on.
-    pub(super) fn reply(self, revision: Revision) {
+    pub(crate) fn reply(self, revision: Revision) {
         match self {
             Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
             Self::Released(released, reply) => reply.send(Ok((revision, released))),
@@ -60,7 +60,7 @@ impl AssumptionOutcome {
     }
 
     /// Reports an error: the command had no effect.
-    pub(super) fn reply_error(self, error: StateError) {
+    pub(crate) fn reply_error(self, error: StateError) {
         match self {
             Self::Committed(_, reply) => reply.send(Err(error)),
             Self::Released(_, reply) => reply.send(Err(error)),
@@ -70,27 +70,27 @@ impl AssumptionOutcome {
 
 /// Context in which the writer judges a commit.
 #[derive(Debug)]
-pub(super) struct CommitContext<'a> {
+pub(crate) struct CommitContext<'a> {
     /// State that accepted placements are put into.
-    pub(super) cluster_state: &'a mut ClusterState,
+    pub(crate) cluster_state: &'a mut ClusterState,
     /// Next snapshot, with its policies.
-    pub(super) next: &'a Snapshot,
+    pub(crate) next: &'a Snapshot,
     /// Newest published snapshot, if it has the same state.
-    pub(super) newest: Option<Arc<Snapshot>>,
+    pub(crate) newest: Option<Arc<Snapshot>>,
     /// Durability that the commit will have.
-    pub(super) durability: Durability,
+    pub(crate) durability: Durability,
 }
 
 /// Assumptions and their limits.
 #[derive(Debug)]
-pub(super) struct CommitArbiter {
-    pub(super) assumptions: AssumedPlacements,
+pub(crate) struct CommitArbiter {
+    pub(crate) assumptions: AssumedPlacements,
     limit: usize,
     checks: CommitChecks,
 }
 
 impl CommitArbiter {
-    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
+    pub(crate) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
         Self {
             assumptions: AssumedPlacements::open(limits, stored_state),
             limit: limits.assumptions,
@@ -99,12 +99,12 @@ impl CommitArbiter {
     }
 
     #[cfg(debug_assertions)]
-    pub(super) fn without_checks(&mut self, without: bool) {
+    pub(crate) fn without_checks(&mut self, without: bool) {
         self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
     }
 
     /// Drafts a commit or a release. `None`: it was rejected, and the reply is sent.
-    pub(super) fn draft(
+    pub(crate) fn draft(
         &self,
         asked: AssumptionCommand,
         draft: &mut AssumptionDraft,

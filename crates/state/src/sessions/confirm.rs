@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SharedState;
-use super::error::StateError;
-use super::ledger::{ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
-use super::session_registry::{RecordedResult, SessionRegistry, SessionState};
-use super::session_steps::SteppedSession;
+use super::registry::{RecordedResult, SessionRegistry, SessionState};
+use super::steps::SteppedSession;
+use crate::SharedState;
+use crate::error::StateError;
+use crate::ledger::{ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, Problem, ProblemKind};

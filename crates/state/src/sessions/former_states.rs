@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::session_registry::SessionEntry;
+use super::registry::SessionEntry;
 use pumice_engine::Snapshot;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 
 /// Initial states of sessions on shared state, by number of their revision: oldest first.
 #[derive(Default)]
-pub(super) struct FormerStates {
+pub(crate) struct FormerStates {
     cluster_states: BTreeMap<u64, ClusterState>,
     /// By name of the policy.
     plugin_states: BTreeMap<Arc<str>, BTreeMap<u64, PluginStates>>,
@@ -18,7 +18,7 @@ pub(super) struct FormerStates {
 
 impl FormerStates {
     /// States that these sessions were opened on, apart from the newest one.
-    pub(super) fn of(open: &[Arc<SessionEntry>], newest: &Snapshot) -> Self {
+    pub(crate) fn of(open: &[Arc<SessionEntry>], newest: &Snapshot) -> Self {
         let mut former = Self::default();
         // A cluster of a session's own counts since the session was opened.
         let shared = open.iter().filter(|session| session.shared.is_some());
@@ -41,7 +41,7 @@ impl FormerStates {
 
     /// Bytes that the states do not share with a newer one. Each counts what the next one has no more: no later one has
     /// it either.
-    pub(super) fn bytes(&self, newest: &Snapshot) -> usize {
+    pub(crate) fn bytes(&self, newest: &Snapshot) -> usize {
         let newer = self.cluster_states.values().skip(1).chain([&newest.state]);
         let cluster_states = self.cluster_states.values().zip(newer);
         let mut sum: usize = cluster_states.map(|(state, newer)| state.unshared_bytes(newer)).sum();

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::SharedState;
-use super::error::StateError;
-use super::session_registry::{RecordedResult, SessionRegistry, SessionState};
-use super::session_steps::SteppedSession;
+use super::registry::{RecordedResult, SessionRegistry, SessionState};
+use super::steps::SteppedSession;
+use crate::SharedState;
+use crate::error::StateError;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::{ClusterState, Problem};

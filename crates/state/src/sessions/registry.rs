@@ -9,57 +9,57 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
-use super::SharedState;
-use super::clock::Clock;
-use super::commit_judge::CommitOutcome;
-use super::connection_share::{ConnectionShare, adjust};
-use super::error::StateError;
 use super::former_states::FormerStates;
-use super::limits::StateLimits;
-use super::session_steps::OpenedSession;
-use super::session_tombstones::{EndedSession, EndedSessions, OutcomeRoom};
-use super::sources::limit_error;
+use super::steps::OpenedSession;
+use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};
+use crate::SharedState;
+use crate::clock::Clock;
+use crate::connection_share::{ConnectionShare, adjust};
+use crate::error::StateError;
+use crate::intake::sources::limit_error;
+use crate::ledger::commit_judge::CommitOutcome;
+use crate::limits::StateLimits;
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
 /// Result of a query that changed the session, recorded for retries.
-pub(super) type RecordedResult = Arc<dyn Any + Send + Sync>;
+pub(crate) type RecordedResult = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug)]
-pub(super) struct SessionState {
+pub(crate) struct SessionState {
     /// Result of the last change, if that was a query.
-    pub(super) recorded_result: Option<RecordedResult>,
-    pub(super) cycle: SchedulingCycle,
-    pub(super) applied: u64,
+    pub(crate) recorded_result: Option<RecordedResult>,
+    pub(crate) cycle: SchedulingCycle,
+    pub(crate) applied: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct SessionEntry {
-    pub(super) name: Arc<str>,
+pub(crate) struct SessionEntry {
+    pub(crate) name: Arc<str>,
     /// Number of the session, in the order of opening.
     number: u64,
     /// Connection that it was opened by; `None`: it was opened by none.
     connection: Option<ConnectionShare>,
-    pub(super) policy: Arc<PolicyInForce>,
+    pub(crate) policy: Arc<PolicyInForce>,
     /// Name and profile of its policy in shared state; `None`: the session is on a cluster of its own.
-    pub(super) shared: Option<(Arc<str>, Arc<str>)>,
-    pub(super) revision: Revision,
+    pub(crate) shared: Option<(Arc<str>, Arc<str>)>,
+    pub(crate) revision: Revision,
     /// Source of the batch that it was opened with.
-    pub(super) source: Option<Arc<str>>,
-    pub(super) inner: ArcSwap<SessionState>,
+    pub(crate) source: Option<Arc<str>>,
+    pub(crate) inner: ArcSwap<SessionState>,
     /// True while a call changes or ends the session.
     changing: AtomicBool,
     /// Bytes that no change of the session changes: its entry, and a cluster of its own.
     own_bytes: usize,
     /// Bytes that the session holds alone.
     copied_bytes: AtomicUsize,
-    pub(super) opened_at: Duration,
-    pub(super) lease: Duration,
+    pub(crate) opened_at: Duration,
+    pub(crate) lease: Duration,
     /// Time of the last renewal, in milliseconds of the monotonic clock.
-    pub(super) renewed_at: AtomicU64,
-    pub(super) active_queries: AtomicU32,
+    pub(crate) renewed_at: AtomicU64,
+    pub(crate) active_queries: AtomicU32,
 }
 
 impl SessionEntry {
@@ -82,7 +82,7 @@ const SESSION_NAME_BYTES: usize = 128;
 
 /// Claim of the call that changes or ends a session; given back when dropped.
 #[derive(Debug)]
-pub(super) struct ChangeClaim<'s>(&'s SessionEntry);
+pub(crate) struct ChangeClaim<'s>(&'s SessionEntry);
 
 impl Drop for ChangeClaim<'_> {
     fn drop(&mut self) {
@@ -92,7 +92,7 @@ impl Drop for ChangeClaim<'_> {
 
 /// Guard of a call on a session. When it is dropped, the session's lease starts again.
 #[derive(Debug)]
-pub(super) struct SessionGuard(pub(super) Arc<SessionEntry>, Arc<dyn Clock>);
+pub(crate) struct SessionGuard(pub(crate) Arc<SessionEntry>, Arc<dyn Clock>);
 
 impl SessionGuard {
     fn new(session: Arc<SessionEntry>, clock: Arc<dyn Clock>) -> Self {
@@ -110,21 +110,21 @@ impl Drop for SessionGuard {
 
 /// All sessions, open and ended.
 #[derive(Debug)]
-pub(super) struct SessionRegistry {
-    pub(super) limits: StateLimits,
+pub(crate) struct SessionRegistry {
+    pub(crate) limits: StateLimits,
     clock: Arc<dyn Clock>,
     name_prefix: u64,
     next: AtomicU64,
-    pub(super) open: DashMap<Arc<str>, Arc<SessionEntry>>,
+    pub(crate) open: DashMap<Arc<str>, Arc<SessionEntry>>,
     /// Bytes that open sessions hold alone.
     copied_bytes: AtomicUsize,
     /// Bytes of former states that only sessions still hold, as of the last count.
     retained_bytes: AtomicUsize,
-    pub(super) ended: EndedSessions,
+    pub(crate) ended: EndedSessions,
 }
 
 impl SessionRegistry {
-    pub(super) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64) -> Self {
+    pub(crate) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64) -> Self {
         Self {
             limits,
             clock,
@@ -139,7 +139,7 @@ impl SessionRegistry {
 
     /// Checks that one more session may be opened by this connection. In a full table, a session that its connection left
     /// behind makes room.
-    pub(super) fn check_session_limit(
+    pub(crate) fn check_session_limit(
         &self,
         connection: Option<&ConnectionShare>,
         newest: &Snapshot,
@@ -195,7 +195,7 @@ impl SessionRegistry {
 
     /// Bytes that open sessions pin: clusters of their own, copies of what they changed, and former states that nothing
     /// else holds.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let own = self.copied_bytes.load(Ordering::Acquire);
         own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
     }
@@ -211,14 +211,14 @@ impl SessionRegistry {
 
     /// Reserves the bytes that a session will hold, unless all sessions together would hold too many. The caller holds
     /// the session's claim.
-    pub(super) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+    pub(crate) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         self.check_growth(session, bytes)?;
         self.record_bytes(session, bytes);
         Ok(())
     }
 
     /// Checks that a session may hold this many bytes. Reserves nothing.
-    pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+    pub(crate) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         let before = session.copied_bytes.load(Ordering::Acquire);
         match (bytes + session.own_bytes).checked_sub(before) {
             Some(more) if more > 0 => {
@@ -232,7 +232,7 @@ impl SessionRegistry {
     }
 
     /// Records the bytes that a session holds now. The caller holds the session's claim.
-    pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
+    pub(crate) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
         let bytes = bytes + session.own_bytes;
         let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
         self.adjust_bytes(session, bytes, before);
@@ -246,7 +246,7 @@ impl SessionRegistry {
     }
 
     /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
-    pub(super) fn recount_retained(&self, newest: &Snapshot) {
+    pub(crate) fn recount_retained(&self, newest: &Snapshot) {
         // The table's own locks are not held while states are compared.
         let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
         let former = FormerStates::of(&open, newest);
@@ -266,7 +266,7 @@ impl SessionRegistry {
         }
     }
 
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         (cluster_state, derived): (ClusterState, PluginStates),
         own_bytes: usize,
@@ -326,7 +326,7 @@ impl SessionRegistry {
     }
 
     /// Session of this name, if it has not ended.
-    pub(super) fn find(&self, name: &str) -> Result<SessionGuard, StateError> {
+    pub(crate) fn find(&self, name: &str) -> Result<SessionGuard, StateError> {
         let found = self
             .open
             .get(name)
@@ -346,7 +346,7 @@ impl SessionRegistry {
 
     /// Claims a session for a call that changes or ends it. The session may have ended between its lookup and the claim:
     /// then the call gets the same error as one that comes later, and changes nothing.
-    pub(super) fn claim_open<'s>(&self, session: &'s SessionEntry) -> Result<ChangeClaim<'s>, StateError> {
+    pub(crate) fn claim_open<'s>(&self, session: &'s SessionEntry) -> Result<ChangeClaim<'s>, StateError> {
         let changing = session.claim()?;
         if self.open.contains_key(&session.name) {
             Ok(changing)
@@ -400,12 +400,12 @@ impl SessionRegistry {
     }
 
     /// Ends a session that was committed.
-    pub(super) fn end_committed(&self, session: &SessionEntry, outcome: Arc<CommitOutcome>) {
+    pub(crate) fn end_committed(&self, session: &SessionEntry, outcome: Arc<CommitOutcome>) {
         self.end(session, true, "it was committed", Some(outcome));
     }
 
     /// Ends expired sessions, and forgets sessions that ended long ago.
-    pub(super) fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         let over = self
             .open
             .iter()
@@ -418,7 +418,7 @@ impl SessionRegistry {
     }
 
     /// Reserves room for the outcome of a commit with at most this many items.
-    pub(super) fn reserve_outcome(&self, items: usize) -> Result<OutcomeRoom<'_>, StateError> {
+    pub(crate) fn reserve_outcome(&self, items: usize) -> Result<OutcomeRoom<'_>, StateError> {
         let room = self.ended.reserve_outcome(items, &self.limits);
         room.or_else(|_| {
             self.ended.sweep(self.clock.monotonic(), &self.limits);
@@ -426,11 +426,11 @@ impl SessionRegistry {
         })
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.open.len()
     }
 
-    pub(super) fn close(&self, name: &str) -> Result<u64, StateError> {
+    pub(crate) fn close(&self, name: &str) -> Result<u64, StateError> {
         if let Some(closed) = self.ended.closed_result(name) {
             return closed;
         }
@@ -449,7 +449,7 @@ impl SessionRegistry {
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// Starts the thread that ends expired sessions as long as the state exists.
-pub(super) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
+pub(crate) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
     let state = Arc::downgrade(state);
     let sweep = move || {
         while let Some(state) = state.upgrade() {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SharedState;
-use super::batch::{Batch, BatchOutcome};
-use super::connection_share::ConnectionShare;
-use super::error::StateError;
-use super::published;
-use super::session_registry::{SessionEntry, SessionGuard, SessionRegistry, SessionState};
-use super::sources::limit_error;
+use super::registry::{SessionEntry, SessionGuard, SessionRegistry, SessionState};
+use crate::SharedState;
+use crate::connection_share::ConnectionShare;
+use crate::error::StateError;
+use crate::intake::batch::{Batch, BatchOutcome};
+use crate::intake::sources::limit_error;
+use crate::writer::published;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
@@ -86,7 +86,7 @@ pub struct SteppedSession {
 }
 
 impl SteppedSession {
-    pub(super) fn new(inner: &SessionState, busy: SessionGuard, outcome: ChangeOutcome, repeated: bool) -> Self {
+    pub(crate) fn new(inner: &SessionState, busy: SessionGuard, outcome: ChangeOutcome, repeated: bool) -> Self {
         Self {
             cluster_state: inner.cycle.cluster_state().clone(),
             policy: Arc::clone(&busy.0.policy),
@@ -114,7 +114,7 @@ impl SessionRegistry {
     }
 
     /// Session after these changes. The caller holds the session's claim.
-    pub(super) fn session_after(
+    pub(crate) fn session_after(
         &self,
         session: &SessionEntry,
         after: u64,
@@ -154,7 +154,7 @@ impl SessionRegistry {
         Ok(next)
     }
 
-    pub(super) fn check_changes(&self, session: &SessionEntry, last: u64) -> Result<(), StateError> {
+    pub(crate) fn check_changes(&self, session: &SessionEntry, last: u64) -> Result<(), StateError> {
         if last <= self.limits.session_changes {
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl SessionRegistry {
     }
 
     /// Cycle after the changes that are new, their outcome, and whether some were not new.
-    pub(super) fn cycle_after(
+    pub(crate) fn cycle_after(
         &self,
         session: &SessionEntry,
         inner: &SessionState,
@@ -200,7 +200,7 @@ impl SessionRegistry {
 }
 
 /// Policy of this name and profile.
-pub(super) fn policy_in_snapshot(
+pub(crate) fn policy_in_snapshot(
     snapshot: &Snapshot,
     name: &Arc<str>,
     profile: &str,

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
-use super::commit_judge::CommitOutcome;
-use super::error::StateError;
-use super::limits::StateLimits;
-use super::sources::limit_error;
+use crate::error::StateError;
+use crate::intake::sources::limit_error;
+use crate::ledger::commit_judge::CommitOutcome;
+use crate::limits::StateLimits;
 
 /// Record of a session that has ended.
 #[derive(Debug)]
-pub(super) struct EndedSession {
-    pub(super) ended_at: Duration,
-    pub(super) closed: bool,
-    pub(super) reason: &'static str,
+pub(crate) struct EndedSession {
+    pub(crate) ended_at: Duration,
+    pub(crate) closed: bool,
+    pub(crate) reason: &'static str,
     /// Outcome of its commit.
-    pub(super) commit_outcome: Option<Arc<CommitOutcome>>,
-    pub(super) applied: u64,
+    pub(crate) commit_outcome: Option<Arc<CommitOutcome>>,
+    pub(crate) applied: u64,
 }
 
 impl EndedSession {
@@ -39,7 +39,7 @@ fn counted_items(items: usize) -> usize {
 
 /// Ended sessions, by name.
 #[derive(Debug, Default)]
-pub(super) struct EndedSessions {
+pub(crate) struct EndedSessions {
     by_name: DashMap<Arc<str>, EndedSession>,
     /// Items of all outcomes of commits, and of those that are being made.
     outcome_items: AtomicUsize,
@@ -47,7 +47,7 @@ pub(super) struct EndedSessions {
 
 /// Room for the outcome of a commit. It is free again when this is dropped: the outcome itself counts from then on.
 #[derive(Debug)]
-pub(super) struct OutcomeRoom<'e> {
+pub(crate) struct OutcomeRoom<'e> {
     ended: &'e EndedSessions,
     items: usize,
 }
@@ -59,7 +59,7 @@ impl Drop for OutcomeRoom<'_> {
 }
 
 impl EndedSessions {
-    pub(super) fn insert(&self, session: &Arc<str>, ended: EndedSession) {
+    pub(crate) fn insert(&self, session: &Arc<str>, ended: EndedSession) {
         self.outcome_items
             .fetch_add(ended.outcome_items().unwrap_or(0), Ordering::AcqRel);
         self.by_name.insert(Arc::clone(session), ended);
@@ -69,7 +69,7 @@ impl EndedSessions {
     ///
     /// # Errors
     /// The outcomes that are remembered leave no room.
-    pub(super) fn reserve_outcome(&self, items: usize, limits: &StateLimits) -> Result<OutcomeRoom<'_>, StateError> {
+    pub(crate) fn reserve_outcome(&self, items: usize, limits: &StateLimits) -> Result<OutcomeRoom<'_>, StateError> {
         let (items, most) = (counted_items(items), limits.commit_outcomes);
         let with_these = |now: usize| now.checked_add(items).filter(|all| *all <= most);
         let reserved = self
@@ -88,7 +88,7 @@ impl EndedSessions {
     }
 
     /// Forgets sessions that ended long ago, and the oldest of those without a commit beyond the limit.
-    pub(super) fn sweep(&self, now: Duration, limits: &StateLimits) {
+    pub(crate) fn sweep(&self, now: Duration, limits: &StateLimits) {
         let mut uncommitted: Vec<(Duration, Arc<str>)> = Vec::new();
         self.by_name.retain(|name, ended| {
             let items = ended.outcome_items();
@@ -112,17 +112,17 @@ impl EndedSessions {
     }
 
     /// Outcome of a session's commit, if it was committed and is still remembered.
-    pub(super) fn commit_outcome(&self, session: &str) -> Option<Arc<CommitOutcome>> {
+    pub(crate) fn commit_outcome(&self, session: &str) -> Option<Arc<CommitOutcome>> {
         self.by_name.get(session)?.commit_outcome.clone()
     }
 
     /// Number of the last change of a session.
-    pub(super) fn applied(&self, session: &str) -> Option<u64> {
+    pub(crate) fn applied(&self, session: &str) -> Option<u64> {
         Some(self.by_name.get(session)?.applied)
     }
 
     /// Error of a call on a session that is not open.
-    pub(super) fn error(&self, session: &str) -> StateError {
+    pub(crate) fn error(&self, session: &str) -> StateError {
         match self.by_name.get(session) {
             Some(ended) => StateError::SessionExpired {
                 session: session.into(),
@@ -135,7 +135,7 @@ impl EndedSessions {
     }
 
     /// Result of closing a session that has ended already.
-    pub(super) fn closed_result(&self, session: &str) -> Option<Result<u64, StateError>> {
+    pub(crate) fn closed_result(&self, session: &str) -> Option<Result<u64, StateError>> {
         let ended = self.by_name.get(session)?;
         Some(if ended.closed {
             Ok(ended.applied)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{FakeClock, batch, task};
-use super::*;
+use super::{FakeClock, batch, task};
 use crate::store::FailingStore;
+use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{
     JobRecord, NodeRecord, NodeVector, QueueRecord, RecordKind, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,

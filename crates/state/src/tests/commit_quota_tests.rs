@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::commit_fixture::{CommitFixture, QUOTAS, allocate, job, machine, pending, queue, record};
 use super::commit_tests::rejections;
-use super::*;
+use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{NodeRecord, QueueRecord, RecordKind, TaskRecord, TaskStatus, TextMap};
 

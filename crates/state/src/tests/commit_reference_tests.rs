@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::commit_fixture::{CommitFixture, allocate, machine, record};
-use super::*;
 use crate::store::StoreErrorMode;
+use crate::*;
 use pumice_engine::model::{JobRecord, RecordKind, TaskRecord, TaskStatus};
 
 const NODES: usize = 3;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use super::batch;
 use super::commit_fixture::{BINPACK, CommitFixture, QUOTAS, allocate, bound_task, cluster, node, pending, record};
 use super::commit_tests::rejections;
-use super::tests::batch;
-use super::*;
+use crate::*;
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
 

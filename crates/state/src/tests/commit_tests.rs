@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::batch;
 use super::commit_fixture::{
     BINPACK, CommitFixture, QUOTAS, allocate, bound_task, job, machine, node, pending, record,
 };
-use super::tests::batch;
-use super::*;
+use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{JobRecord, NodeRecord, Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::session_tests::{inline_policy, open_request};
-use super::tests::{batch, bounded, node, task};
-use super::*;
+use super::session_tests::{DOCUMENT, inline_policy, open_request};
+use super::{batch, bounded, node, task};
+use crate::*;
 
 fn inline(state: &SharedState, connection: &ConnectionShare) -> OpenSession {
     OpenSession {
@@ -151,7 +151,7 @@ async fn former_states_count_for_the_connection_whose_sessions_hold_them() {
     });
     let reload = PolicyReload {
         name: "default".into(),
-        document: session_tests::DOCUMENT.into(),
+        document: DOCUMENT.into(),
         expected_version: None,
         dry_run: false,
         strict: false,
@@ -214,7 +214,7 @@ async fn rejection(state: &SharedState, batch: Batch) -> &'static str {
 
 #[tokio::test]
 async fn the_full_syncs_of_a_connection_leave_room_for_others() {
-    let record_bytes = record_bytes::batch_bytes(&part("a", 1, &ConnectionShare::default()));
+    let record_bytes = intake::record_bytes::batch_bytes(&part("a", 1, &ConnectionShare::default()));
     let by_records = StateLimits {
         full_sync_records: 6,
         connection_full_sync_records: 4,

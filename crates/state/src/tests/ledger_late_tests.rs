@@ -1,7 +1,7 @@
 //! Late requests, requests for another incarnation, and jobs that hold more than they are promised.
 
 use super::ledger_tests::{LedgerFixture, job, running};
-use super::*;
+use crate::*;
 use pumice_engine::policy::Compatibility;
 
 const HOUR: u64 = 3_600_000;

@@ -1,8 +1,8 @@
 //! Admission ledger, tested from inside: promises, their holders and leases, and the effects of a failing store.
 
-use super::tests::{FakeClock, batch};
-use super::*;
+use super::{FakeClock, batch};
 use crate::store::{Durability, FailingStore, StoreErrorMode, StoreWrite};
+use crate::*;
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, QueueRecord, ResourceAmounts, ResourceId, TaskFields, TaskRecord, TaskStatus,
@@ -417,7 +417,7 @@ async fn a_session_confirms_the_jobs_it_enqueued() {
     let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| BatchRecord::Job(job(name, "u", cores)));
     fixture.apply(2, BatchKind::Delta, jobs.to_vec()).await;
-    let open = session_tests::open_request(None);
+    let open = super::session_tests::open_request(None);
     let session = fixture.state.open_session(open).await.unwrap().session;
     // While the session goes on, another caller takes 4 of the 10 cores.
     assert_eq!(fixture.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));

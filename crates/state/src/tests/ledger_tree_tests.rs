@@ -1,7 +1,7 @@
 //! Ledger with a hierarchy of queues: a promise counts along the whole path.
 
 use super::ledger_tests::{LedgerFixture, cpu, job, queue, running};
-use super::*;
+use crate::*;
 use pumice_engine::model::{JobRecord, QueueRecord, TextMap};
 use pumice_engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use pumice_engine::policy::Compatibility;

@@ -1,10 +1,30 @@
 //! Writer, sources and sessions, tested from inside.
 
+mod assumption_tests;
+mod commit_fixture;
+mod commit_quota_tests;
+mod commit_reference_tests;
+mod commit_store_tests;
+mod commit_tests;
+mod connection_share_tests;
+mod ledger_late_tests;
+mod ledger_tests;
+mod ledger_tree_tests;
+mod policy_tests;
+mod resource_forgetting_tests;
+mod session_race_tests;
+mod session_tests;
+mod shuttle_card_tests;
+mod shuttle_disk;
+mod shuttle_fixture;
+mod shuttle_tests;
+mod unreadable_tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::*;
+use crate::*;
 use pumice_engine::model::{
     NodeRecord, NodeVector, Problem, ProblemKind, RecordKind, ResourceAmounts, ResourceId, TaskFields, TaskRecord,
     TaskStatus,

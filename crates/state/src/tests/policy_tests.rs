@@ -3,10 +3,10 @@
 
 use super::commit_fixture::{BINPACK, QUOTAS};
 use super::ledger_tests::job;
-use super::tests::{FakeClock, batch};
-use super::*;
+use super::{FakeClock, batch};
 use crate::store::StoredState;
 use crate::store::{FailingStore, StoreErrorMode};
+use crate::*;
 use pumice_engine::policy::Compatibility;
 
 const FIT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: resource-strategy-fit\n";

@@ -1,7 +1,7 @@
 //! Names of resources and of sources that go with time, and ids that keep their meaning meanwhile.
 
-use super::tests::{FakeClock, batch, node};
-use super::*;
+use super::{FakeClock, batch, node};
+use crate::*;
 use pumice_engine::model::{NodeRecord, ResourceAmounts, ResourceId, ResourceTable};
 
 const HOUR: u64 = 3_600_000;

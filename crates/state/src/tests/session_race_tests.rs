@@ -7,8 +7,8 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::session_tests::{DOCUMENT, allocate, open_request};
-use super::tests::{batch, node, task};
-use super::*;
+use super::{batch, node, task};
+use crate::*;
 use pumice_engine::cycle::ChangeOutcome;
 use pumice_engine::model::{TaskRecord, TaskStatus};
 use pumice_engine::policy::Compatibility;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{FakeClock, batch, node, start, task};
-use super::*;
+use super::{FakeClock, batch, node, start, task};
+use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{ClusterState, TaskRecord, TaskStatus};
 use pumice_engine::policy::{Compatibility, CompileOptions, compile};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
-use super::BatchRecord;
 use super::ledger_tests::job;
 use super::shuttle_fixture::ShuttleFixture;
 use super::shuttle_tests::{check, panic_message, schedules};
+use crate::BatchRecord;
 use pumice_engine::Snapshot;
 use pumice_engine::model::JobRecord;
 

@@ -10,21 +10,21 @@ use shuttle::sync::mpsc::{Receiver, Sender, channel};
 use shuttle::sync::{Mutex, RwLock};
 use shuttle::thread::{self, JoinHandle};
 
-use super::apply_durable::DurableCommand;
 use super::commit_fixture::machine;
-use super::commit_judge::{ProposedJob, ProposedPlacement};
-use super::commit_session::{AssumptionCommand, SessionCommit};
-use super::ledger::{AdmissionLedger, SharedLeases};
 use super::ledger_tests::{POLICY, cpu, job, queue, queue_account};
-use super::node_table::NodeTable;
-use super::policy_writer::PolicyWriter;
-use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::shuttle_card_tests::{cards_keep_the_promise, with_quota};
 use super::shuttle_disk::{DISK_FAILS_LATE, DISK_REJECTS, DISK_WORKS, PowerSwitch, SimulatedDisk};
-use super::tests::{FakeClock, batch};
-use super::writer::{Writer, WriterCommand, WriterParts};
-use super::*;
+use super::{FakeClock, batch};
+use crate::ledger::commit_judge::{ProposedJob, ProposedPlacement};
+use crate::ledger::{AdmissionLedger, SharedLeases};
+use crate::policies::writer::PolicyWriter;
+use crate::sessions::commit::{AssumptionCommand, SessionCommit};
 use crate::store::{Durability, MemoryStore};
+use crate::writer::apply_durable::DurableCommand;
+use crate::writer::node_table::NodeTable;
+use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use crate::writer::{Writer, WriterCommand, WriterParts};
+use crate::*;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::model::{ClusterState, JobRecord, ResourceId, TaskRecord, TaskShape, TaskStatus};
 use pumice_engine::policy::{CompileOptions, compile};
@@ -206,7 +206,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
-        sources: sources::SourceIntake::new(Vec::new(), limits.clone(), Arc::clone(&clock)),
+        sources: intake::sources::SourceIntake::new(Vec::new(), limits.clone(), Arc::clone(&clock)),
         policies: PolicyWriter::new(&limits),
         clock,
     };

@@ -1,7 +1,7 @@
 //! Records that cannot be read: the last good one counts, or the node of a task takes nothing new.
 
-use super::tests::{batch, node, start, task};
-use super::*;
+use super::{batch, node, start, task};
+use crate::*;
 use pumice_engine::model::{NodeVector, Problem, ProblemKind, RecordKind, ResourceId};
 
 fn unreadable(task: &str, node: &str) -> RejectedRecord {

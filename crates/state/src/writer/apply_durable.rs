@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::assumptions::AssumptionDraft;
-use super::commit_session::{AssumptionCommand, AssumptionOutcome, CommitContext};
-use super::error::StateError;
-use super::ledger::{
+use super::ports::CommandReply;
+use crate::error::StateError;
+use crate::ledger::assumptions::AssumptionDraft;
+use crate::ledger::{
     AppliedDraft, ConfirmOutcome, JobConfirmOutcome, LedgerConfirm, LedgerDraft, LedgerRelease, ReservationStatus,
 };
-use super::ports::CommandReply;
-use super::writer::Writer;
+use crate::sessions::commit::{AssumptionCommand, AssumptionOutcome, CommitContext};
 use crate::store::StoreError;
+use crate::writer::Writer;
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::{Problem, Reservation};
 
 /// Command whose effect must be durable before it is acknowledged.
 #[derive(Debug)]
-pub(super) enum DurableCommand {
+pub(crate) enum DurableCommand {
     /// Confirm jobs: promise each what it needs.
     Confirm(Box<LedgerConfirm>, CommandReply<Result<ConfirmOutcome, StateError>>),
     /// Release a reservation.
@@ -38,7 +38,7 @@ pub(super) enum DurableCommand {
 }
 
 /// Reply that waits for the store and for the publication.
-pub(super) enum DurableOutcome {
+pub(crate) enum DurableOutcome {
     Confirmed {
         items: Vec<Result<JobConfirmOutcome, Problem>>,
         policy: Arc<PolicyInForce>,
@@ -66,7 +66,7 @@ impl DurableOutcome {
 
 impl Writer {
     /// Applies durable commands after the group's other commands. Returns the replies that wait for the publication.
-    pub(super) fn apply_durable(&mut self, commands: Vec<DurableCommand>) -> Vec<DurableOutcome> {
+    pub(crate) fn apply_durable(&mut self, commands: Vec<DurableCommand>) -> Vec<DurableOutcome> {
         // The end of a job, too, is written before the reply; but a failing store does not stop batches.
         let repair_due = (self.ledger.needs_repair() || self.policies.needs_repair()) && !self.store_fails;
         if commands.is_empty() && !repair_due {
@@ -206,7 +206,7 @@ impl Writer {
     }
 
     /// Sends the replies that waited for the publication.
-    pub(super) fn reply_durable(&self, outcomes: Vec<DurableOutcome>) {
+    pub(crate) fn reply_durable(&self, outcomes: Vec<DurableOutcome>) {
         for outcome in outcomes {
             match outcome {
                 DurableOutcome::Confirmed { items, policy, reply } => reply.send(Ok(ConfirmOutcome {

@@ -147,7 +147,7 @@ fn copy_name(name: &mut Arc<str>) {
 impl RecordInterner {
     /// Interner for records that stay in the state. Retained fields are copied: they share allocator pages with the
     /// discarded request, which could otherwise not be reused.
-    pub(super) fn copying() -> Self {
+    pub(crate) fn copying() -> Self {
         Self {
             texts: TextInterner {
                 copies_new: true,
@@ -182,7 +182,7 @@ impl RecordInterner {
 
     /// Makes a task that stays in the state share its shape with other tasks. `is_new`: the state has no task of its
     /// name.
-    pub(super) fn intern_task(&mut self, task: &mut TaskRecord, is_new: bool) {
+    pub(crate) fn intern_task(&mut self, task: &mut TaskRecord, is_new: bool) {
         self.intern_task_shape(task);
         if is_new {
             copy_name(&mut task.name);
@@ -194,7 +194,7 @@ impl RecordInterner {
     }
 
     /// Makes a job that stays in the state share its texts with other jobs.
-    pub(super) fn intern_job(&mut self, job: &mut JobRecord) {
+    pub(crate) fn intern_job(&mut self, job: &mut JobRecord) {
         copy_name(&mut job.name);
         copy_name(&mut job.uid);
         self.texts.intern(&mut job.queue);
@@ -209,7 +209,7 @@ impl RecordInterner {
 
     /// Makes a node that stays in the state share values with the record that it replaces, and its labels with other
     /// nodes.
-    pub(super) fn intern_node(&mut self, record: Arc<NodeRecord>, cluster_state: &ClusterState) -> Arc<NodeRecord> {
+    pub(crate) fn intern_node(&mut self, record: Arc<NodeRecord>, cluster_state: &ClusterState) -> Arc<NodeRecord> {
         let before = cluster_state.node_by_name(&record.name).map(|entry| &entry.record);
         if let Some(before) = before.filter(|before| **before == record) {
             return Arc::clone(before);

@@ -1,30 +1,39 @@
 //! The single writer: applies queued commands in groups, publishes one snapshot per group, then replies.
 
+pub(crate) mod apply_durable;
+pub(crate) mod interner;
+pub(crate) mod node_table;
+pub(crate) mod ports;
+pub(crate) mod published;
+pub(crate) mod resource_forgetting;
+pub(crate) mod resource_names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
-use super::clock::Clock;
-use super::commit_session::CommitArbiter;
-use super::error::{PolicyError, StateError};
-use super::interner::RecordInterner;
-use super::ledger::AdmissionLedger;
-use super::node_table::NodeTable;
-use super::outcome_problems::truncate_problems;
-use super::policies::{PolicyInstall, ReloadedPolicy};
-use super::policy_removal::{DeletedPolicy, PolicyRemoval};
-use super::policy_store::ActivePolicies;
-use super::policy_writer::PolicyWriter;
-use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
-use super::record_bytes::{SourceBytes, stored_bytes};
-use super::record_rules;
-use super::resource_forgetting::ResourceForgetter;
-use super::resource_names::ResourceNames;
-use super::source_removal::{ForgetSource, ForgottenSource};
-use super::sources::{IntakeResult, SourceIntake};
-use super::unreadable::{UnreadableTasks, uncounted_warning};
+use crate::clock::Clock;
+use crate::error::{PolicyError, StateError};
+use crate::intake::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
+use crate::intake::outcome_problems::truncate_problems;
+use crate::intake::record_bytes::{SourceBytes, stored_bytes};
+use crate::intake::record_rules;
+use crate::intake::source_removal::{ForgetSource, ForgottenSource};
+use crate::intake::sources::{IntakeResult, SourceIntake};
+use crate::intake::unreadable::{UnreadableTasks, uncounted_warning};
+use crate::ledger::AdmissionLedger;
+use crate::policies::ReloadedPolicy;
+use crate::policies::draft::PolicyInstall;
+use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
+use crate::policies::stored::ActivePolicies;
+use crate::policies::writer::PolicyWriter;
+use crate::sessions::commit::CommitArbiter;
 use crate::store::StoredState;
+use crate::writer::apply_durable::DurableCommand;
+use crate::writer::interner::RecordInterner;
+use crate::writer::node_table::NodeTable;
+use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use crate::writer::resource_forgetting::ResourceForgetter;
+use crate::writer::resource_names::ResourceNames;
 use pumice_engine::model::{ClusterState, JobRecord, Problem, RecordKind};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{Revision, Snapshot, SourcePosition};
@@ -37,7 +46,7 @@ const COMPACT_FROM: usize = 4_096;
 
 /// Command to the writer.
 #[derive(Debug)]
-pub(super) enum WriterCommand {
+pub(crate) enum WriterCommand {
     /// Apply a batch.
     Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
@@ -66,44 +75,44 @@ enum PendingReply {
 
 /// The writer's own state: the snapshot that it publishes next.
 #[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) names: Arc<ResourceNames>,
-    pub(super) forgetter: ResourceForgetter,
-    pub(super) publisher: Arc<dyn SnapshotPublisher>,
-    pub(super) sources: SourceIntake,
-    pub(super) policies: PolicyWriter,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) ledger: AdmissionLedger,
+pub(crate) struct Writer {
+    pub(crate) names: Arc<ResourceNames>,
+    pub(crate) forgetter: ResourceForgetter,
+    pub(crate) publisher: Arc<dyn SnapshotPublisher>,
+    pub(crate) sources: SourceIntake,
+    pub(crate) policies: PolicyWriter,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ledger: AdmissionLedger,
     node_table: Arc<NodeTable>,
-    pub(super) arbiter: CommitArbiter,
+    pub(crate) arbiter: CommitArbiter,
     interner: RecordInterner,
-    pub(super) source_bytes: SourceBytes,
-    pub(super) unreadable: UnreadableTasks,
-    pub(super) next: Snapshot,
+    pub(crate) source_bytes: SourceBytes,
+    pub(crate) unreadable: UnreadableTasks,
+    pub(crate) next: Snapshot,
     /// Plugin states of the next snapshot that are known already, by policy.
-    pub(super) plugin_states: BTreeMap<Arc<str>, PluginStates>,
+    pub(crate) plugin_states: BTreeMap<Arc<str>, PluginStates>,
     /// True if the next snapshot differs from the newest one.
-    pub(super) changed: bool,
+    pub(crate) changed: bool,
     /// True if the last write to the store failed.
-    pub(super) store_fails: bool,
+    pub(crate) store_fails: bool,
     /// Set if the writer is to end after this group.
-    pub(super) stop: Option<CommandReply<()>>,
+    pub(crate) stop: Option<CommandReply<()>>,
 }
 
 /// Shared parts that the writer works with.
 #[derive(Debug)]
-pub(super) struct WriterParts {
-    pub(super) names: Arc<ResourceNames>,
-    pub(super) publisher: Arc<dyn SnapshotPublisher>,
-    pub(super) sources: SourceIntake,
-    pub(super) policies: PolicyWriter,
-    pub(super) clock: Arc<dyn Clock>,
+pub(crate) struct WriterParts {
+    pub(crate) names: Arc<ResourceNames>,
+    pub(crate) publisher: Arc<dyn SnapshotPublisher>,
+    pub(crate) sources: SourceIntake,
+    pub(crate) policies: PolicyWriter,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Writer {
     /// Writer over a state without records, with the store's content. `ledger` puts its reservations into the cluster
     /// state.
-    pub(super) fn new(
+    pub(crate) fn new(
         parts: WriterParts,
         stored_state: &StoredState,
         ledger: impl FnOnce(&mut ClusterState) -> AdmissionLedger,
@@ -143,20 +152,20 @@ impl Writer {
 
     /// Makes commits accept placements that break the rules. Tests use this to prove that they notice a broken promise.
     #[cfg(debug_assertions)]
-    pub(super) fn without_checks(mut self, without: bool) -> Self {
+    pub(crate) fn without_checks(mut self, without: bool) -> Self {
         self.arbiter.without_checks(without);
         self
     }
 
     /// Publishes what the store held: policies and reservations.
-    pub(super) fn publish_initial(&mut self, policies: ActivePolicies) {
+    pub(crate) fn publish_initial(&mut self, policies: ActivePolicies) {
         self.next.policies = Arc::new(policies);
         self.next.revision.number += 1;
         self.publish();
     }
 
     /// Runs until every sender is gone, or a command stops it.
-    pub(super) fn run(mut self, mut queue: impl CommandInbox) {
+    pub(crate) fn run(mut self, mut queue: impl CommandInbox) {
         while let Some(first) = queue.wait() {
             let (mut pending, mut ledger, mut taken) = (Vec::new(), Vec::new(), 1);
             self.next.revision.number += 1;
@@ -374,7 +383,7 @@ impl Writer {
     }
 
     /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
-    pub(super) fn record_count(&self) -> usize {
+    pub(crate) fn record_count(&self) -> usize {
         let cluster_state = &self.next.state;
         cluster_state.slots() as usize
             + cluster_state.queues().len()
@@ -383,7 +392,7 @@ impl Writer {
             + self.unreadable.len()
     }
 
-    pub(super) fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
+    pub(crate) fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
         match record {
             BatchRecord::Node(record) => {
                 let record = self.interner.intern_node(record, &self.next.state);
@@ -416,7 +425,7 @@ impl Writer {
         self.ledger.job_changed(&mut self.next.state, before, after);
     }
 
-    pub(super) fn remove_record(&mut self, kind: RecordKind, name: &str) {
+    pub(crate) fn remove_record(&mut self, kind: RecordKind, name: &str) {
         if let Some(owner) = self.next.state.source_of(kind, name) {
             let bytes = stored_bytes(&self.next.state, kind, name);
             self.source_bytes.remove(owner, bytes);

@@ -17,7 +17,7 @@ type NameBlock = Box<[OnceLock<Arc<str>>]>;
 
 /// Slots of nodes in one generation of the table. The table only grows: a name keeps its slot, and a slot its name.
 #[derive(Debug)]
-pub(super) struct NodeTable {
+pub(crate) struct NodeTable {
     slots: DashMap<Arc<str>, NodeSlot>,
     /// Names by slot. A block never moves, so that readers need no lock while the table grows.
     names: [OnceLock<NameBlock>; BLOCKS],
@@ -40,7 +40,7 @@ fn block_of(slot: usize) -> (usize, usize) {
 
 impl NodeTable {
     /// Assigns a slot to a name that has none. Only the writer calls this.
-    pub(super) fn assign_slot(&self, name: &Arc<str>) {
+    pub(crate) fn assign_slot(&self, name: &Arc<str>) {
         if self.slots.contains_key(name) {
             return;
         }
@@ -56,7 +56,7 @@ impl NodeTable {
     }
 
     /// Number of assigned slots.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::writer::WriterCommand;
+use crate::writer::WriterCommand;
 use pumice_engine::Snapshot;
 
 /// Source of the writer's commands.
-pub(super) trait CommandInbox {
+pub(crate) trait CommandInbox {
     /// Waits for the next command; `None`: no more will come.
     fn wait(&mut self) -> Option<WriterCommand>;
 
@@ -29,7 +29,7 @@ impl CommandInbox for mpsc::Receiver<WriterCommand> {
 }
 
 /// Publisher of snapshots.
-pub(super) trait SnapshotPublisher: Debug + Send + Sync {
+pub(crate) trait SnapshotPublisher: Debug + Send + Sync {
     /// Newest snapshot.
     fn newest(&self) -> Arc<Snapshot>;
 
@@ -38,16 +38,16 @@ pub(super) trait SnapshotPublisher: Debug + Send + Sync {
 }
 
 /// Reply to a command: sends the result to whoever waits for it.
-pub(super) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
+pub(crate) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> CommandReply<T> {
     /// Reply that calls this function with the result.
-    pub(super) fn to(result: impl FnOnce(T) + Send + 'static) -> Self {
+    pub(crate) fn to(result: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Box::new(result))
     }
 
     /// Sends the result.
-    pub(super) fn send(self, result: T) {
+    pub(crate) fn send(self, result: T) {
         (self.0)(result);
     }
 }

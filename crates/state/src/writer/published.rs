@@ -9,9 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::error::StateError;
 use super::node_table::NodeTable;
 use super::ports::SnapshotPublisher;
+use crate::error::StateError;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PluginStateCache, PolicyInForce, Revision, Snapshot, SourcePosition};
@@ -28,7 +28,7 @@ const MAX_RETIRED: usize = 64;
 
 /// Newest snapshot and its waiters.
 #[derive(Debug)]
-pub(super) struct PublishedSnapshot {
+pub(crate) struct PublishedSnapshot {
     newest: ArcSwap<Snapshot>,
     published: watch::Sender<u64>,
     retired: mpsc::SyncSender<Arc<Snapshot>>,
@@ -46,7 +46,7 @@ impl SnapshotPublisher for PublishedSnapshot {
 
 impl PublishedSnapshot {
     /// Publishes an empty snapshot with revision number 0.
-    pub(super) fn new(epoch: u64) -> Self {
+    pub(crate) fn new(epoch: u64) -> Self {
         let cluster_state = ClusterState::new(Arc::new(NodeTable::default()), 1);
         let revision = Revision { epoch, number: 0 };
         let snapshot = Snapshot {
@@ -71,12 +71,12 @@ impl PublishedSnapshot {
     }
 
     /// Newest snapshot.
-    pub(super) fn newest(&self) -> Arc<Snapshot> {
+    pub(crate) fn newest(&self) -> Arc<Snapshot> {
         self.newest.load_full()
     }
 
     /// Makes a snapshot the newest. Only the writer calls this.
-    pub(super) fn publish(&self, mut snapshot: Snapshot) {
+    pub(crate) fn publish(&self, mut snapshot: Snapshot) {
         let number = snapshot.revision.number;
         snapshot.plugin_state_cache.reuse_from(&self.newest.load());
         let old = self.newest.swap(Arc::new(snapshot));
@@ -86,7 +86,7 @@ impl PublishedSnapshot {
     }
 
     /// Waits for a snapshot that is new enough.
-    pub(super) async fn wait_for(
+    pub(crate) async fn wait_for(
         &self,
         at_least: Option<Revision>,
         positions: &[SourcePosition],
@@ -150,7 +150,7 @@ fn reclaim(queue: &mpsc::Receiver<Arc<Snapshot>>) {
 }
 
 /// Computes plugin states on a blocking thread, if there is anything to compute.
-pub(super) async fn derive_plugin_states(
+pub(crate) async fn derive_plugin_states(
     policy: &PolicyInForce,
     work: impl FnOnce() -> PluginStates + Send + 'static,
 ) -> Result<PluginStates, StateError> {

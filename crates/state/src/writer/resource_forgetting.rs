@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::SharedState;
 use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchRecord};
-use super::error::StateError;
-use super::source_removal::ForgetSource;
-use super::writer::{Writer, WriterCommand};
+use crate::SharedState;
+use crate::error::StateError;
+use crate::intake::batch::{Batch, BatchRecord};
+use crate::intake::source_removal::ForgetSource;
+use crate::writer::{Writer, WriterCommand};
 use pumice_engine::Revision;
 use pumice_engine::model::{NameEra, ResourceAmounts, ResourceId};
 
@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The writer's memory of names that are, or may be, forgotten.
 #[derive(Debug, Default)]
-pub(super) struct ResourceForgetter {
+pub(crate) struct ResourceForgetter {
     /// Time of the first look that found a name unused, by id.
     unused_since: BTreeMap<ResourceId, Duration>,
     /// Ids that lost their names, each group with the era that this ended, the oldest first.
@@ -39,7 +39,7 @@ impl Writer {
     ///
     /// # Errors
     /// No such name is known, or records use it.
-    pub(super) fn forget_resource(&mut self, name: &Arc<str>) -> Result<Revision, StateError> {
+    pub(crate) fn forget_resource(&mut self, name: &Arc<str>) -> Result<Revision, StateError> {
         let Some(id) = self.names.current_table().get(name) else {
             return Err(StateError::ResourceUnknown { name: Arc::clone(name) });
         };
@@ -59,7 +59,7 @@ impl Writer {
     }
 
     /// Forgets what nobody has used, or heard of, for long enough: sources, and names if their places become scarce.
-    pub(super) fn forget_by_age(&mut self, durable: &mut Vec<DurableCommand>) {
+    pub(crate) fn forget_by_age(&mut self, durable: &mut Vec<DurableCommand>) {
         let now = self.clock.monotonic();
         let due = self.forgetter.last_look.is_none_or(|last| now >= last + LOOK_INTERVAL);
         if !due {
@@ -99,7 +99,7 @@ impl Writer {
     ///
     /// # Errors
     /// A name was forgotten meanwhile: the batch has to be read again.
-    pub(super) fn check_names(&self, batch: &Batch) -> Result<(), StateError> {
+    pub(crate) fn check_names(&self, batch: &Batch) -> Result<(), StateError> {
         let Some(read_with) = &batch.names else { return Ok(()) };
         let table = self.names.current_table();
         if read_with.is_of_same_era(&table) {

@@ -39,7 +39,7 @@ impl ResourceNames {
     }
 
     /// Changes the table.
-    pub(super) fn change<T>(&self, change: impl Fn(&mut ResourceTable) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl Fn(&mut ResourceTable) -> T) -> T {
         loop {
             let current = self.table.load();
             let mut changed = ResourceTable::clone(&current);

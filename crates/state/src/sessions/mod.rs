@@ -1,0 +1,10 @@
+//! Sessions of schedulers: private copies of a snapshot, their changes, and the commit of what they decided.
+
+pub(crate) mod commit;
+pub(crate) mod confirm;
+mod former_states;
+pub(crate) mod query;
+pub(crate) mod registry;
+pub(crate) mod status;
+pub(crate) mod steps;
+pub(crate) mod tombstones;
