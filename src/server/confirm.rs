@@ -9,14 +9,14 @@ use super::convert::admit::{self, AdmitCall};
 use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef, SessionRef};
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated;
-use super::evaluation::response_metadata;
+use super::evaluation::{EvaluationContext, response_metadata};
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::{ClusterState, Problem};
 use pumice_engine::policy::DecisionKind;
-use pumice_state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
+use pumice_state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm};
 
 impl ServerContext {
     /// Confirms jobs at the newest state, or in a session.
@@ -45,16 +45,7 @@ impl ServerContext {
         call: AdmitCall,
         metadata: &MetadataMap,
     ) -> Result<pb::AdmitResponse, CallError> {
-        let snapshot = self.resolve_snapshot(&evaluation_ref, metadata).await?;
-        let Some(policy) = snapshot.policies.get(&evaluation_ref.policy).cloned() else {
-            return Err(StateError::PolicyUnknown {
-                name: evaluation_ref.policy,
-            }
-            .into());
-        };
-        let policy = policy
-            .of_profile(&evaluation_ref.profile)
-            .map_err(StateError::ProfileUnknown)?;
+        let (snapshot, policy) = self.resolve_latest(&evaluation_ref, metadata).await?;
         if policy.policy.has_plugin_state() && !snapshot.plugin_state_cache.is_ready(&policy.name) {
             // Computed here so that the writer does not have to compute it.
             let derive = move |_: &CancellationToken| {
@@ -111,7 +102,7 @@ impl ServerContext {
         };
         let answered = self.workers.queries.run_to_disk(ask).await;
         let (stepped, done) = answered.map_err(|failure| self.with_session_progress(&name, failure))?;
-        let effects = Self::session_context(stepped).response_metadata(self, NodeEncoding::Names);
+        let effects = EvaluationContext::of_session(stepped).response_metadata(self, NodeEncoding::Names);
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
                 effects: effects.effects,

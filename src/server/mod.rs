@@ -1,12 +1,14 @@
 //! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module knows gRPC and
 //! HTTP.
 
+mod admit;
 pub mod codec;
 mod commit;
 mod confirm;
 mod connection;
 pub mod convert;
 mod decision;
+mod decision_call;
 mod decision_metadata;
 mod encoder;
 mod evaluation;
@@ -21,8 +23,10 @@ mod rejection_pause;
 mod request_body;
 mod request_encoding;
 mod reservations;
+mod resolve;
 mod response_body;
 mod response_room;
+mod sessions;
 mod shares;
 mod state;
 pub mod status;

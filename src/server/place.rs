@@ -1,6 +1,8 @@
 //! `DecisionService.Place`: a preview on any `against`, or the next change of a session.
 
-use tonic::Request;
+use std::sync::Arc;
+
+use tonic::{Request, Response};
 
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
@@ -14,50 +16,44 @@ use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
 use super::convert::nodes::NodeSetReader;
 use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::{PlaceCall, place_result};
-use super::decision::{DecisionRpc, cancelled};
+use super::decision_call::{CallWork, DecisionCall, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
+use super::query_size::max_nodes;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
 
-impl DecisionRpc {
-    /// Evaluates Place.
-    pub(super) async fn evaluate_place(&self, rpc: Request<pb::PlaceRequest>) -> Result<pb::PlaceResponse, CallError> {
-        let (metadata, _, mut request) = rpc.into_parts();
+impl ServerContext {
+    /// Places groups of tasks: a preview, or the next change of a session.
+    pub(super) async fn place(
+        self: &Arc<Self>,
+        rpc: Request<pb::PlaceRequest>,
+    ) -> Result<Response<pb::PlaceResponse>, CallError> {
+        let (metadata, extensions, mut request) = rpc.into_parts();
         let evaluation_ref = request.against.take();
-        let width = request.candidates.as_ref().map(super::query_size::max_nodes);
+        let width = request.candidates.as_ref().map(max_nodes);
         let groups = request.groups.len();
-        let call = PlaceCall::read(request, &self.0.read_options.limits)?;
+        let call = PlaceCall::read(request, &self.read_options.limits)?;
         if call.in_session {
-            return self.place_in_session(evaluation_ref, call).await;
+            return Ok(Response::new(self.place_in_session(evaluation_ref, call).await?));
         }
-        let context = self.0.resolve(evaluation_ref, &metadata).await?;
-        // Admission may have to compute plugin states.
-        let admits = context.policy.policy.allocators().iter().any(|tier| !tier.is_empty());
-        let size = if admits {
-            usize::MAX
-        } else {
-            groups.max(call.tasks / 10)
-        };
-        let reply = self.evaluate((size, width), context, move |edge, context, stop| {
-            preview_place(edge, context, stop, call)
-        });
-        reply.await
+        let preview = PlacePreview { call, groups, width };
+        self.decide(preview, evaluation_ref, (&metadata, &extensions)).await
     }
 
     async fn place_in_session(
-        &self,
+        self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         call: PlaceCall,
     ) -> Result<pb::PlaceResponse, CallError> {
         let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
+        let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         let EvaluationRef::Session(step) = evaluation_ref else {
             let message = "effect: SESSION changes a session, and the request names none";
             return Err(CallError::invalid("SESSION_MISSING", message));
         };
         let encoding = call.encoding;
-        let epoch = self.0.state.snapshot().revision.epoch;
+        let epoch = self.state.snapshot().revision.epoch;
         let change = move |edge: &ServerContext, step: SessionRef, stop: &CancellationToken| {
             let SessionRef {
                 session,
@@ -86,42 +82,70 @@ impl DecisionRpc {
             };
             edge.state.query_cycle(&session, after, &changes, place)
         };
-        let (mut context, result) = self.0.change_session(step, change).await?;
+        let (mut context, result) = self.change_session(step, change).await?;
         context.now = now;
         Ok(pb::PlaceResponse {
-            metadata: Some(context.decision_metadata(&self.0, encoding, DecisionKind::Place, &[])),
+            metadata: Some(context.decision_metadata(self, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),
         })
     }
 }
 
-fn preview_place(
-    edge: &ServerContext,
-    context: &EvaluationContext,
-    stop: &CancellationToken,
+/// Place that changes nothing.
+#[derive(Debug)]
+struct PlacePreview {
     call: PlaceCall,
-) -> Result<pb::PlaceResponse, CallError> {
-    let encoding = call.encoding;
-    let mut query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
-    query.now = context.now;
-    let policy = &context.policy.policy;
-    let admits = policy.allocators().iter().any(|tier| !tier.is_empty());
-    // Filters may read plugin states where no plugin is asked for admission.
-    let derived = if admits || policy.reads_plugin_state(&[]) {
-        context.plugin_states()
-    } else {
-        PluginStates::default()
-    };
-    let placed = decide::place_cancellable(
-        context.cluster_state(),
-        policy,
-        context.plugin_state_origin(&derived),
-        &query,
-        &|| stop.is_cancelled(),
-    )?;
-    let placing = placed.ok_or_else(cancelled)?;
-    Ok(pb::PlaceResponse {
-        metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
-        result: Some(place_result(&query, &placing, context.evaluated_state(), encoding)),
-    })
+    /// Number of groups.
+    groups: usize,
+    /// Number of nodes that the request names; none: all.
+    width: Option<usize>,
+}
+
+/// True if plugins of the policy admit tasks, which may take plugin states.
+fn admits(context: &EvaluationContext) -> bool {
+    context.policy.policy.allocators().iter().any(|tier| !tier.is_empty())
+}
+
+impl DecisionCall for PlacePreview {
+    type Response = pb::PlaceResponse;
+
+    fn work(&self, context: &EvaluationContext) -> CallWork {
+        if admits(context) {
+            CallWork::PluginStates
+        } else {
+            CallWork::Pairs(self.groups.max(self.call.tasks / 10), self.width)
+        }
+    }
+
+    fn decide(
+        self,
+        edge: &ServerContext,
+        context: &EvaluationContext,
+        stop: &CancellationToken,
+    ) -> Result<Self::Response, CallError> {
+        let call = self.call;
+        let encoding = call.encoding;
+        let mut query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
+        query.now = context.now;
+        let policy = &context.policy.policy;
+        let admits = admits(context);
+        // Filters may read plugin states where no plugin is asked for admission.
+        let derived = if admits || policy.reads_plugin_state(&[]) {
+            context.plugin_states()
+        } else {
+            PluginStates::default()
+        };
+        let placed = decide::place_cancellable(
+            context.cluster_state(),
+            policy,
+            context.plugin_state_origin(&derived),
+            &query,
+            &|| stop.is_cancelled(),
+        )?;
+        let placing = placed.ok_or_else(cancelled)?;
+        Ok(pb::PlaceResponse {
+            metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
+            result: Some(place_result(&query, &placing, context.evaluated_state(), encoding)),
+        })
+    }
 }

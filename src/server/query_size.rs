@@ -5,11 +5,6 @@ use pumice_engine::decide::NodeQuery;
 use super::evaluation::EvaluationContext;
 use super::pb;
 
-/// Maximum number of task-node pairs of a query of this many tasks on these candidates.
-pub(super) fn most_pairs((tasks, width): (usize, Option<usize>), context: &EvaluationContext) -> usize {
-    tasks.saturating_mul(width.unwrap_or(context.cluster_state().slots() as usize))
-}
-
 /// Number of task-node pairs of a query.
 pub(super) fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
     let nodes = query

@@ -1,0 +1,95 @@
+//! `Admit`: a check on any `against`, or the next change of a session; `confirm.rs` has the third mode.
+
+use std::sync::Arc;
+
+use pumice_engine::PolicyInForce;
+use pumice_engine::decide;
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::policy::DecisionKind;
+use tonic::{Request, Response};
+
+use super::ServerContext;
+use super::codec::weighed;
+use super::convert::admit::{self, AdmitCall, AdmitMode};
+use super::convert::evaluation_ref::{self, EvaluationRef};
+use super::convert::nodes::NodeEncoding;
+use super::convert::not_evaluated::EvaluatedState;
+use super::decision_call::{CallWork, DecisionCall};
+use super::evaluation::EvaluationContext;
+use super::pb;
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
+
+impl DecisionCall for AdmitCall {
+    type Response = pb::AdmitResponse;
+
+    fn work(&self, _: &EvaluationContext) -> CallWork {
+        CallWork::PluginStates
+    }
+
+    fn decide(
+        self,
+        edge: &ServerContext,
+        context: &EvaluationContext,
+        _: &CancellationToken,
+    ) -> Result<Self::Response, CallError> {
+        let mut query = self.into_query(context.cluster_state(), &edge.read_options);
+        query.now = context.now;
+        let mut derived = context.plugin_states();
+        let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
+        Ok(pb::AdmitResponse {
+            metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Admit, &query.plugins)),
+            result: Some(admit::admit_result(&query, &items, context.evaluated_state())),
+            durability: pb::Durability::Unspecified.into(),
+        })
+    }
+}
+
+impl ServerContext {
+    /// Judges whether jobs and tasks are admitted, in the request's mode.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        rpc: Request<pb::AdmitRequest>,
+    ) -> Result<Response<pb::AdmitResponse>, CallError> {
+        let (metadata, extensions, mut request) = rpc.into_parts();
+        let evaluation_ref = request.against.take();
+        let call = AdmitCall::read(request, &self.read_options.limits)?;
+        match call.mode {
+            AdmitMode::Check => self.decide(call, evaluation_ref, (&metadata, &extensions)).await,
+            AdmitMode::Tentative => Ok(Response::new(self.admit_in_session(evaluation_ref, call).await?)),
+            AdmitMode::Confirm => Ok(Response::new(self.confirm(evaluation_ref, call, &metadata).await?)),
+        }
+    }
+
+    /// Admits jobs in a session, where the permits count.
+    async fn admit_in_session(
+        self: &Arc<Self>,
+        evaluation_ref: Option<pb::EvaluationRef>,
+        call: AdmitCall,
+    ) -> Result<pb::AdmitResponse, CallError> {
+        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
+        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
+        let EvaluationRef::Session(step) = evaluation_ref else {
+            let message = "mode: TENTATIVE counts in a session, and the request names none";
+            return Err(CallError::invalid("TENTATIVE_WITHOUT_SESSION", message));
+        };
+        let edge = Arc::clone(self);
+        let plugins = call.plugins.clone();
+        let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
+            let mut query = call.into_query(cluster_state, &edge.read_options);
+            query.now = now;
+            let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
+            let bytes = items.len() * size_of::<pb::AdmitItem>();
+            let state = EvaluatedState::new(cluster_state, &policy.policy);
+            Ok(weighed(admit::admit_result(&query, &items, state), bytes))
+        };
+        let (mut context, result) = self.query_session(step, ask).await?;
+        context.now = now;
+        Ok(pb::AdmitResponse {
+            metadata: Some(context.decision_metadata(self, NodeEncoding::Names, DecisionKind::Admit, &plugins)),
+            result: Some(pb::AdmitResult::clone(&result)),
+            durability: pb::Durability::Unspecified.into(),
+        })
+    }
+}

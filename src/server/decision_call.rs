@@ -1,0 +1,115 @@
+//! One way from the bytes of a decision to its result: resolve what the request is judged against, find room for a large
+//! response, evaluate here or on a worker, and hold the room until the response is written.
+
+use std::sync::Arc;
+
+use axum::http::Extensions;
+use prost::Message;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Response};
+
+use super::ServerContext;
+use super::evaluation::EvaluationContext;
+use super::pb;
+use super::response_room::ResponseRoom;
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
+
+/// Number of task-node pairs above which a query leaves the async threads: at some 20 ns each, half a millisecond.
+const MAX_ASYNC_PAIRS: usize = 25_000;
+/// Number of tasks above which a query leaves the async threads, however few nodes there are.
+pub(super) const MAX_ASYNC_TASKS: usize = 200;
+
+/// Amount of work of a call, as far as it is known before the evaluation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CallWork {
+    /// Numbers of tasks and of nodes that the request names; no number: all nodes.
+    Pairs(usize, Option<usize>),
+    /// Plugin states may have to be computed first.
+    PluginStates,
+}
+
+impl CallWork {
+    /// Maximum number of task-node pairs that the response tells of.
+    fn most_pairs(self, context: &EvaluationContext) -> usize {
+        match self {
+            CallWork::Pairs(tasks, width) => {
+                tasks.saturating_mul(width.unwrap_or(context.cluster_state().slots() as usize))
+            }
+            CallWork::PluginStates => 0,
+        }
+    }
+
+    /// True if the call is evaluated on the async thread that read it.
+    fn is_small(self, context: &EvaluationContext) -> bool {
+        match self {
+            CallWork::Pairs(tasks, _) => {
+                tasks <= MAX_ASYNC_TASKS && self.most_pairs(context) <= MAX_ASYNC_PAIRS && context.has_plugin_states()
+            }
+            CallWork::PluginStates => false,
+        }
+    }
+}
+
+/// Request of a decision, without its reference to state and policy.
+pub(super) trait DecisionCall: Send + 'static {
+    /// Response of the call.
+    type Response: Message + Send + 'static;
+
+    /// Amount of work of the call.
+    fn work(&self, context: &EvaluationContext) -> CallWork;
+
+    /// Least number of bytes of the response.
+    fn least_bytes(&self, _context: &EvaluationContext) -> usize {
+        0
+    }
+
+    /// Evaluates the call in its context.
+    fn decide(
+        self,
+        edge: &ServerContext,
+        context: &EvaluationContext,
+        stop: &CancellationToken,
+    ) -> Result<Self::Response, CallError>;
+}
+
+impl ServerContext {
+    /// Resolves what a call is judged against, evaluates it, and reserves room for its response.
+    pub(super) async fn decide<C: DecisionCall>(
+        self: &Arc<Self>,
+        call: C,
+        against: Option<pb::EvaluationRef>,
+        (metadata, extensions): (&MetadataMap, &Extensions),
+    ) -> Result<Response<C::Response>, CallError> {
+        let mut room = ResponseRoom::of(extensions);
+        let context = self.resolve(against, metadata).await?;
+        let work = call.work(&context);
+        let (pairs, is_small) = (work.most_pairs(&context), work.is_small(&context));
+        let (least_bytes, applied) = (call.least_bytes(&context), context.applied_through());
+        let edge = Arc::clone(self);
+        let decide = move |stop: &CancellationToken| {
+            let decided = call.decide(&edge, &context, stop);
+            decided.map_err(|failure| context.attach_metadata(&edge, failure))
+        };
+        let decided = if is_small {
+            decide(&CancellationToken::default())?
+        } else {
+            let decided = self.workers.queries.run_after(room.hold(least_bytes), decide).await;
+            // Where no worker was free, the changes are applied all the same.
+            decided.map_err(|failure| match applied {
+                Some(applied) => failure.with_applied_through(applied),
+                None => failure,
+            })?
+        };
+        room.reserve(decided, pairs).await
+    }
+}
+
+/// Error of a call whose caller is gone: nobody reads it.
+pub(super) fn cancelled() -> CallError {
+    CallError::new(
+        Code::Cancelled,
+        "CANCELLED",
+        "the caller no longer waits for the response",
+    )
+}

@@ -1,0 +1,163 @@
+//! Sessions: opened with a batch, listed and closed.
+
+use std::sync::Arc;
+
+use tonic::Request;
+
+use pumice_engine::policy::DecisionKind;
+use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
+
+use super::ServerContext;
+use super::connection::CallerConnection;
+use super::convert;
+use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch};
+use super::convert::evaluation_ref::{self, EvaluationRef};
+use super::convert::listing::page_size;
+use super::convert::not_evaluated;
+use super::convert::policy::duration;
+use super::decision_call::MAX_ASYNC_TASKS;
+use super::evaluation::response_metadata;
+use super::pb;
+use super::status::CallError;
+
+impl ServerContext {
+    /// Opens a session.
+    pub(super) async fn open_session(
+        self: &Arc<Self>,
+        rpc: Request<pb::OpenSessionRequest>,
+    ) -> Result<pb::OpenSessionResponse, CallError> {
+        let connection = CallerConnection::state_share(rpc.extensions());
+        let (metadata, _, request) = rpc.into_parts();
+        let pb::OpenSessionRequest { against, batch, lease } = request;
+        let lease = evaluation_ref::read_duration("lease", lease)?;
+        let (evaluation_ref, _) = evaluation_ref::read_ref(against, &self.read_options.limits)?;
+        let (evaluation_ref, warnings) = match evaluation_ref {
+            EvaluationRef::Session(_) => {
+                let message = "against.session: a session cannot be opened on a session";
+                return Err(CallError::invalid("EVALUATION_REF_INVALID", message));
+            }
+            EvaluationRef::Latest(evaluation_ref) => {
+                self.resolve_snapshot(&evaluation_ref, &metadata).await?;
+                let (policy, profile) = (evaluation_ref.policy, evaluation_ref.profile);
+                (SessionBase::Latest { policy, profile }, Vec::new())
+            }
+            EvaluationRef::Inline(_) if batch.is_some() => {
+                let message = "batch: a batch changes shared state, and the session has an inline cluster";
+                return Err(CallError::invalid("BATCH_WITH_INLINE", message));
+            }
+            EvaluationRef::Inline(evaluation_ref) => {
+                let edge = Arc::clone(self);
+                self.run_blocking(move || {
+                    let (cluster_state, policy, warnings) = edge.resolve_inline(*evaluation_ref)?;
+                    let cluster_state = Box::new(cluster_state);
+                    Ok((SessionBase::Inline { cluster_state, policy }, warnings))
+                })
+                .await?
+            }
+        };
+        let batch = match batch {
+            Some(batch) => Some(self.read_batch(batch, connection.clone()).await?),
+            None => None,
+        };
+        let opened = self
+            .state
+            .open_session(OpenSession {
+                base: evaluation_ref,
+                batch,
+                lease,
+                connection,
+            })
+            .await?;
+        Ok(pb::OpenSessionResponse {
+            metadata: Some(pb::ResponseMetadata {
+                warnings: problems(&warnings),
+                not_evaluated: not_evaluated::of_policy(&opened.policy.policy, DecisionKind::Session),
+                ..response_metadata(self.next_decision_id(), opened.revision, &opened.policy)
+            }),
+            session: opened.session.to_string(),
+            outcome: opened.batch_outcome.map(batch_outcome),
+            lease: Some(duration(opened.lease)),
+            max_age: Some(duration(opened.max_age)),
+        })
+    }
+
+    /// Closes a session; its changes are gone.
+    pub(super) fn close_session(
+        &self,
+        request: &pb::CloseSessionRequest,
+    ) -> Result<pb::CloseSessionResponse, CallError> {
+        let pb::CloseSessionRequest { session } = request;
+        let closed = self.state.close_session(session);
+        let applied_through = closed.map_err(|error| self.with_session_progress(session, error.into()))?;
+        Ok(pb::CloseSessionResponse { applied_through })
+    }
+
+    /// Lists the open sessions by name, page by page.
+    pub(super) fn list_sessions(&self, request: pb::ListSessionsRequest) -> pb::ListSessionsResponse {
+        let pb::Page { size, token } = request.page.unwrap_or_default();
+        let size = page_size(size, self.read_options.limits.page_records);
+        let all = self.state.list_sessions();
+        let mut rest = all.iter().filter(|status| *status.session > *token);
+        let sessions: Vec<_> = rest.by_ref().take(size).map(session_status).collect();
+        let last = sessions.last().map(|last| last.session.clone());
+        let next_page_token = rest.next().and(last).unwrap_or_default();
+        pb::ListSessionsResponse {
+            sessions,
+            next_page_token,
+        }
+    }
+
+    /// Reads a batch that came by this connection; a large one on a blocking thread.
+    pub(super) async fn read_batch(
+        self: &Arc<Self>,
+        sent: pb::Batch,
+        connection: Option<ConnectionShare>,
+    ) -> Result<pumice_state::Batch, CallError> {
+        let records = sent.put.as_ref().map_or(0, |put| {
+            put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
+        });
+        let edge = Arc::clone(self);
+        let read = move || {
+            let mut names = SharedResourceNames::new(edge.state.resource_names());
+            let batch = read_batch(sent, &mut names, &edge.read_options)?;
+            Ok(pumice_state::Batch {
+                names: Some(names.into_first_table()),
+                connection,
+                ..batch
+            })
+        };
+        if records <= MAX_ASYNC_TASKS {
+            read()
+        } else {
+            self.run_blocking(read).await
+        }
+    }
+}
+
+fn session_status(status: &SessionStatus) -> pb::SessionStatus {
+    let SessionStatus {
+        session,
+        source,
+        age,
+        idle,
+        lease_left,
+        changes,
+        savepoints,
+        active_queries: queries,
+        policy,
+        revision,
+    } = status;
+    pb::SessionStatus {
+        session: session.to_string(),
+        source: source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        age: Some(duration(*age)),
+        idle: idle.map(duration),
+        lease_left: lease_left.map(duration),
+        changes: *changes,
+        savepoints: u32::try_from(*savepoints).unwrap_or(u32::MAX),
+        requests_in_progress: *queries,
+        policy: policy.name.to_string(),
+        policy_version: policy.version,
+        revision: Some(convert::revision(*revision)),
+    }
+}
