@@ -13,7 +13,7 @@ PLUGINS = "crates/engine/src/plugins"
 FOLDERS = ["app", "config", "server", "telemetry", "limits"]  # each above the ones after it
 # Names of plugins that are also fields of Kubernetes objects.
 FIELDS = {"capacity", "priority"}
-LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^src/cli/demo/|^crates/counts/|^crates/engine/src/policy/spec\.rs")
+LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^crates/simulation/src/demo/|^crates/counts/|^crates/engine/src/policy/spec\.rs")
 
 
 def sources() -> list[str]:
@@ -45,7 +45,7 @@ def plugin_patterns() -> list[re.Pattern[str]]:
 # Names of plugins that are also the field's own words: a field of nodes, a command, a reason code, a message.
 OTHER_MEANINGS = {
     ("crates/engine/src/decide/builtin_filters.rs", '"NodeUnschedulable"'),
-    ("src/cli/remedies.rs", '"NodeUnschedulable"'),
+    ("crates/console/src/remedies.rs", '"NodeUnschedulable"'),
     ("crates/protocol/src/generated/pumice.v1.rs", '"NodeAffinity"'),
     ("crates/kubernetes/src/import/misspelt.rs", '"capacity"'),
     ("src/cli/examples.rs", '"capacity"'),

@@ -7,38 +7,52 @@ use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tower::ServiceExt;
 
-use super::CommandError;
-use pumice::limits::EdgeLimits;
-use pumice::server::ServerContext;
-use pumice::telemetry::Metrics;
+use crate::limits::EdgeLimits;
+use crate::server::{BUILT_IN_POLICY, ServerContext};
+use crate::telemetry::Metrics;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{CallTransport, ClientConnection};
-use pumice_state::{SharedState, StateLimits, StateOptions, SystemClock};
+use pumice_state::{SharedState, StateLimits, StateOptions, StateStartError, SystemClock};
 
 /// Largest message between the command line and its own services: no message leaves the process.
 const MESSAGE_BYTES: usize = 1 << 30;
 /// Largest number of records in one query.
 const INLINE_RECORDS: usize = 5_000_000;
 
+/// Error of services that do not start.
+#[derive(Debug, thiserror::Error)]
+pub enum InProcessError {
+    /// The state does not start.
+    #[error(transparent)]
+    State(#[from] StateStartError),
+    /// The built-in policy is refused.
+    #[error("the built-in policy: {0}")]
+    Policy(#[from] Box<tonic::Status>),
+}
+
 /// The services over their own state, which begins empty.
 #[derive(Debug)]
-pub(super) struct InProcessServer {
-    pub(super) connection: ClientConnection,
-    pub(super) state: Arc<SharedState>,
+pub struct InProcessServer {
+    /// Connection to the services.
+    pub connection: ClientConnection,
+    /// State of the services.
+    pub state: Arc<SharedState>,
     /// Drains the services when dropped.
     _drain_on_drop: watch::Sender<bool>,
 }
 
 impl InProcessServer {
     /// Starts the services under the built-in policy.
-    pub(super) async fn start() -> Result<Self, CommandError> {
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub async fn start() -> Result<Self, InProcessError> {
         let options = StateOptions {
             limits: StateLimits::default(),
             epoch: 1,
             ..StateOptions::default()
         };
-        let state = SharedState::start(options, Arc::new(SystemClock::default()))
-            .map_err(|error| CommandError::message(format!("error: {error}")))?;
+        let state = SharedState::start(options, Arc::new(SystemClock::default()))?;
         let limits = EdgeLimits {
             request_bytes: MESSAGE_BYTES,
             response_bytes: MESSAGE_BYTES,
@@ -50,10 +64,10 @@ impl InProcessServer {
         let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
         let mut connection = ClientConnection::with_transport(CallTransport::new(routes));
         let request = pb::ReloadPolicyRequest {
-            document: pumice::server::BUILT_IN_POLICY.to_owned(),
+            document: BUILT_IN_POLICY.to_owned(),
             ..pb::ReloadPolicyRequest::default()
         };
-        connection.policies.reload_policy(request).await?;
+        connection.policies.reload_policy(request).await.map_err(Box::new)?;
         Ok(InProcessServer {
             connection,
             state,

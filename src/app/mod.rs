@@ -2,6 +2,7 @@
 
 mod file_limit;
 mod http_front;
+mod in_process;
 mod listen;
 mod memory_release;
 
@@ -29,6 +30,8 @@ use pumice_state::store::{DiskStore, MemoryStore, Store};
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use http_front::serve_http;
+pub use in_process::{InProcessError, InProcessServer};
+
 use listen::{ConnectionTimeouts, GrpcListener, SocketFile};
 
 /// Error of a server that did not start, or that stopped.

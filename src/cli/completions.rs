@@ -3,7 +3,8 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use super::{CommandError, command_line, output};
+use super::command_line;
+use pumice_console::{CommandError, output};
 
 /// Arguments of `pumice completions`.
 #[derive(Debug, Args)]

@@ -2,9 +2,10 @@
 
 use clap::Args;
 
-use super::node_query::{self, QueryArgs};
-use super::not_evaluated::{self, UnevaluatedSet};
-use super::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
+use super::local_services::ProgramServices;
+use pumice_console::node_query::{self, QueryArgs};
+use pumice_console::not_evaluated::{self, UnevaluatedSet};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
 use pumice_protocol::v1 as pb;
 
 /// Number of passing nodes that are named; the others are counted.
@@ -37,7 +38,7 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
         samples: Some(args.samples),
         ..pb::FilterRequest::default()
     };
-    let mut target = args.query.connect(&args.client).await?;
+    let mut target = args.query.connect(&args.client, &ProgramServices).await?;
     let reply = match target.connection.decisions.filter(request).await {
         Ok(reply) => reply.into_inner(),
         Err(status) => return Err(unknown_name::with_suggestion(&mut target.connection, status.into()).await),

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use super::{CommandError, command_line, output};
+use super::command_line;
+use pumice_console::{CommandError, output};
 
 /// Arguments of `pumice man`.
 #[derive(Debug, Args)]

@@ -3,62 +3,43 @@
 //! Exit codes: 0 done, and the answer is yes; 1 the answer is no, or the request was refused or failed; 2 the command line
 //! itself is wrong; 3 no server answers.
 
-mod bench;
-mod capacity;
 mod completions;
-mod constraint_args;
 mod demo;
 mod document_diff;
-mod error;
 mod examples;
-mod explain;
 mod filter;
-mod import_files;
-mod in_process;
+mod local_services;
 mod man;
-mod node_query;
-mod not_evaluated;
-mod output;
-mod pages;
 mod place;
 mod policy;
-mod policy_args;
 mod policy_check;
 mod policy_diff;
 mod policy_impact;
-mod policy_test;
 mod profile;
 mod records;
-mod remedies;
 mod reservations;
-mod resource_key;
-mod schema;
 mod schema_command;
 mod score;
-mod scrape;
 mod serve;
 mod sessions;
-mod simulate;
 mod state;
 mod state_cards;
-mod state_check;
 mod state_forget;
 mod state_load;
 mod state_show;
 mod state_watch;
-mod table;
-mod task;
-mod top;
-mod unknown_name;
-mod what_if;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use error::CommandError;
+use local_services::ProgramServices;
+use pumice_console::args::nonempty_env;
+use pumice_console::{ColorMode, CommandError, output};
+use pumice_diagnosis::{capacity, explain};
+use pumice_measurement::{bench, top};
+use pumice_simulation::simulate;
 
 /// Meaning of the exit codes, at the end of every help text and man page.
 const EXIT_CODES: &str = "Exit codes:
@@ -87,24 +68,12 @@ struct Cli {
     command: CliCommand,
 }
 
-/// When there is colour.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum ColorMode {
-    /// On a terminal, unless the variable `NO_COLOR` is set
-    #[default]
-    Auto,
-    /// In files and pipes, too
-    Always,
-    /// Not at all
-    Never,
-}
-
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Serve decisions; without options on loopback, under the built-in policy
     Serve(pumice::config::ServeArgs),
     /// Start a server, load small clusters, show and check its answers; ends by itself
-    Demo(demo::DemoArgs),
+    Demo(pumice_simulation::demo::DemoArgs),
     /// Check, push and read policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -138,32 +107,6 @@ enum CliCommand {
     Completions(completions::CompletionsArgs),
     /// Write the manual, a page for each command
     Man(man::ManArgs),
-}
-
-/// How an answer is printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    /// For people.
-    #[default]
-    Table,
-    /// The reply as protobuf JSON.
-    Json,
-}
-
-/// Which server is asked, and how its answer is printed.
-#[derive(Debug, Args)]
-struct ClientArgs {
-    /// Address of the server
-    #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
-    server: String,
-    /// How the answer is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    output: OutputFormat,
-}
-
-/// A variable of the environment that belongs to no flag; an empty one says nothing.
-fn nonempty_env(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The whole command line.
@@ -234,12 +177,12 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::State(command) => state::run(command).await,
         CliCommand::Sessions(args) => sessions::run(args).await,
         CliCommand::Reservations(command) => reservations::run(command).await,
-        CliCommand::Explain(args) => explain::run(args).await,
+        CliCommand::Explain(args) => explain::run(args, &ProgramServices).await,
         CliCommand::Filter(args) => filter::run(args).await,
         CliCommand::Score(args) => score::run(args).await,
         CliCommand::Place(args) => place::run(args).await,
-        CliCommand::Capacity(args) => capacity::run(args).await,
-        CliCommand::Simulate(args) => simulate::run(args).await,
+        CliCommand::Capacity(args) => capacity::run(args, &ProgramServices).await,
+        CliCommand::Simulate(args) => simulate::run(args, &ProgramServices).await,
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
         CliCommand::Schema(args) => schema_command::run(&args),

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::capacity::shape::GangShape;
-use super::constraint_args::ConstraintArgs;
-use super::not_evaluated::{self, UnevaluatedSet};
-use super::output::{self, TextTable};
-use super::policy_args::PolicyArgs;
-use super::what_if::WhatIfArgs;
-use super::{
-    ClientArgs, CommandError, OutputFormat, import_files, node_query, remedies, state_load, task, unknown_name,
+use super::local_services::ProgramServices;
+use pumice_console::constraint_args::ConstraintArgs;
+use pumice_console::not_evaluated::{self, UnevaluatedSet};
+use pumice_console::output::{self, TextTable};
+use pumice_console::policy_args::PolicyArgs;
+use pumice_console::what_if::WhatIfArgs;
+use pumice_console::{
+    ClientArgs, CommandError, OutputFormat, args, import_files, node_query, remedies, task, unknown_name,
 };
+use pumice_diagnosis::capacity::shape::GangShape;
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
@@ -47,7 +48,7 @@ pub(super) struct PlaceArgs {
     #[command(flatten)]
     constraints: ConstraintArgs,
     /// Rules by which the amounts of pods in files are derived
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Number of tasks to place for each pod
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
@@ -84,6 +85,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
             let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
                 args.derivation,
+                &ProgramServices,
             )?);
             gang_of(&args, file, std::mem::take(&mut read.cluster))?
         }
@@ -105,10 +107,12 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     };
     let mut target = args
         .what_if
-        .connect(&args.client, &args.policy, args.derivation)
+        .connect(&args.client, &args.policy, args.derivation, &ProgramServices)
         .await?;
     if let Some(imported) = imported {
-        imported.report_unknown(&mut target.connection).await?;
+        imported
+            .report_unknown(&mut target.connection, &ProgramServices)
+            .await?;
     }
     let outcome = query(&args, request, &groups, &mut target.connection).await;
     match outcome {

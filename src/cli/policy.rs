@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tonic::Code;
 
-use super::output::{self, TextTable};
-use super::{ClientArgs, CommandError, OutputFormat, pages, policy_check, policy_diff, policy_test, state_load};
+use super::local_services::ProgramServices;
+use super::{policy_check, policy_diff};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, files, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -18,7 +20,7 @@ pub(super) enum PolicyCommand {
     /// Compare two documents or versions as they take effect; exit code 1: they differ
     Diff(policy_diff::DiffPolicyArgs),
     /// Run files of cases, in this process; exit code 1: some failed
-    Test(policy_test::TestPolicyArgs),
+    Test(pumice_simulation::policy_test::TestPolicyArgs),
     /// Put a document in force; a refused one leaves the old one serving
     Push(PushPolicyArgs),
     /// Read the document in force, or an earlier one
@@ -119,7 +121,7 @@ pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     match command {
         PolicyCommand::Check(args) => policy_check::run(&args),
         PolicyCommand::Diff(args) => require_same(policy_diff::run(args).await?),
-        PolicyCommand::Test(args) => policy_test::run(args).await,
+        PolicyCommand::Test(args) => pumice_simulation::policy_test::run(args, &ProgramServices).await,
         PolicyCommand::Push(args) => push(args).await,
         PolicyCommand::Get(args) => get(args).await,
         PolicyCommand::History(args) => history(args).await,
@@ -136,7 +138,7 @@ pub(super) fn require_same(same: bool) -> Result<(), CommandError> {
 async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
     let request = pb::ReloadPolicyRequest {
         name: args.name,
-        document: state_load::read_text(&args.file)?,
+        document: files::read_text(&args.file)?,
         expected_version: args.expected_version,
         dry_run: args.dry_run,
         strict: args.strict,

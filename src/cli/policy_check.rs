@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CommandError, OutputFormat, output, policy, state_load};
+use super::policy;
+use pumice_console::{CommandError, OutputFormat, files, output};
 use pumice_engine::policy::{
     Compatibility, CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, YamlLimits, compile,
     unserved_effect,
@@ -66,7 +67,7 @@ struct CheckedPlugin<'r> {
 
 /// Checks the document and prints its diagnostics.
 pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
-    let text = state_load::read_text(&args.file)?;
+    let text = files::read_text(&args.file)?;
     let file = args.file.display().to_string();
     let report = compile_report(&text, args.strict);
     match args.output {

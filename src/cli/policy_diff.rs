@@ -7,9 +7,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::document_diff::{self, DocumentChange};
+use super::local_services::ProgramServices;
 use super::policy_impact::{self, PolicyImpact};
-use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load};
 use pumice::server::convert::policy::policy_report;
+use pumice_console::{ClientArgs, CommandError, OutputFormat, args, files, import_files, output};
 use pumice_engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
@@ -34,7 +35,7 @@ pub(super) struct DiffPolicyArgs {
     #[arg(long, value_name = "FILE")]
     task: Option<PathBuf>,
     /// How the amounts of pods in files are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Profile of both policies, if they are a `KubeSchedulerConfiguration` with several
     #[arg(long, value_name = "NAME")]
@@ -96,7 +97,7 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
 
 /// Records of files; all that is odd about them goes to standard error.
 fn import_cluster(files: &[PathBuf], amount_rules: AmountRules) -> Result<pb::Cluster, CommandError> {
-    let imported = import_files::read(files, amount_rules)?.checked();
+    let imported = import_files::read(files, amount_rules)?.checked(&ProgramServices);
     imported.report();
     Ok(imported.cluster)
 }
@@ -133,7 +134,7 @@ async fn load_policy(
         _ if given != "-" && !path.exists() => Err(CommandError::Usage(format!(
             "error: `{given}` is no file; a stored version is written NAME@VERSION"
         ))),
-        _ => document_policy(given, &state_load::read_text(path)?),
+        _ => document_policy(given, &files::read_text(path)?),
     }
 }
 

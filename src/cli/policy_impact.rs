@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::explain::task_classes::group_equal_tasks;
-use super::in_process::InProcessServer;
-use super::output::{self, TextTable};
-use super::{CommandError, state_load};
+use super::local_services::ProgramServices;
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, full_sync};
+use pumice_console::{LocalServer, LocalServices as _};
+use pumice_diagnosis::explain::task_classes::group_equal_tasks;
 use pumice_protocol::v1 as pb;
 
 /// Number of best nodes that a report names.
@@ -66,8 +67,8 @@ pub(super) async fn compute_impact(
     cluster: pb::Cluster,
     tasks: &[pb::Task],
 ) -> Result<PolicyImpact, CommandError> {
-    let mut local = InProcessServer::start().await?;
-    let loaded = state_load::send_full_sync(&mut local.connection, "file", cluster).await?;
+    let mut local = ProgramServices.start().await?;
+    let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
         output::note(&format!("refused, and so left out: {refused}"));
     }
@@ -107,7 +108,7 @@ pub(super) async fn compute_impact(
 }
 
 async fn decide_tasks(
-    local: &mut InProcessServer,
+    local: &mut LocalServer,
     policy: &str,
     profile: &str,
     tasks: Vec<pb::Task>,

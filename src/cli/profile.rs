@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 
-use super::{CommandError, nonempty_env};
+use pumice_console::CommandError;
+use pumice_console::args::nonempty_env;
 use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
 /// Largest file, in bytes.

@@ -6,9 +6,9 @@ use prost::Message as _;
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value};
 use serde::Serialize;
 
-use super::CommandError;
-use super::schema::ProtocolSchema;
-use super::{output, pages};
+use pumice_console::CommandError;
+use pumice_console::schema::ProtocolSchema;
+use pumice_console::{output, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 

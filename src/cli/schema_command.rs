@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{CommandError, output};
+use pumice_console::{CommandError, output};
 
 /// Arguments of `pumice schema`.
 #[derive(Debug, Args)]

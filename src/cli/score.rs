@@ -2,14 +2,12 @@
 
 use clap::Args;
 
-use super::node_query::{self, QueryArgs};
-use super::not_evaluated::{self, UnevaluatedSet};
-use super::output::{self, TextTable};
-use super::{ClientArgs, CommandError, OutputFormat, remedies, unknown_name};
+use super::local_services::ProgramServices;
+use pumice_console::node_query::{self, QueryArgs};
+use pumice_console::not_evaluated::{self, UnevaluatedSet};
+use pumice_console::score_table::score_table;
+use pumice_console::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
 use pumice_protocol::v1 as pb;
-
-/// Number of nodes with equal scores that are named; the others are counted.
-const NODES_NAMED: usize = 4;
 
 /// Arguments of `pumice score`.
 #[derive(Debug, Args)]
@@ -44,7 +42,7 @@ pub(super) async fn run(args: ScoreArgs) -> Result<(), CommandError> {
         filter_detail: pb::FilterDetail::Samples.into(),
         ..pb::ScoreRequest::default()
     };
-    let mut target = args.query.connect(&args.client).await?;
+    let mut target = args.query.connect(&args.client, &ProgramServices).await?;
     let reply = match target.connection.decisions.score(request).await {
         Ok(reply) => reply.into_inner(),
         Err(status) => return Err(unknown_name::with_suggestion(&mut target.connection, status.into()).await),
@@ -78,43 +76,6 @@ pub(super) async fn run(args: ScoreArgs) -> Result<(), CommandError> {
     node_query::require_nodes(&mut target.connection, &without_node).await
 }
 
-/// Scores of one task, in the order of the result. Neighbours with equal scores share a row.
-pub(super) fn score_table(item: &pb::ScoreItem) -> TextTable {
-    let mut head = vec!["NODE".to_owned(), "SCORE".to_owned()];
-    head.extend(item.parts.iter().map(|part| match part.part.as_str() {
-        "" => part.plugin.clone(),
-        name => format!("{}/{name}", part.plugin),
-    }));
-    let names = item.nodes.as_ref().map(|set| set.names.as_slice()).unwrap_or_default();
-    let mut rows: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let totals = std::iter::once(item.totals.get(at));
-        let scores = totals.chain(item.parts.iter().map(|part| part.scores.get(at)));
-        let scores: Vec<String> = scores
-            .map(|score| score.copied().map(output::number).unwrap_or_default())
-            .collect();
-        match rows.last_mut() {
-            Some((names, last)) if *last == scores => names.push(name),
-            Some(_) | None => rows.push((vec![name], scores)),
-        }
-    }
-    let mut table = TextTable::new(head);
-    for (names, scores) in rows {
-        table.row(std::iter::once(node_names(&names)).chain(scores));
-    }
-    table
-}
-
-/// Names of nodes with equal scores: all of a few, else the first ones and the number of the others.
-fn node_names(names: &[&str]) -> String {
-    if names.len() <= NODES_NAMED {
-        return names.join(", ");
-    }
-    let more = names.len().saturating_sub(NODES_NAMED);
-    let first: Vec<&str> = names.iter().take(NODES_NAMED).copied().collect();
-    format!("{} and {more} more", first.join(", "))
-}
-
 fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), CommandError> {
     let scored = item.nodes.as_ref().map_or(0, |set| set.names.len());
     let passed = item
@@ -136,27 +97,5 @@ fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), CommandEr
     match &item.filter {
         Some(filter) if scored == 0 => remedies::print(&filter.rejections),
         Some(_) | None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_with_equal_scores_share_a_row() {
-        let names: Vec<String> = (0..12).map(|at| format!("n-{at:02}")).collect();
-        let item = pb::ScoreItem {
-            nodes: Some(pb::NodeSet {
-                names,
-                ..pb::NodeSet::default()
-            }),
-            totals: [vec![9.0], vec![5.0; 9], vec![1.0; 2]].concat(),
-            ..pb::ScoreItem::default()
-        };
-        let lines = score_table(&item).lines(None);
-        assert_eq!(lines.len(), 4, "{lines:#?}");
-        assert!(lines[2].contains("n-01, n-02, n-03, n-04 and 5 more"), "{lines:#?}");
-        assert!(lines[3].contains("n-10, n-11"), "{lines:#?}");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use super::CommandError;
 use pumice::app;
 use pumice::config::ServeArgs;
 use pumice::telemetry;
+use pumice_console::CommandError;
 
 /// Runs the service.
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {

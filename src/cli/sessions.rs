@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::output::{self, TextTable};
-use super::{ClientArgs, CommandError, OutputFormat, pages};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 

@@ -2,7 +2,8 @@
 
 use clap::Subcommand;
 
-use super::{CommandError, policy, state_forget, state_load, state_show, state_watch};
+use super::{policy, state_forget, state_load, state_show, state_watch};
+use pumice_console::CommandError;
 
 /// Command on state.
 #[derive(Debug, Subcommand)]

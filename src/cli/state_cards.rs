@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::output::{self, TextTable};
-use super::{CommandError, OutputFormat, state_check};
+use super::local_services::ProgramServices;
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, OutputFormat, state_check};
 use pumice_engine::cards::NodeCards;
 use pumice_engine::policy::{Compatibility, suggestion};
 use pumice_protocol::ClientConnection;
@@ -88,7 +89,7 @@ fn count_cards(nodes: &[pb::NodeStatus]) -> (Vec<CardRow>, Vec<state_check::Stat
         nodes: nodes.iter().filter_map(|status| status.node.clone()).collect(),
         ..pb::Cluster::default()
     };
-    let state = state_check::state_of(&cluster);
+    let state = state_check::state_of(&cluster, &ProgramServices);
     let mut rows: BTreeMap<(String, String), CardRow> = BTreeMap::new();
     let used: BTreeMap<&str, &[pb::Amount]> = nodes
         .iter()

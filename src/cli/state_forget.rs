@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{ClientArgs, CommandError, OutputFormat, output};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 

@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
-use super::output::{self, TextTable};
-use super::{ClientArgs, CommandError, OutputFormat, pages, state_cards};
+use super::state_cards;
+use pumice_console::output::{self, TextTable};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 

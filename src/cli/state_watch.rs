@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::bench::parse_duration;
-use super::in_process::InProcessServer;
+use super::local_services::ProgramServices;
 use super::records::{self, ClusterRecords, RecordDiff};
-use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_check, state_load};
+use pumice_console::LocalServices as _;
+use pumice_console::args::parse_duration;
+use pumice_console::{ClientArgs, CommandError, OutputFormat, args, full_sync, import_files, output, state_check};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -40,7 +41,7 @@ pub(super) struct DiffStateArgs {
     #[arg(long)]
     strict: bool,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     #[command(flatten)]
     client: ClientArgs,
@@ -59,7 +60,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
             record_counts(&seen)
         ))?;
     }
-    let mut warnings = state_check::check_cluster(&seen.cluster);
+    let mut warnings = state_check::check_cluster(&seen.cluster, &ProgramServices);
     state_check::report(&warnings);
     let mut reported = 0;
     while args.count.is_none_or(|count| reported < count) {
@@ -85,7 +86,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
             print_change(change, number(&seen), args.client.output)?;
         }
         reported = reported.saturating_add(changes.len());
-        let now = state_check::check_cluster(&seen.cluster);
+        let now = state_check::check_cluster(&seen.cluster, &ProgramServices);
         let new_warnings = now.iter().filter(|warning| warnings.binary_search(warning).is_err());
         state_check::report(&new_warnings.cloned().collect::<Vec<_>>());
         warnings = now;
@@ -114,17 +115,17 @@ fn record_counts(records: &ClusterRecords) -> String {
 /// Compares files with the state of the server. Both go through the same reader, so that a difference is one of content:
 /// `1` and `1000m` are the same, and labels that no plugin reads are in neither.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
-    let mut imported = import_files::read(&args.files, args.derivation)?.checked();
-    let mut local = InProcessServer::start().await?;
+    let mut imported = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
+    let mut local = ProgramServices.start().await?;
     let cluster = std::mem::take(&mut imported.cluster);
-    let loaded = state_load::send_full_sync(&mut local.connection, "file", cluster).await?;
+    let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
         output::note(&format!("refused, and so not compared: {refused}"));
     }
     let given = ClusterRecords::read(&mut local.connection).await?;
     let file = given.fields()?;
     let mut connection = ClientConnection::open(&args.client.server).await?;
-    state_check::drop_known(&mut connection, None, &mut imported.warnings).await?;
+    state_check::drop_known(&mut connection, None, &mut imported.warnings, &ProgramServices).await?;
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), "")?;
     if let Some(source) = &args.source {

@@ -21,7 +21,7 @@ pub use settings::{Setting, settings};
 /// Default address of gRPC.
 pub const GRPC_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7461);
 /// Default address of probes and metrics.
-pub const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7462);
+pub const HTTP_ADDRESS: SocketAddr = pumice_protocol::DEFAULT_METRICS_ADDRESS;
 
 /// Checked settings of a server.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,11 @@
 //! Log lines that callers cannot forge, lengthen or multiply.
 
-use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pumice_protocol::is_disguise;
 use tokio::time::Instant;
 use tracing::field::Field;
 use tracing_subscriber::fmt::format::Writer;
@@ -52,35 +52,6 @@ impl fmt::Write for LineWriter<'_> {
         }
         Ok(())
     }
-}
-
-/// True for characters that end a line, move the cursor or turn the direction of text.
-fn is_disguise(c: char) -> bool {
-    let hidden = [
-        '\u{200b}'..='\u{200f}',
-        '\u{2028}'..='\u{202e}',
-        '\u{2060}'..='\u{206f}',
-    ];
-    c.is_control() || c == '\u{feff}' || hidden.iter().any(|range| range.contains(&c))
-}
-
-/// Text for a terminal: what would move the cursor, colour or disguise text is escaped as in JSON, so that JSON stays JSON.
-/// Newlines stay.
-pub fn visible_text(text: &str) -> Cow<'_, str> {
-    let is_shown = |c: char| c == '\n' || !is_disguise(c);
-    if text.chars().all(is_shown) {
-        return Cow::Borrowed(text);
-    }
-    let mut visible = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_shown(c) {
-            visible.push(c);
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(visible, "\\u{:04x}", u32::from(c));
-        }
-    }
-    Cow::Owned(visible)
 }
 
 /// Writes one field of a line for people.
@@ -188,18 +159,6 @@ mod tests {
         );
         let long = LogText("é".repeat(1 << 20)).to_string();
         assert!(long.len() <= TEXT_BYTES + 3 && long.ends_with('…'), "{}", long.len());
-    }
-
-    #[test]
-    fn a_text_for_a_terminal_is_whole_and_moves_no_cursor() {
-        assert_eq!(visible_text("a b\nc é…"), "a b\nc é…");
-        assert_eq!(
-            visible_text("\u{1b}[2J\r\t\u{9b}\u{202e}\n"),
-            "\\u001b[2J\\u000d\\u0009\\u009b\\u202e\n"
-        );
-        let json = serde_json::json!({ "\u{1b}\u{9b}\u{202e}": "\u{7f}" }).to_string();
-        let read: serde_json::Value = serde_json::from_str(&visible_text(&json)).unwrap();
-        assert_eq!(read["\u{1b}\u{9b}\u{202e}"], "\u{7f}");
     }
 
     #[test]

@@ -20,7 +20,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
-pub use log_text::visible_text;
 pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::{Metrics, ReloadOutcome, WorkerLoad};
 pub use panics::report_panics;

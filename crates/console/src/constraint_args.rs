@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::task::pair;
+use crate::task::pair;
 use pumice_protocol::v1 as pb;
 
 /// Constraints of a hypothetical pod.
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct ConstraintArgs {
+pub struct ConstraintArgs {
     /// Label that a node must have (spec.nodeSelector), such as disktype=ssd; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     selector: Vec<(String, String)>,
@@ -24,7 +24,7 @@ pub(super) struct ConstraintArgs {
 
 impl ConstraintArgs {
     /// The constraints as a record has them; `None`: there are none.
-    pub(super) fn constraints(&self) -> Option<Box<pb::PodConstraints>> {
+    pub fn constraints(&self) -> Option<Box<pb::PodConstraints>> {
         let terms = self.affinity.clone();
         let required = (!terms.is_empty()).then_some(pb::NodeSelector { terms });
         let constraints = pb::PodConstraints {

@@ -7,13 +7,13 @@ use pumice_protocol::ConnectError;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::output;
+use crate::output;
 use pumice_kubernetes::import::ImportError;
 use pumice_protocol::v1 as pb;
 
 /// Error that ends a command.
 #[derive(Debug)]
-pub(super) enum CommandError {
+pub enum CommandError {
     /// The service answered with an error.
     Call(Box<Status>),
     /// No connection to the service.
@@ -32,12 +32,13 @@ pub(super) enum CommandError {
 }
 
 impl CommandError {
-    pub(super) fn message(message: impl Into<String>) -> Self {
+    /// Error with its full message.
+    pub fn message(message: impl Into<String>) -> Self {
         CommandError::Message(message.into())
     }
 
     /// Exit code: 1 refused, failed or different; 2 wrong usage; 3 no server answers.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             CommandError::Usage(_) => 2,
             CommandError::Unreachable { .. } => 3,
@@ -47,7 +48,7 @@ impl CommandError {
     }
 
     /// Error of a file that cannot be read.
-    pub(super) fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
+    pub fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
         CommandError::Message(format!("error: {}: {error}", path.display()))
     }
 }
@@ -105,7 +106,7 @@ fn without_diagnostics(message: &str, report: &pb::PolicyReport) -> String {
 }
 
 /// The report among the details of a refused policy.
-pub(super) fn policy_report(status: &Status) -> Option<pb::PolicyReport> {
+pub(crate) fn policy_report(status: &Status) -> Option<pb::PolicyReport> {
     let details = tonic_types::pb::Status::decode(status.details()).ok()?.details;
     let report = details
         .into_iter()

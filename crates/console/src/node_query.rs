@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 
-use super::output::{self, TextTable};
-use super::policy_args::PolicyArgs;
-use super::task::TaskArgs;
-use super::what_if::{QueryTarget, WhatIfArgs};
-use super::{ClientArgs, CommandError, state_load, unknown_name};
+use crate::output::{self, TextTable};
+use crate::policy_args::PolicyArgs;
+use crate::task::TaskArgs;
+use crate::what_if::{QueryTarget, WhatIfArgs};
+use crate::{ClientArgs, CommandError, LocalServices, args, unknown_name};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -27,15 +27,15 @@ enum ResourceFitArg {
 
 /// Query about tasks and nodes.
 #[derive(Debug, Args)]
-pub(super) struct QueryArgs {
+pub struct QueryArgs {
     #[command(flatten)]
     task: TaskArgs,
     /// Rules by which the amounts of pods in files are derived
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Ask these plugins only, each for itself
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(super) plugins: Vec<String>,
+    pub plugins: Vec<String>,
     /// Free capacity that a node must have for the task
     #[arg(long, value_enum, default_value_t)]
     resource_fit: ResourceFitArg,
@@ -49,27 +49,37 @@ pub(super) struct QueryArgs {
 }
 
 impl QueryArgs {
-    pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, CommandError> {
+    /// Tasks that the query is about.
+    pub fn tasks(&self) -> Result<Vec<pb::Task>, CommandError> {
         self.task.tasks(self.derivation)
     }
 
     /// Connects to whom the query is put: the server, or a copy of its state with hypothetical records.
-    pub(super) async fn connect(&self, client: &ClientArgs) -> Result<QueryTarget, CommandError> {
-        self.what_if.connect(client, &self.policy, self.derivation).await
+    pub async fn connect(
+        &self,
+        client: &ClientArgs,
+        services: &dyn LocalServices,
+    ) -> Result<QueryTarget, CommandError> {
+        self.what_if
+            .connect(client, &self.policy, self.derivation, services)
+            .await
     }
 
-    pub(super) fn evaluation_ref(&self) -> pb::EvaluationRef {
+    /// State and policy that the query is judged against.
+    pub fn evaluation_ref(&self) -> pb::EvaluationRef {
         self.policy.evaluation_ref()
     }
 
-    pub(super) fn candidates(&self) -> Option<pb::NodeSet> {
+    /// Nodes that the query is about; none: all.
+    pub fn candidates(&self) -> Option<pb::NodeSet> {
         (!self.nodes.is_empty()).then(|| pb::NodeSet {
             names: self.nodes.clone(),
             ..pb::NodeSet::default()
         })
     }
 
-    pub(super) fn resource_fit(&self) -> pb::ResourceFit {
+    /// Free capacity that a node must have.
+    pub fn resource_fit(&self) -> pb::ResourceFit {
         match self.resource_fit {
             ResourceFitArg::None => pb::ResourceFit::None,
             ResourceFitArg::Idle => pb::ResourceFit::Idle,
@@ -79,7 +89,7 @@ impl QueryArgs {
 }
 
 /// Equal items together, in the order of their first, each with its tasks.
-pub(super) fn group_equal<'t, I: PartialEq>(
+pub fn group_equal<'t, I: PartialEq>(
     items: impl IntoIterator<Item = (&'t pb::Task, I)>,
 ) -> Vec<(Vec<&'t pb::Task>, I)> {
     let mut groups: Vec<(Vec<&pb::Task>, I)> = Vec::new();
@@ -97,7 +107,7 @@ pub(super) fn group_equal<'t, I: PartialEq>(
 }
 
 /// Title of tasks with equal results.
-pub(super) fn tasks_title(tasks: &[&pb::Task]) -> String {
+pub fn tasks_title(tasks: &[&pb::Task]) -> String {
     let first = tasks.first().map(|task| task_title(task)).unwrap_or_default();
     match tasks.len() {
         0 | 1 => first,
@@ -106,7 +116,7 @@ pub(super) fn tasks_title(tasks: &[&pb::Task]) -> String {
 }
 
 /// Fails with exit code 1 if some tasks have no node, and names resources that no node of the cluster has.
-pub(super) async fn require_nodes(
+pub async fn require_nodes(
     connection: &mut ClientConnection,
     without_node: &[(String, Vec<&pb::Task>)],
 ) -> Result<(), CommandError> {
@@ -133,7 +143,7 @@ pub(super) async fn require_nodes(
 }
 
 /// Title of a task in a result.
-pub(super) fn task_title(task: &pb::Task) -> String {
+pub fn task_title(task: &pb::Task) -> String {
     if !task.name.is_empty() {
         return format!("task {}", task.name);
     }
@@ -143,12 +153,12 @@ pub(super) fn task_title(task: &pb::Task) -> String {
 }
 
 /// Rejected nodes, one row per reason, with the measurements of some.
-pub(super) fn rejection_table(verdict: &pb::FilterItem) -> Option<TextTable> {
+pub fn rejection_table(verdict: &pb::FilterItem) -> Option<TextTable> {
     blocker_table(&verdict.rejections)
 }
 
 /// Reason of a rejection, in one line.
-pub(super) fn blocker_line(blocker: &pb::Rejection) -> String {
+pub fn blocker_line(blocker: &pb::Rejection) -> String {
     let reason = blocker.reason.clone().unwrap_or_default();
     match blocker.count {
         0 => format!("{}: {}", reason.plugin, reason.message),
@@ -162,7 +172,7 @@ pub(super) fn blocker_line(blocker: &pb::Rejection) -> String {
 }
 
 /// Rejections, one row per reason, with the measurements of some nodes.
-pub(super) fn blocker_table(rejections: &[pb::Rejection]) -> Option<TextTable> {
+pub fn blocker_table(rejections: &[pb::Rejection]) -> Option<TextTable> {
     if rejections.is_empty() {
         return None;
     }
@@ -194,7 +204,7 @@ fn sample_line(node: &pb::RejectedNode) -> String {
 
 /// Whether preemption may help against a reason: never against one whose whole quota is less than what is requested,
 /// whatever the plugin says.
-pub(super) fn preemption_text(reason: &pb::Reason, measurements: &[pb::Measurement]) -> &'static str {
+pub fn preemption_text(reason: &pb::Reason, measurements: &[pb::Measurement]) -> &'static str {
     let value = |name: &str| measurements.iter().find(|one| one.name == name).map(|one| one.value);
     let beyond_quota = matches!((value("requested"), value("capability")), (Some(asked), Some(quota)) if asked > quota);
     match reason.resolution() {
@@ -205,11 +215,7 @@ pub(super) fn preemption_text(reason: &pb::Reason, measurements: &[pb::Measureme
 }
 
 /// Prints the warnings of an item on standard error. Fails if the item is a problem instead of a result.
-pub(super) fn check_item(
-    title: &str,
-    problem: Option<&pb::Problem>,
-    warnings: &[pb::Problem],
-) -> Result<(), CommandError> {
+pub fn check_item(title: &str, problem: Option<&pb::Problem>, warnings: &[pb::Problem]) -> Result<(), CommandError> {
     for warning in warnings {
         output::note(&format!("warning: {title}: {}", output::problem(warning)));
     }

@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CommandError, output};
+use crate::{CommandError, output};
 use pumice_protocol::v1 as pb;
 
 /// Constraint as `-o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct UnevaluatedRow {
-    pub(super) subject: String,
-    pub(super) name: String,
+pub struct UnevaluatedRow {
+    /// Kind of records that have the field: tasks, nodes, or the policy itself.
+    pub subject: String,
+    /// Name of the field, or of a plugin.
+    pub name: String,
     /// Tasks or nodes with the field; 0 for a plugin.
-    pub(super) count: u32,
-    pub(super) effect: String,
+    pub count: u32,
+    /// Effect on the result.
+    pub effect: String,
 }
 
 /// Constraints of several results, each once.
 #[derive(Debug, Clone, Default)]
-pub(super) struct UnevaluatedSet(BTreeMap<(usize, String, String), UnevaluatedRow>);
+pub struct UnevaluatedSet(BTreeMap<(usize, String, String), UnevaluatedRow>);
 
 /// Subjects in the order of lists; others follow.
 const SUBJECTS: [&str; 3] = ["policy", "task", "nodes"];
@@ -27,7 +30,7 @@ const SUBJECTS: [&str; 3] = ["policy", "task", "nodes"];
 impl UnevaluatedSet {
     /// Adds the constraints of a result that stands for `tasks` equal tasks. Tasks add up; of nodes, which several
     /// results may share, the largest number counts.
-    pub(super) fn add(&mut self, constraints: &[pb::NotEvaluated], tasks: u32) {
+    pub fn add(&mut self, constraints: &[pb::NotEvaluated], tasks: u32) {
         for constraint in constraints {
             let pb::NotEvaluated {
                 subject,
@@ -52,7 +55,7 @@ impl UnevaluatedSet {
     }
 
     /// Adds the constraints of a hypothetical shape: its number of tasks means nothing, so that one is counted.
-    pub(super) fn add_shape(&mut self, constraints: &[pb::NotEvaluated]) {
+    pub fn add_shape(&mut self, constraints: &[pb::NotEvaluated]) {
         let known = |set: &Self, one: &pb::NotEvaluated| {
             set.0
                 .values()
@@ -69,7 +72,7 @@ impl UnevaluatedSet {
     }
 
     /// Adds a constraint of one of several runs over the same records: the largest number counts.
-    pub(super) fn add_widest(&mut self, row: &UnevaluatedRow) {
+    pub fn add_widest(&mut self, row: &UnevaluatedRow) {
         let rank = SUBJECTS.iter().position(|known| *known == row.subject);
         let key = (rank.unwrap_or(SUBJECTS.len()), row.subject.clone(), row.name.clone());
         let own = self.0.entry(key).or_insert_with(|| row.clone());
@@ -77,20 +80,20 @@ impl UnevaluatedSet {
     }
 
     /// Adds the plugins that a reply's metadata lists.
-    pub(super) fn add_metadata(&mut self, metadata: Option<&pb::ResponseMetadata>) {
+    pub fn add_metadata(&mut self, metadata: Option<&pb::ResponseMetadata>) {
         if let Some(metadata) = metadata {
             self.add(&metadata.not_evaluated, 1);
         }
     }
 
     /// The constraints: plugins first, then fields of tasks and of nodes, each by name.
-    pub(super) fn rows(&self) -> Vec<UnevaluatedRow> {
+    pub fn rows(&self) -> Vec<UnevaluatedRow> {
         self.0.values().cloned().collect()
     }
 }
 
 /// Prints a paragraph that names the constraints; nothing if there are none.
-pub(super) fn print(rows: &[UnevaluatedRow]) -> Result<(), CommandError> {
+pub fn print(rows: &[UnevaluatedRow]) -> Result<(), CommandError> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -102,7 +105,7 @@ pub(super) fn print(rows: &[UnevaluatedRow]) -> Result<(), CommandError> {
 }
 
 /// The constraints in one sentence; `None`: there are none.
-pub(super) fn sentence(rows: &[UnevaluatedRow]) -> Option<String> {
+pub fn sentence(rows: &[UnevaluatedRow]) -> Option<String> {
     let titles: Vec<String> = rows.iter().map(title).collect();
     (!titles.is_empty()).then(|| format!("Not evaluated: {}.", titles.join(", ")))
 }

@@ -7,10 +7,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
-pub(super) use super::table::TextTable;
-use pumice::telemetry::visible_text;
+pub use crate::table::TextTable;
+use pumice_protocol::visible_text;
 
-use super::{ColorMode, CommandError, table};
+use crate::{ColorMode, CommandError, table};
 use pumice_engine::model::quantity::readable_bytes;
 use pumice_protocol::v1 as pb;
 
@@ -18,7 +18,7 @@ use pumice_protocol::v1 as pb;
 static COLORED_STREAMS: OnceLock<[bool; 2]> = OnceLock::new();
 
 /// Sets the colour of both streams, once.
-pub(super) fn set_color(when: ColorMode, refused: bool) {
+pub fn set_color(when: ColorMode, refused: bool) {
     let terminals = [io::stdout().is_terminal(), io::stderr().is_terminal()];
     // Only the first call counts: it has the flag of the command line.
     let _ = COLORED_STREAMS.set(terminals.map(|terminal| uses_color(when, refused, terminal)));
@@ -33,7 +33,7 @@ fn uses_color(when: ColorMode, refused: bool, terminal: bool) -> bool {
 }
 
 /// True if standard output is coloured.
-pub(super) fn stdout_is_colored() -> bool {
+pub fn stdout_is_colored() -> bool {
     COLORED_STREAMS.get().is_some_and(|[out, _]| *out)
 }
 
@@ -47,7 +47,7 @@ fn styled(style: &str, text: &str, coloured: bool) -> String {
 }
 
 /// Writes the error of a command to standard error.
-pub(super) fn error(failure: &CommandError) {
+pub fn error(failure: &CommandError) {
     note(&failure.to_string());
 }
 
@@ -68,12 +68,12 @@ fn highlighted(text: &str, coloured: bool) -> String {
 }
 
 /// Writes a line to standard output. Names come from anywhere: what a terminal would obey is escaped.
-pub(super) fn line(text: &str) -> Result<(), CommandError> {
+pub fn line(text: &str) -> Result<(), CommandError> {
     write(&format!("{}\n", visible_text(text)))
 }
 
 /// Writes a stored document to standard output: to a file or pipe as it is.
-pub(super) fn document(text: &str) -> Result<(), CommandError> {
+pub fn document(text: &str) -> Result<(), CommandError> {
     if io::stdout().is_terminal() {
         line(text)
     } else {
@@ -82,7 +82,7 @@ pub(super) fn document(text: &str) -> Result<(), CommandError> {
 }
 
 /// Writes a text to standard output, wrapped to the width of the terminal.
-pub(super) fn paragraph(text: &str) -> Result<(), CommandError> {
+pub fn paragraph(text: &str) -> Result<(), CommandError> {
     match table::output_width() {
         Some(width) => line(&table::wrap(text, width, 2)),
         None => line(text),
@@ -90,7 +90,7 @@ pub(super) fn paragraph(text: &str) -> Result<(), CommandError> {
 }
 
 /// Writes a text to standard output. A reader that has closed the pipe (`| head`) is no error.
-pub(super) fn write(text: &str) -> Result<(), CommandError> {
+pub fn write(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -102,7 +102,7 @@ pub(super) fn write(text: &str) -> Result<(), CommandError> {
 const NOTE_BYTES: usize = 2_000;
 
 /// Writes a line to standard error. A failed write is ignored.
-pub(super) fn note(text: &str) {
+pub fn note(text: &str) {
     let coloured = COLORED_STREAMS.get().is_some_and(|[_, err]| *err);
     let lines: Vec<String> = text.lines().map(|line| cut(&visible_text(line), NOTE_BYTES)).collect();
     let _ = writeln!(io::stderr(), "{}", highlighted(&lines.join("\n"), coloured));
@@ -118,7 +118,7 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// Progress bar on standard error for work of `steps` steps; on a terminal only.
-pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
+pub fn progress(steps: u64, what: &'static str) -> ProgressBar {
     if steps < 2 || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -129,7 +129,7 @@ pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
 }
 
 /// Writes a table to standard output.
-pub(super) fn table(rows: &TextTable) -> Result<(), CommandError> {
+pub fn table(rows: &TextTable) -> Result<(), CommandError> {
     let mut lines = rows.lines(table::output_width());
     if let Some(head) = lines.first_mut() {
         *head = styled("1", head, stdout_is_colored());
@@ -138,12 +138,12 @@ pub(super) fn table(rows: &TextTable) -> Result<(), CommandError> {
 }
 
 /// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.
-pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandError> {
+pub fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandError> {
     line(&String::from_utf8_lossy(&json_bytes(name, message)?))
 }
 
 /// A reply as protobuf JSON, for a command that adds to it.
-pub(super) fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_json::Value, CommandError> {
+pub fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_json::Value, CommandError> {
     let read = serde_json::from_slice(&json_bytes(name, message)?);
     read.map_err(|error| CommandError::message(format!("error: {name} as JSON: {error}")))
 }
@@ -165,7 +165,7 @@ fn json_bytes<M: Message>(name: &str, message: &M) -> Result<Vec<u8>, CommandErr
 }
 
 /// Number with at most three digits after the point, without trailing zeros.
-pub(super) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')
@@ -176,12 +176,12 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Bytes as a quantity: `64Gi`, or `8G` where only the decimal unit is exact.
-pub(super) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     readable_bytes(value)
 }
 
 /// Amount of a response, in whole units.
-pub(super) fn amount(amount: &pb::Amount) -> String {
+pub fn amount(amount: &pb::Amount) -> String {
     match amount.resource.as_str() {
         "memory" => bytes(amount.value),
         "pods" => number(amount.value),
@@ -190,7 +190,7 @@ pub(super) fn amount(amount: &pb::Amount) -> String {
 }
 
 /// Measurement of a reason, with its unit.
-pub(super) fn measurement(measurement: &pb::Measurement) -> String {
+pub fn measurement(measurement: &pb::Measurement) -> String {
     match measurement.unit.as_str() {
         "" => format!("{} {}", measurement.name, number(measurement.value)),
         "bytes" => format!("{} {}", measurement.name, bytes(measurement.value)),
@@ -202,7 +202,7 @@ pub(super) fn measurement(measurement: &pb::Measurement) -> String {
 }
 
 /// Prints where a change is stored.
-pub(super) fn durability(durability: pb::Durability) -> Result<(), CommandError> {
+pub fn durability(durability: pb::Durability) -> Result<(), CommandError> {
     match durability {
         pb::Durability::Unspecified => Ok(()),
         pb::Durability::Memory => {
@@ -216,7 +216,7 @@ pub(super) fn durability(durability: pb::Durability) -> Result<(), CommandError>
 }
 
 /// Duration in seconds, milliseconds or microseconds.
-pub(super) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     if seconds >= 10.0 {
         format!("{seconds:.1} s")
     } else if seconds >= 1.0 {
@@ -231,7 +231,7 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 /// Number of things, such as `1 warning` and `2 warnings`.
-pub(super) fn count(number: usize, thing: &str) -> String {
+pub fn count(number: usize, thing: &str) -> String {
     if number == 1 {
         format!("1 {thing}")
     } else {
@@ -240,7 +240,7 @@ pub(super) fn count(number: usize, thing: &str) -> String {
 }
 
 /// Problem with its field, message and reason code.
-pub(super) fn problem(problem: &pb::Problem) -> String {
+pub fn problem(problem: &pb::Problem) -> String {
     let place = if problem.field.is_empty() {
         String::new()
     } else {
@@ -250,7 +250,7 @@ pub(super) fn problem(problem: &pb::Problem) -> String {
 }
 
 /// Diagnostic of a policy, in the format of the engine.
-pub(super) fn diagnostic(diagnostic: &pb::Diagnostic) -> String {
+pub fn diagnostic(diagnostic: &pb::Diagnostic) -> String {
     let severity = match diagnostic.severity() {
         pb::Severity::Error => "error",
         pb::Severity::Warning | pb::Severity::Unspecified => "warning",

@@ -1,11 +1,11 @@
 //! Listings in pages, read to their end.
 
-use super::CommandError;
+use crate::CommandError;
 use pumice_protocol::v1 as pb;
 
 /// Reads all records of a listing. `page` gets the token of a page, empty for the first, and returns its records and
 /// the token of the next page, empty after the last.
-pub(super) async fn all<T>(
+pub async fn all<T>(
     mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), CommandError>,
 ) -> Result<Vec<T>, CommandError> {
     let mut all = Vec::new();
@@ -21,7 +21,7 @@ pub(super) async fn all<T>(
 }
 
 /// Page of a token, of the default size of the server.
-pub(super) fn at(token: String) -> pb::Page {
+pub fn at(token: String) -> pb::Page {
     pb::Page {
         token,
         ..pb::Page::default()
@@ -29,6 +29,6 @@ pub(super) fn at(token: String) -> pb::Page {
 }
 
 /// Large page of a token, for a listing that is read whole; a server may return fewer records.
-pub(super) fn large(token: String) -> pb::Page {
+pub fn large(token: String) -> pb::Page {
     pb::Page { size: 5_000, token }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tonic::Code;
 
-use crate::cli::not_evaluated::UnevaluatedSet;
-use crate::cli::{CommandError, pages};
+use crate::not_evaluated::UnevaluatedSet;
+use crate::{CommandError, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -14,7 +14,7 @@ const SAMPLES: u32 = 1_000;
 
 /// Connection to a server, pinned to one state by a session.
 #[derive(Debug)]
-pub(in crate::cli) struct PinnedClient {
+pub struct PinnedClient {
     connection: ClientConnection,
     latest: pb::LatestRef,
     session: Option<String>,
@@ -23,22 +23,26 @@ pub(in crate::cli) struct PinnedClient {
     /// Changes to send with the next query.
     pending_changes: Vec<pb::SessionChange>,
     /// Metadata of the session, or without one of the first response.
-    pub(super) metadata: Option<pb::ResponseMetadata>,
+    pub metadata: Option<pb::ResponseMetadata>,
     /// Constraints that the results do not take into account.
-    pub(super) unevaluated: UnevaluatedSet,
+    pub unevaluated: UnevaluatedSet,
     /// Files whose records are laid over the server's.
-    pub(super) with: Vec<String>,
+    pub with: Vec<String>,
     filter_plugins: Vec<String>,
     admit_plugins: Vec<String>,
 }
 
 /// Records that the server knows, by name.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct KnownRecords {
-    pub(in crate::cli) nodes: Vec<pb::NodeStatus>,
-    pub(in crate::cli) queues: BTreeMap<String, pb::QueueStatus>,
-    pub(in crate::cli) jobs: BTreeMap<String, pb::JobStatus>,
-    pub(in crate::cli) tasks: BTreeMap<String, pb::StoredTask>,
+pub struct KnownRecords {
+    /// Nodes, in the order of their names.
+    pub nodes: Vec<pb::NodeStatus>,
+    /// Queues by name.
+    pub queues: BTreeMap<String, pb::QueueStatus>,
+    /// Jobs by name.
+    pub jobs: BTreeMap<String, pb::JobStatus>,
+    /// Tasks by name.
+    pub tasks: BTreeMap<String, pb::StoredTask>,
 }
 
 /// Records of all pages of a listing.
@@ -60,10 +64,7 @@ macro_rules! list {
 
 impl PinnedClient {
     /// Pins the latest state under a policy. A server without a free session is asked without one.
-    pub(in crate::cli) async fn open(
-        mut connection: ClientConnection,
-        snapshot: pb::LatestRef,
-    ) -> Result<Self, CommandError> {
+    pub async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
         let info = connection
             .state
             .get_server_info(pb::GetServerInfoRequest {})
@@ -106,7 +107,7 @@ impl PinnedClient {
     }
 
     /// Closes the session. The lease ends a session that cannot be closed now.
-    pub(in crate::cli) async fn close(&mut self) {
+    pub async fn close(&mut self) {
         if let Some(session) = self.session.take() {
             let request = pb::CloseSessionRequest { session };
             drop(self.connection.decisions.close_session(request).await);
@@ -114,12 +115,12 @@ impl PinnedClient {
     }
 
     /// True if placements can be simulated.
-    pub(super) fn has_session(&self) -> bool {
+    pub fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
     /// Sends changes with the next query.
-    pub(super) fn queue_changes(&mut self, changes: impl IntoIterator<Item = pb::session_change::Change>) {
+    pub fn queue_changes(&mut self, changes: impl IntoIterator<Item = pb::session_change::Change>) {
         let changes = changes
             .into_iter()
             .map(|change| pb::SessionChange { change: Some(change) });
@@ -147,7 +148,7 @@ impl PinnedClient {
     }
 
     /// Records of the pinned state.
-    pub(in crate::cli) async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
+    pub async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
         let nodes = list!(self, list_nodes, ListNodesRequest, nodes);
         let queues = list!(self, list_queues, ListQueuesRequest, queues);
         let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
@@ -164,7 +165,7 @@ impl PinnedClient {
     }
 
     /// Result of Filter for one task, by the policy's tiers.
-    pub(super) async fn filter(
+    pub async fn filter(
         &mut self,
         task: &pb::Task,
         fit: pb::ResourceFit,
@@ -184,7 +185,7 @@ impl PinnedClient {
     }
 
     /// Number of nodes that each filtering plugin of the policy rejects alone.
-    pub(super) async fn rejections_by_plugin(&mut self, task: &pb::Task) -> Result<Vec<(String, u64)>, CommandError> {
+    pub async fn rejections_by_plugin(&mut self, task: &pb::Task) -> Result<Vec<(String, u64)>, CommandError> {
         let mut alone = Vec::new();
         for plugin in self.filter_plugins.clone() {
             let request = pb::FilterRequest {
@@ -209,7 +210,7 @@ impl PinnedClient {
     }
 
     /// Best nodes for one task, with the parts of their scores and the rejections of the others.
-    pub(super) async fn score(
+    pub async fn score(
         &mut self,
         task: &pb::Task,
         fit: pb::ResourceFit,
@@ -232,7 +233,7 @@ impl PinnedClient {
     }
 
     /// Verdicts of Admit, each after the permits before it. The server keeps nothing of them.
-    pub(super) async fn admit(
+    pub async fn admit(
         &mut self,
         items: Vec<pb::admit_subject::Subject>,
         plugins: Vec<String>,
@@ -254,7 +255,7 @@ impl PinnedClient {
     }
 
     /// Vote of each admitting plugin of the policy alone.
-    pub(super) async fn plugin_votes(
+    pub async fn plugin_votes(
         &mut self,
         subject: &pb::admit_subject::Subject,
     ) -> Result<Vec<pb::AdmitVote>, CommandError> {
@@ -270,7 +271,7 @@ impl PinnedClient {
     }
 
     /// Ranks of all queues and of these jobs, first served first.
-    pub(super) async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
+    pub async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
         let request = pb::OrderRequest {
             against: Some(self.evaluation_ref()),
             queues: Some(pb::NameSet::default()),

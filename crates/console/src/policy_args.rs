@@ -6,7 +6,7 @@ use pumice_protocol::v1 as pb;
 
 /// A policy of shared state.
 #[derive(Debug, Args)]
-pub(super) struct PolicyArgs {
+pub struct PolicyArgs {
     /// Name of the policy
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
@@ -17,12 +17,12 @@ pub(super) struct PolicyArgs {
 
 impl PolicyArgs {
     /// Name of the policy.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.policy
     }
 
     /// Reference to shared state under the policy.
-    pub(super) fn latest_ref(&self) -> pb::LatestRef {
+    pub fn latest_ref(&self) -> pb::LatestRef {
         pb::LatestRef {
             policy: self.policy.clone(),
             profile: self.policy_profile.clone().unwrap_or_default(),
@@ -31,7 +31,7 @@ impl PolicyArgs {
     }
 
     /// Evaluation reference to shared state under the policy.
-    pub(super) fn evaluation_ref(&self) -> pb::EvaluationRef {
+    pub fn evaluation_ref(&self) -> pb::EvaluationRef {
         pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Latest(self.latest_ref())),
             ..pb::EvaluationRef::default()

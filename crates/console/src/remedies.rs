@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CommandError, output};
+use crate::{CommandError, output};
 use pumice_protocol::v1 as pb;
 
 /// Remedies by reason code.
@@ -146,13 +146,13 @@ const REMEDIES: &[(&str, &str)] = &[
 const OTHER: &str = "change the request, or the setting of the plugin that the reason names";
 
 /// Remedy of a reason code, as a clause for people.
-pub(super) fn of_code(code: &str) -> &'static str {
+pub fn of_code(code: &str) -> &'static str {
     let found = REMEDIES.iter().find(|(own, _)| *own == code);
     found.map_or(OTHER, |(_, remedy)| remedy)
 }
 
 /// Prints the remedies of rejections, each once, in the order of the rejections.
-pub(super) fn print<'r>(rejections: impl IntoIterator<Item = &'r pb::Rejection>) -> Result<(), CommandError> {
+pub fn print<'r>(rejections: impl IntoIterator<Item = &'r pb::Rejection>) -> Result<(), CommandError> {
     let mut printed = BTreeSet::new();
     let reasons = rejections.into_iter().filter_map(|rejection| rejection.reason.as_ref());
     for reason in reasons.filter(|reason| !reason.code.is_empty()) {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_reason_code_of_the_pages_has_a_remedy() {
-        let page = include_str!("../../docs/troubleshooting.md");
+        let page = include_str!("../../../docs/troubleshooting.md");
         let (_, section) = page.split_once("| Code | By |").unwrap();
         let rows = section.lines().skip(2).take_while(|line| line.starts_with('|'));
         let codes: Vec<&str> = rows

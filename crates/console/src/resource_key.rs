@@ -4,7 +4,7 @@ use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::policy::suggestion;
 
 /// Resource that `gpu` is short for.
-pub(super) const GPU: &str = "nvidia.com/gpu";
+pub const GPU: &str = "nvidia.com/gpu";
 /// Names that are suggested for a misspelt one.
 const SUGGESTED: [&str; 6] = ["cpu", "memory", "pods", "ephemeral-storage", "gpu", GPU];
 
@@ -12,7 +12,7 @@ const SUGGESTED: [&str; 6] = ["cpu", "memory", "pods", "ephemeral-storage", "gpu
 ///
 /// # Errors
 /// No scheduler counts a resource of this name; the message says which one was probably meant.
-pub(super) fn full_name(written: &str) -> Result<String, String> {
+pub fn full_name(written: &str) -> Result<String, String> {
     if written == "gpu" {
         return Ok(GPU.to_owned());
     }

@@ -2,21 +2,22 @@
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
-use super::CommandError;
+use crate::CommandError;
 
 /// The messages of `pumice.v1`.
 #[derive(Debug, Clone)]
-pub(super) struct ProtocolSchema(DescriptorPool);
+pub struct ProtocolSchema(DescriptorPool);
 
 impl ProtocolSchema {
-    pub(super) fn read() -> Result<Self, CommandError> {
+    /// Reads the descriptors that the program was built with.
+    pub fn read() -> Result<Self, CommandError> {
         let pool = DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET);
         pool.map(ProtocolSchema)
             .map_err(|error| CommandError::message(format!("error: the protocol's descriptors: {error}")))
     }
 
     /// A message by its name in `pumice.v1`.
-    pub(super) fn message(&self, name: &str) -> Result<MessageDescriptor, CommandError> {
+    pub fn message(&self, name: &str) -> Result<MessageDescriptor, CommandError> {
         let found = self.0.get_message_by_name(&format!("pumice.v1.{name}"));
         found.ok_or_else(|| CommandError::message(format!("error: the protocol has no message {name}")))
     }

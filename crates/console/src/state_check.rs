@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{CommandError, output, pages};
-use pumice::limits::EdgeLimits;
-use pumice::server::convert::inline;
-use pumice::server::convert::reader::ReadOptions;
+use crate::{CommandError, LocalServices, output, pages};
 use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::cards::NodeCards;
 use pumice_engine::model::ClusterState;
@@ -25,22 +22,20 @@ const MAX_NAMED: usize = 5;
 const MAX_SUGGESTIONS: usize = 20;
 /// Names in one question to a server.
 const NAMES_PER_CALL: usize = 1_000;
-/// Most resource names in the files that are checked.
-const MAX_RESOURCES: usize = 10_000;
 /// The parent that every queue has without a record of it.
 const ROOT_QUEUE: &str = "root";
 
 /// A record that hardly means what its author has in mind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct StateWarning {
+pub struct StateWarning {
     /// Kind of warning, for programs.
-    pub(super) code: &'static str,
+    pub code: &'static str,
     /// Warning for people, without the record; equal for records with the same mistake.
-    pub(super) message: String,
+    pub message: String,
     /// Record that is missing.
     missing: Option<(MissingKind, String)>,
     /// Kind and name of the record.
-    pub(super) subject: String,
+    pub subject: String,
 }
 
 /// Kind of a record, or of a card, that others refer to.
@@ -96,7 +91,7 @@ impl StateWarning {
     }
 
     /// Warning about an object that an import left out; `rejected` names it and says why.
-    pub(super) fn rejected(rejected: &str) -> Self {
+    pub fn rejected(rejected: &str) -> Self {
         StateWarning {
             code: "RECORD_REFUSED",
             message: "refused, and so left out".to_owned(),
@@ -107,17 +102,17 @@ impl StateWarning {
 }
 
 /// Warnings about a cluster, each once.
-pub(super) fn check_cluster(cluster: &pb::Cluster) -> Vec<StateWarning> {
+pub fn check_cluster(cluster: &pb::Cluster, services: &dyn LocalServices) -> Vec<StateWarning> {
     let mut check = ClusterCheck::default();
     check.references(cluster);
-    let state = state_of(cluster);
+    let state = state_of(cluster, services);
     check.found.extend(plugin_warnings(&state));
     check.suggest(cluster, &card_names(&state));
     check.found.into_iter().collect()
 }
 
 /// Warnings of the plugins' rules about records.
-pub(super) fn plugin_warnings(state: &ClusterState) -> Vec<StateWarning> {
+pub fn plugin_warnings(state: &ClusterState) -> Vec<StateWarning> {
     let rules = REGISTRY.iter().filter_map(|def| def.record_rules);
     rules
         .flat_map(|rules| rules.warnings(state))
@@ -152,20 +147,14 @@ fn card_names(state: &ClusterState) -> BTreeSet<String> {
 }
 
 /// Cluster as the service reads it, without the records that it would refuse. Of tasks only names and the annotations that plugins read.
-pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
-    let unlimited = EdgeLimits {
-        inline_records: usize::MAX,
-        query_resources: MAX_RESOURCES,
-        ..EdgeLimits::default()
-    };
-    let options = ReadOptions::from_registry(REGISTRY, unlimited);
+pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterState {
     let whole = pb::Cluster {
         nodes: cluster.nodes.clone(),
         queues: cluster.queues.clone(),
         jobs: cluster.jobs.clone(),
         tasks: annotated_tasks(&cluster.tasks),
     };
-    let read = |cluster: pb::Cluster| inline::cluster_state(cluster, &options).ok().map(|(state, _)| state);
+    let read = |cluster: pb::Cluster| services.read_cluster(cluster);
     if let Some(state) = read(whole.clone()) {
         return state;
     }
@@ -288,10 +277,11 @@ impl ClusterCheck {
 }
 
 /// Drops warnings about records that a server knows from other sources than `own_source`.
-pub(super) async fn drop_known(
+pub async fn drop_known(
     connection: &mut ClientConnection,
     own_source: Option<&str>,
     warnings: &mut Vec<StateWarning>,
+    services: &dyn LocalServices,
 ) -> Result<(), CommandError> {
     let mut missing: BTreeMap<MissingKind, BTreeSet<String>> = BTreeMap::new();
     for (kind, name) in warnings.iter().filter_map(|warning| warning.missing.clone()) {
@@ -301,7 +291,7 @@ pub(super) async fn drop_known(
     for (kind, names) in missing {
         let names: Vec<String> = names.into_iter().collect();
         let found = match kind {
-            MissingKind::Card => known_cards(connection, own_source).await?,
+            MissingKind::Card => known_cards(connection, own_source, services).await?,
             MissingKind::Node | MissingKind::Queue | MissingKind::Job => {
                 known_names(connection, own_source, kind, &names).await?
             }
@@ -360,18 +350,22 @@ async fn known_names(
 }
 
 /// Cards of the nodes that the server knows from other sources.
-async fn known_cards(connection: &mut ClientConnection, own_source: Option<&str>) -> Result<Vec<String>, CommandError> {
+async fn known_cards(
+    connection: &mut ClientConnection,
+    own_source: Option<&str>,
+    services: &dyn LocalServices,
+) -> Result<Vec<String>, CommandError> {
     let nodes = list_nodes(connection).await?.into_iter();
     let nodes = nodes.filter(|status| own_source != Some(status.source.as_str()));
     let cluster = pb::Cluster {
         nodes: nodes.filter_map(|status| status.node).collect(),
         ..pb::Cluster::default()
     };
-    Ok(card_names(&state_of(&cluster)).into_iter().collect())
+    Ok(card_names(&state_of(&cluster, services)).into_iter().collect())
 }
 
 /// All nodes that a server knows.
-pub(super) async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<pb::NodeStatus>, CommandError> {
+pub async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<pb::NodeStatus>, CommandError> {
     pages::all(async |token| {
         let request = pb::ListNodesRequest {
             page: Some(pages::large(token)),
@@ -386,7 +380,7 @@ pub(super) async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<
 /// Warnings with the same mistake, as JSON.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WarningGroup {
+pub struct WarningGroup {
     code: &'static str,
     message: String,
     count: usize,
@@ -395,7 +389,7 @@ pub(super) struct WarningGroup {
 }
 
 /// Warnings by mistake, in the order of their codes.
-pub(super) fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
+pub fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
     let mut groups: BTreeMap<(&'static str, &str), Vec<String>> = BTreeMap::new();
     for warning in warnings {
         let subjects = groups.entry((warning.code, warning.message.as_str())).or_default();
@@ -412,7 +406,7 @@ pub(super) fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
 
 impl WarningGroup {
     /// One line for people.
-    pub(super) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let named: Vec<&str> = self.subjects.iter().take(MAX_NAMED).map(String::as_str).collect();
         let more = match self.count.saturating_sub(MAX_NAMED) {
             0 => String::new(),
@@ -423,14 +417,14 @@ impl WarningGroup {
 }
 
 /// Names the warnings on standard error.
-pub(super) fn report(warnings: &[StateWarning]) {
+pub fn report(warnings: &[StateWarning]) {
     for group in group(warnings) {
         output::note(&group.line());
     }
 }
 
 /// Under `--strict` warnings are errors.
-pub(super) fn refuse_strict(strict: bool, warnings: usize, consequence: &str) -> Result<(), CommandError> {
+pub fn refuse_strict(strict: bool, warnings: usize, consequence: &str) -> Result<(), CommandError> {
     if strict && warnings > 0 {
         let warnings = output::count(warnings, "warning");
         return Err(CommandError::message(format!(

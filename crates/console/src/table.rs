@@ -4,9 +4,9 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{ContentArrangement, presets};
 
-use pumice::telemetry::visible_text;
+use pumice_protocol::visible_text;
 
-use super::nonempty_env;
+use crate::args::nonempty_env;
 
 /// Characters of a column of sentences where no terminal limits the table.
 const SENTENCE_WIDTH: usize = 60;
@@ -14,36 +14,40 @@ const SENTENCE_WIDTH: usize = 60;
 const CELL_PADDING: usize = 2;
 
 /// Width that text on standard output has to fit: `COLUMNS`, else the terminal's. `None`: output goes to a file or pipe.
-pub(super) fn output_width() -> Option<usize> {
+pub fn output_width() -> Option<usize> {
     let given = nonempty_env("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
     given.filter(|width| *width > 0).or_else(|| {
         let terminal = std::io::stdout().is_terminal();
-        let size = terminal.then(|| ratatui::crossterm::terminal::size().ok()).flatten();
-        size.map(|(columns, _)| usize::from(columns)).filter(|width| *width > 0)
+        let size = terminal.then(terminal_size::terminal_size).flatten();
+        size.map(|(terminal_size::Width(columns), _)| usize::from(columns))
+            .filter(|width| *width > 0)
     })
 }
 
 /// Rows under a head.
-pub(super) struct TextTable {
+#[derive(Debug)]
+pub struct TextTable {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    pub(super) fn new<H: IntoIterator<Item = S>, S: Into<String>>(head: H) -> Self {
+    /// Table of no rows yet under these titles of columns.
+    pub fn new<H: IntoIterator<Item = S>, S: Into<String>>(head: H) -> Self {
         TextTable {
             head: head.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
         }
     }
 
-    pub(super) fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
+    /// Adds a row of one cell per column.
+    pub fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
         let visible = |cell: S| visible_text(&cell.into()).into_owned();
         self.rows.push(row.into_iter().map(visible).collect());
     }
 
     /// Lines of the table in a width, the head first. A table of names alone may be wider.
-    pub(super) fn lines(&self, width: Option<usize>) -> Vec<String> {
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let widths = self.column_widths(width);
         let mut table = comfy_table::Table::new();
         table
@@ -125,7 +129,7 @@ impl ColumnSize {
 
 /// A text in lines of at most `width` characters, broken between words. A line that continues another is indented like it
 /// and by `hanging` more. A word that is longer than a line stays whole.
-pub(super) fn wrap(text: &str, width: usize, hanging: usize) -> String {
+pub fn wrap(text: &str, width: usize, hanging: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         if line.chars().count() <= width {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::constraint_args::ConstraintArgs;
-use super::{CommandError, resource_key, state_load};
+use crate::constraint_args::ConstraintArgs;
+use crate::{CommandError, files, resource_key};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_protocol::v1 as pb;
 
@@ -17,7 +17,7 @@ use pumice_protocol::v1 as pb;
     multiple = true,
     args = ["cpu", "memory", "request", "annotation", "task", "file", "selector", "affinity", "toleration", "host_port"]
 )]
-pub(super) struct TaskArgs {
+pub struct TaskArgs {
     /// CPU that the task requests, such as 2 or 500m
     #[arg(long, value_name = "QUANTITY")]
     cpu: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct TaskArgs {
 
 impl TaskArgs {
     /// Tasks of the question.
-    pub(super) fn tasks(&self, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
+    pub fn tasks(&self, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
         if let Some(name) = &self.task {
             return Ok(vec![pb::Task {
                 name: name.clone(),
@@ -74,9 +74,9 @@ impl TaskArgs {
 }
 
 /// Pods of a file, as tasks.
-pub(super) fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
+pub fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
     let mut import = ClusterImport::new(counting);
-    import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
+    import.read(&file.display().to_string(), &files::read_text(file)?)?;
     if let Some(refused) = import.rejected().first() {
         return Err(CommandError::message(format!(
             "error: {}: {}: {}",
@@ -97,7 +97,7 @@ pub(super) fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, 
 
 /// Tasks as groups to place, in their order. Neighbours that differ in name and age only form one group; `count` is the
 /// number of tasks to place for each pod.
-pub(super) fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
+pub fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
     let mut groups: Vec<pb::TaskGroup> = Vec::new();
     for task in tasks {
         let task = pb::Task {
@@ -133,7 +133,7 @@ fn request_pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// Reads `NAME=VALUE`.
-pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as NAME=VALUE".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CommandError, pages};
+use crate::{CommandError, pages};
 use pumice_engine::policy::suggestion;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -39,7 +39,7 @@ fn unknown_name(message: &str) -> Option<(NameKind, &str)> {
 }
 
 /// Adds the name that was probably meant to an error about a name that the server does not know. Any other error stays.
-pub(super) async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
+pub async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
     let message = failure.to_string();
     if message.contains("hint: ") {
         return failure;
@@ -76,7 +76,7 @@ fn hint(kind: NameKind, name: &str, known: &[String]) -> Option<String> {
 }
 
 /// The name that was probably meant, with or without its namespace.
-pub(super) fn nearest<'k>(name: &str, known: &'k [String]) -> Option<&'k str> {
+pub fn nearest<'k>(name: &str, known: &'k [String]) -> Option<&'k str> {
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     if let Some(meant) = suggestion::nearest_name(name, &names) {
         return Some(meant);
@@ -123,7 +123,7 @@ async fn known_names(connection: &mut ClientConnection, kind: NameKind) -> Resul
 }
 
 /// Resources that some node has, sorted.
-pub(super) async fn node_resources(connection: &mut ClientConnection) -> Result<Vec<String>, CommandError> {
+pub async fn node_resources(connection: &mut ClientConnection) -> Result<Vec<String>, CommandError> {
     let nodes = pages::all(async |token| {
         let request = pb::ListNodesRequest {
             page: Some(pages::large(token)),

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::explain::pinned_client::PinnedClient;
-use super::in_process::InProcessServer;
-use super::policy_args::PolicyArgs;
-use super::{ClientArgs, CommandError, import_files, output, pages, state_load};
+use crate::pinned_client::PinnedClient;
+use crate::policy_args::PolicyArgs;
+use crate::{ClientArgs, CommandError, LocalServer, LocalServices, full_sync, import_files, output, pages};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -21,7 +20,7 @@ const SOURCE: &str = "what-if";
 
 /// Files of hypothetical records.
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct WhatIfArgs {
+pub struct WhatIfArgs {
     /// Hypothetical records: nodes, queues, jobs and pods of a file are added to the server's, or replace those of the same
     /// name, for this question only. May be repeated
     #[arg(long = "with", value_name = "FILE")]
@@ -30,21 +29,23 @@ pub(super) struct WhatIfArgs {
 
 /// Services that a question is put to: a server, or a copy of its state with hypothetical records.
 #[derive(Debug)]
-pub(super) struct QueryTarget {
-    pub(super) connection: ClientConnection,
+pub struct QueryTarget {
+    /// Connection to the services.
+    pub connection: ClientConnection,
     /// Files whose records are laid over the server's.
-    pub(super) with: Vec<String>,
+    pub with: Vec<String>,
     /// The copy lives as long as the question.
-    _copy: Option<InProcessServer>,
+    _copy: Option<LocalServer>,
 }
 
 impl WhatIfArgs {
     /// Connects to the server, or to a copy of its state that has the files' records.
-    pub(super) async fn connect(
+    pub async fn connect(
         &self,
         client: &ClientArgs,
         policy: &PolicyArgs,
         rules: AmountRules,
+        services: &dyn LocalServices,
     ) -> Result<QueryTarget, CommandError> {
         let mut connection = ClientConnection::open(&client.server).await?;
         if self.with.is_empty() {
@@ -54,12 +55,12 @@ impl WhatIfArgs {
                 _copy: None,
             });
         }
-        let mut imported = import_files::read_for_query(&self.with, rules)?;
+        let mut imported = import_files::read_for_query(&self.with, rules, services)?;
         let overlay = std::mem::take(&mut imported.cluster);
         if overlay == pb::Cluster::default() {
             return Err(CommandError::message("error: --with: no record in the files"));
         }
-        imported.report_unknown(&mut connection).await?;
+        imported.report_unknown(&mut connection, services).await?;
         let document = active_document(&mut connection, policy).await?;
         let mut cluster = copy_records(connection, policy).await?;
         output::note(&format!(
@@ -67,7 +68,7 @@ impl WhatIfArgs {
             record_counts(&overlay)
         ));
         lay_over(&mut cluster, overlay);
-        let copy = start_copy(policy, document, cluster).await?;
+        let copy = start_copy(policy, document, cluster, services).await?;
         Ok(QueryTarget {
             connection: copy.connection.clone(),
             with: self.with.iter().map(|file| file.display().to_string()).collect(),
@@ -153,15 +154,16 @@ async fn start_copy(
     policy: &PolicyArgs,
     document: String,
     cluster: pb::Cluster,
-) -> Result<InProcessServer, CommandError> {
-    let mut copy = InProcessServer::start().await?;
+    services: &dyn LocalServices,
+) -> Result<LocalServer, CommandError> {
+    let mut copy = services.start().await?;
     let request = pb::ReloadPolicyRequest {
         name: policy.name().to_owned(),
         document,
         ..pb::ReloadPolicyRequest::default()
     };
     copy.connection.policies.reload_policy(request).await?;
-    let loaded = state_load::send_full_sync(&mut copy.connection, SOURCE, cluster).await?;
+    let loaded = full_sync::send_full_sync(&mut copy.connection, SOURCE, cluster).await?;
     match loaded.rejected.first() {
         Some(rejected) => Err(CommandError::message(format!("error: --with: {rejected}"))),
         None => Ok(copy),

@@ -7,7 +7,7 @@ use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use pumice::config::ServerConfig;
+use pumice_protocol::DEFAULT_METRICS_ADDRESS;
 
 /// Largest page that is read, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;
@@ -31,11 +31,11 @@ impl MetricsArgs {
         let address = server.split_once("://").map_or(server, |(_, rest)| rest);
         let address = address.split('/').next().unwrap_or_default();
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let usual = ServerConfig::default().http_address;
         if host.is_empty() || host == "unix" {
-            return format!("http://{usual}/metrics");
+            return format!("http://{DEFAULT_METRICS_ADDRESS}/metrics");
         }
-        format!("http://{host}:{}/metrics", usual.port())
+        let port = DEFAULT_METRICS_ADDRESS.port();
+        format!("http://{host}:{port}/metrics")
     }
 }
 

@@ -1,5 +1,6 @@
 //! A connection to a server.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -13,6 +14,8 @@ use crate::v1::state_service_client::StateServiceClient;
 
 /// Address of a server that was started without options.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
+/// Address of a server's probes and metrics, unless another is configured.
+pub const DEFAULT_METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7462);
 
 /// Bytes of one direction of a call that may be under way before the receiver has taken any: a part of a full sync, or
 /// all scores of 10,000 nodes for 50 tasks, without a pause. The default of HTTP/2 is 64 KiB.

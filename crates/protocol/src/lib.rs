@@ -15,6 +15,7 @@
 //! ```
 
 mod client;
+mod visible_text;
 
 /// The messages and clients of `pumice.v1`, as the protocol files describe them.
 #[expect(
@@ -29,8 +30,10 @@ mod client;
 pub mod v1;
 
 pub use client::{
-    CONNECTION_WINDOW, CallTransport, ClientConnection, ConnectError, DEFAULT_SERVER, REPLY_BYTES, STREAM_WINDOW,
+    CONNECTION_WINDOW, CallTransport, ClientConnection, ConnectError, DEFAULT_METRICS_ADDRESS, DEFAULT_SERVER,
+    REPLY_BYTES, STREAM_WINDOW,
 };
+pub use visible_text::{is_disguise, visible_text};
 
 /// The compiled files of `proto/pumice/v1`, as an encoded `FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptor.bin");

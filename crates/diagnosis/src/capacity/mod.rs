@@ -3,18 +3,20 @@
 
 mod cards;
 mod report;
-pub(super) mod shape;
+pub mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::constraint_args::ConstraintArgs;
-use super::not_evaluated::UnevaluatedSet;
-use super::policy_args::PolicyArgs;
-use super::what_if::WhatIfArgs;
-use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task, unknown_name};
+use pumice_console::constraint_args::ConstraintArgs;
+use pumice_console::not_evaluated::UnevaluatedSet;
+use pumice_console::policy_args::PolicyArgs;
+use pumice_console::what_if::WhatIfArgs;
+use pumice_console::{
+    ClientArgs, CommandError, LocalServices, OutputFormat, args, node_query, pages, task, unknown_name,
+};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
@@ -27,7 +29,7 @@ const PROBE_JOB: &str = "pumice/capacity";
 
 /// Arguments of `pumice capacity`.
 #[derive(Debug, Args)]
-pub(super) struct CapacityArgs {
+pub struct CapacityArgs {
     /// Shape to fit: a number of equal pods and the request of each, such as "8 x 1 gpu" or "2 x 4 cpu + 16Gi memory"; `gpu`
     /// is short for nvidia.com/gpu
     #[arg(
@@ -48,7 +50,7 @@ pub(super) struct CapacityArgs {
     #[command(flatten)]
     constraints: ConstraintArgs,
     /// Rules by which the amounts of pods in files are derived
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Only these queues
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -84,7 +86,7 @@ macro_rules! list {
 }
 
 /// Runs the command. Nothing that fits anywhere: exit code 1.
-pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
+pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
         (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
         (Some(text), None) => GangShape::parse(text)?.constrained(args.constraints.constraints()),
@@ -92,7 +94,7 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
     };
     let mut target = args
         .what_if
-        .connect(&args.client, &args.policy, args.derivation)
+        .connect(&args.client, &args.policy, args.derivation, services)
         .await?;
     let report = match query(&args, &shape, &mut target.connection).await {
         Ok(report) => report,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cards::CardCapacity;
-use crate::cli::not_evaluated::{self, UnevaluatedRow};
-use crate::cli::output::{self, TextTable};
-use crate::cli::{CommandError, node_query, remedies};
+use pumice_console::not_evaluated::{self, UnevaluatedRow};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, node_query, remedies};
 use pumice_protocol::v1 as pb;
 
 /// Nodes that are named in a table.

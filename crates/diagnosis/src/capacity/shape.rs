@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::{CommandError, resource_key};
+use pumice_console::{CommandError, resource_key};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::quantity::Quantity;
 use pumice_protocol::v1 as pb;
 
 /// A gang of equal pods.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::cli) struct GangShape {
+pub struct GangShape {
     /// Number of pods; at least 1.
-    pub(in crate::cli) pods: u32,
+    pub pods: u32,
     /// Request and annotations of each pod.
-    pub(in crate::cli) pod: pb::Task,
+    pub pod: pb::Task,
 }
 
 fn invalid_shape(text: &str, why: &str) -> CommandError {
@@ -24,7 +24,7 @@ fn invalid_shape(text: &str, why: &str) -> CommandError {
 
 impl GangShape {
     /// Reads `8 x 1 gpu + 4 cpu`. A text without `N x` is one pod.
-    pub(in crate::cli) fn parse(text: &str) -> Result<Self, CommandError> {
+    pub fn parse(text: &str) -> Result<Self, CommandError> {
         let (pods, each) = match text.split_once(" x ") {
             Some((pods, each)) => (pods.trim().parse().ok().filter(|pods| *pods > 0), each),
             None => (Some(1), text),
@@ -55,7 +55,7 @@ impl GangShape {
     }
 
     /// Shape of the equal pods of a file.
-    pub(in crate::cli) fn from_pods(tasks: Vec<pb::Task>) -> Result<Self, CommandError> {
+    pub fn from_pods(tasks: Vec<pb::Task>) -> Result<Self, CommandError> {
         let mut pods = tasks.into_iter().map(|task| pb::Task {
             annotations: task.annotations,
             requests: task.requests,
@@ -86,19 +86,20 @@ impl GangShape {
     }
 
     /// The shape with these constraints of each pod.
-    pub(in crate::cli) fn constrained(mut self, constraints: Option<Box<pb::PodConstraints>>) -> Self {
+    #[must_use]
+    pub fn constrained(mut self, constraints: Option<Box<pb::PodConstraints>>) -> Self {
         self.pod.constraints = constraints;
         self
     }
 
     /// True if a pod asks for this resource.
-    pub(in crate::cli) fn requests_resource(&self, resource: &str) -> bool {
+    pub fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
         lists.flat_map(|list| &list.items).any(|(name, _)| name == resource)
     }
 
     /// Request of a pod for one resource, in whole units; 0: none.
-    pub(in crate::cli) fn request_per_pod(&self, resource: &str) -> f64 {
+    pub fn request_per_pod(&self, resource: &str) -> f64 {
         let list = self.pod.requests.as_ref();
         let text = list.and_then(|list| list.items.get(resource));
         let amount = text.and_then(|text| Quantity::parse(text).ok());
@@ -106,17 +107,17 @@ impl GangShape {
     }
 
     /// True if the pods name the cards that they accept.
-    pub(in crate::cli) fn has_card_names(&self) -> bool {
+    pub fn has_card_names(&self) -> bool {
         self.card().is_some()
     }
 
     /// Cards that the pods accept, as they name them. `None`: they name none.
-    pub(in crate::cli) fn card(&self) -> Option<String> {
+    pub fn card(&self) -> Option<String> {
         self.pod.annotations.get(CARD_NAME_ANNOTATION).cloned()
     }
 
     /// Text such as `8 x 1 nvidia.com/gpu`, which reads back to the shape.
-    pub(in crate::cli) fn description(&self) -> String {
+    pub fn description(&self) -> String {
         let items = self.pod.requests.iter().flat_map(|list| &list.items);
         let parts: Vec<String> = items.map(|(name, amount)| format!("{amount} {name}")).collect();
         format!("{} x {}", self.pods, parts.join(" + "))
@@ -126,7 +127,7 @@ impl GangShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::resource_key::GPU;
+    use pumice_console::resource_key::GPU;
 
     #[test]
     fn shapes_are_parsed() {

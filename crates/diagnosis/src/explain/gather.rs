@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::free_capacity::{self, ClusterIdleCapacity};
-use super::pinned_client::{KnownRecords, PinnedClient};
 use super::report::{
     ExplainMetadata, ExplainReport, GangReport, OrderKeyRow, OrderReport, QueueAccountRow, QueueReport, ResourceHolder,
     TaskClassReport,
@@ -12,7 +11,8 @@ use super::target::{self, ExplainTarget, ResolvedTarget};
 use super::task_classes::{self, EqualTasks};
 use super::trial::{self, WaitingJob};
 use super::verdict;
-use crate::cli::CommandError;
+use pumice_console::CommandError;
+use pumice_console::pinned_client::{KnownRecords, PinnedClient};
 use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 

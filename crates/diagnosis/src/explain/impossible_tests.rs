@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::gather;
-use super::pinned_client::PinnedClient;
 use super::report::{ExplainReport, VerdictCode};
 use super::target::ExplainTarget;
-use crate::cli::in_process::InProcessServer;
-use crate::cli::state_load;
+use pumice::app::InProcessServer;
+use pumice_console::full_sync;
+use pumice_console::pinned_client::PinnedClient;
 use pumice_protocol::v1 as pb;
 
 const CARDS: [&str; 2] = ["A100", "H100"];
@@ -169,7 +169,7 @@ fn cases() -> impl Strategy<Value = QuotaCase> {
 
 async fn explain(server: &InProcessServer, cluster: pb::Cluster) -> ExplainReport {
     let mut connection = server.connection.clone();
-    let loaded = state_load::send_full_sync(&mut connection, "test", cluster)
+    let loaded = full_sync::send_full_sync(&mut connection, "test", cluster)
         .await
         .unwrap();
     assert_eq!(loaded.rejected, Vec::<String>::new());

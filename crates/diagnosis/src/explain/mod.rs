@@ -5,12 +5,11 @@ mod gather;
 #[cfg(test)]
 mod impossible_tests;
 mod phrases;
-pub(super) mod pinned_client;
 mod quota;
 mod report;
 mod show;
 mod target;
-pub(super) mod task_classes;
+pub mod task_classes;
 mod trial;
 mod verdict;
 
@@ -18,10 +17,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::policy_args::PolicyArgs;
-use super::what_if::{QueryTarget, WhatIfArgs};
-use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load, unknown_name};
-use pinned_client::PinnedClient;
+use pumice_console::pinned_client::PinnedClient;
+use pumice_console::policy_args::PolicyArgs;
+use pumice_console::what_if::{QueryTarget, WhatIfArgs};
+use pumice_console::{ClientArgs, CommandError, LocalServices, OutputFormat, args, import_files, output, unknown_name};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 use report::ExplainReport;
@@ -39,7 +38,7 @@ enum ExplainKind {
 /// Arguments of `pumice explain`.
 #[derive(Debug, Args)]
 #[command(override_usage = "pumice explain [OPTIONS] job|task NAME\n       pumice explain [OPTIONS] --file FILE")]
-pub(super) struct ExplainArgs {
+pub struct ExplainArgs {
     /// Kind of record
     #[arg(value_enum, required_unless_present = "file", requires = "name")]
     kind: Option<ExplainKind>,
@@ -50,7 +49,7 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "name"])]
     file: Option<PathBuf>,
     /// Rules by which the amounts of pods in files are derived
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Number of best nodes to show
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
@@ -64,13 +63,14 @@ pub(super) struct ExplainArgs {
 }
 
 /// Runs the command. An explanation ends with exit code 0, whether the job waits or not.
-pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
+pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let mut imported = None;
     let wanted = match (&args.file, args.kind, &args.name) {
         (Some(file), ..) => {
             let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
                 args.derivation,
+                services,
             )?);
             file_target(file, std::mem::take(&mut read.cluster))?
         }
@@ -79,10 +79,10 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
     };
     let mut target = args
         .what_if
-        .connect(&args.client, &args.policy, args.derivation)
+        .connect(&args.client, &args.policy, args.derivation, services)
         .await?;
     if let Some(imported) = imported {
-        imported.report_unknown(&mut target.connection).await?;
+        imported.report_unknown(&mut target.connection, services).await?;
     }
     let report = match query(&args, wanted, &target).await {
         Ok(report) => report,

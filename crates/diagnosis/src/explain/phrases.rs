@@ -1,7 +1,7 @@
 //! Clauses with numbers, amounts and names.
 
 use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
-use crate::cli::output;
+use pumice_console::output;
 use pumice_protocol::v1 as pb;
 
 /// Number with commas between thousands.

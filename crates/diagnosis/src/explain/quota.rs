@@ -3,7 +3,7 @@
 use super::phrases;
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, VerdictCode};
 use super::verdict::{VerdictParts, verdict_parts};
-use crate::cli::remedies;
+use pumice_console::remedies;
 
 /// Code of a queue that takes nothing new.
 const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
@@ -26,7 +26,7 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
     };
     let asked = match quota.unit.as_str() {
         "bytes" => phrases::amount(quota.requested, "bytes"),
-        _ => crate::cli::output::number(quota.requested),
+        _ => pumice_console::output::number(quota.requested),
     };
     let left = phrases::quota_left(&quota, &reason.resource);
     let mut parts = verdict_parts(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cli::not_evaluated::UnevaluatedRow;
+use pumice_console::not_evaluated::UnevaluatedRow;
 
 /// Explanation of one job or task.
 #[derive(Debug, Clone, Default, Serialize)]

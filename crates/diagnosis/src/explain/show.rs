@@ -4,8 +4,8 @@ use super::phrases::{self, count, count_of, ordinal};
 use super::report::{
     AdmissionReport, ExplainReport, GangReport, OrderReport, QueueAccountRow, QueueReport, TaskClassReport,
 };
-use crate::cli::output::{self, TextTable};
-use crate::cli::{CommandError, not_evaluated, remedies};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, not_evaluated, remedies};
 
 /// Prints a report.
 pub(super) fn show(report: &ExplainReport) -> Result<(), CommandError> {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::pinned_client::KnownRecords;
 use super::report::{ExplainSubject, InvalidRecord};
 use super::trial::WaitingJob;
-use crate::cli::{CommandError, output, unknown_name};
+use pumice_console::pinned_client::KnownRecords;
+use pumice_console::{CommandError, output, unknown_name};
 use pumice_protocol::v1 as pb;
 
 /// Number of names that are listed.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use super::free_capacity::{self, ClusterIdleCapacity};
-use super::pinned_client::PinnedClient;
 use super::report::{
     AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, ScoreComponent,
     ScoredNode, TaskClassReport,
 };
-use crate::cli::{CommandError, node_query, output};
+use pumice_console::pinned_client::PinnedClient;
+use pumice_console::{CommandError, node_query, output};
 use pumice_protocol::v1 as pb;
 
 /// Number of tasks that are named.
@@ -18,14 +18,15 @@ const NAMED: usize = 10;
 
 /// Tasks that are equal but for their names.
 #[derive(Debug)]
-pub(in crate::cli) struct EqualTasks {
-    pub(in crate::cli) tasks: Vec<pb::Task>,
+pub struct EqualTasks {
+    /// Tasks of the kind, in the order of the request.
+    pub tasks: Vec<pb::Task>,
     /// True: the server knows the tasks by their names.
     pub(super) stored: bool,
 }
 
 /// Groups tasks that differ in name and age only, in the order of their first.
-pub(in crate::cli) fn group_equal_tasks(tasks: &[pb::Task], stored: bool) -> Vec<EqualTasks> {
+pub fn group_equal_tasks(tasks: &[pb::Task], stored: bool) -> Vec<EqualTasks> {
     let mut kinds: Vec<EqualTasks> = Vec::new();
     let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     for task in tasks {

@@ -2,12 +2,12 @@
 //! jobs before it.
 
 use super::phrases;
-use super::pinned_client::PinnedClient;
 use super::report::{CompetingJob, GangAfterEarlierJobs, GangReport};
 use super::task_classes::query_task;
-use crate::cli::CommandError;
 use pb::admit_subject::Subject;
 use pb::session_change::Change;
+use pumice_console::CommandError;
+use pumice_console::pinned_client::PinnedClient;
 use pumice_protocol::v1 as pb;
 
 /// Limit of tasks that are simulated: each costs two calls.

@@ -6,7 +6,7 @@ use super::phrases::{self, count, count_of};
 use super::quota;
 use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
 use super::target::ResolvedTarget;
-use crate::cli::{not_evaluated, remedies};
+use pumice_console::{not_evaluated, remedies};
 
 /// Remedy of a request that cannot be judged.
 const CORRECT_FIELD: &str = "correct the field that the sentence names, in the pod or the PodGroup";

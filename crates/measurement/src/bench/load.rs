@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::queries::BenchQueries;
 use super::schedule::CallSchedule;
 use super::stats::{CallStats, ErrorCause};
-use crate::cli::CommandError;
-use crate::cli::scrape::MetricsPage;
+use crate::scrape::MetricsPage;
+use pumice_console::CommandError;
 use pumice_protocol::ClientConnection;
 
 /// Size and kind of a load.
@@ -97,7 +97,7 @@ impl LoadSpec {
             schedule: pace,
             calls_begun: 0.into(),
             stopped: false.into(),
-            progress: crate::cli::output::progress(
+            progress: pumice_console::output::progress(
                 self.planned_calls().unwrap_or_else(|| whole_seconds(self.duration)),
                 "asking",
             ),

@@ -12,10 +12,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::policy_args::PolicyArgs;
-use super::scrape::MetricsArgs;
-use super::{ClientArgs, CommandError, output, state_load, task};
+use crate::scrape::MetricsArgs;
 use load::LoadSpec;
+use pumice_console::args::parse_duration;
+use pumice_console::policy_args::PolicyArgs;
+use pumice_console::{ClientArgs, CommandError, args, output, task};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -27,7 +28,7 @@ const OPEN_LOOP_CALLERS: usize = 64;
 
 /// Arguments of `pumice bench`.
 #[derive(Debug, Args)]
-pub(super) struct BenchArgs {
+pub struct BenchArgs {
     #[command(flatten)]
     client: ClientArgs,
     #[command(flatten)]
@@ -66,14 +67,14 @@ pub(super) struct BenchArgs {
     #[arg(short, long, value_name = "FILE", conflicts_with = "distinct_tasks")]
     file: Option<PathBuf>,
     /// How the amounts of pods in a file are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     #[command(flatten)]
     policy: PolicyArgs,
 }
 
 /// Runs the load and prints the report.
-pub(super) async fn run(args: BenchArgs) -> Result<(), CommandError> {
+pub async fn run(args: BenchArgs) -> Result<(), CommandError> {
     let mut connections = Vec::new();
     for _ in 0..args.connections {
         connections.push(ClientConnection::open(&args.client.server).await?);
@@ -159,37 +160,9 @@ fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time with its unit.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(unit).unwrap_or((text, ""));
-    let unit = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("write it with a unit: ms, s, m or h".to_owned()),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| "no number".to_owned())? * unit;
-    if seconds > 86_400.0 {
-        return Err("a day at most".to_owned());
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
-        for wrong in ["10", "s", "-1s", "2d", "25h", "NaNs"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn rates_are_positive_and_finite() {

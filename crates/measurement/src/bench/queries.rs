@@ -8,7 +8,7 @@ use tonic::{Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::stats::ErrorCause;
-use crate::cli::{CommandError, output, pages};
+use pumice_console::{CommandError, output, pages};
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::amount;
 use pumice_protocol::ClientConnection;

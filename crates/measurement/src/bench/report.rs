@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::load::{LoadResult, LoadSpec};
 use super::stats::{ErrorCause, LatencyHistogram, PERCENTILES};
-use crate::cli::output::{self, TextTable, duration};
-use crate::cli::{CommandError, OutputFormat};
+use pumice_console::output::{self, TextTable, duration};
+use pumice_console::{CommandError, OutputFormat};
 
 /// Report of a load.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use super::queries::BenchQuery;
-use crate::cli::CommandError;
+use pumice_console::CommandError;
 
 /// Longest latency that a histogram resolves, in nanoseconds: an hour.
 const MAX_LATENCY_NANOS: u64 = 3_600_000_000_000;

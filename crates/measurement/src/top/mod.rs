@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::bench::parse_duration;
-use super::scrape::{MetricsArgs, MetricsPage};
-use super::{ClientArgs, CommandError, output};
+use crate::scrape::{MetricsArgs, MetricsPage};
 use dashboard::DashboardContent;
-use pumice::telemetry::visible_text;
+use pumice_console::args::parse_duration;
+use pumice_console::{ClientArgs, CommandError, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
+use pumice_protocol::visible_text;
 use view::ViewOptions;
 
 /// Least width of a frame that is written as text, in columns.
@@ -23,7 +23,7 @@ const TEXT_WIDTH: u16 = 100;
 
 /// Arguments of `pumice top`.
 #[derive(Debug, Args)]
-pub(super) struct TopArgs {
+pub struct TopArgs {
     #[command(flatten)]
     client: ClientArgs,
     #[command(flatten)]
@@ -105,7 +105,7 @@ impl ServerPoller {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: TopArgs) -> Result<(), CommandError> {
+pub async fn run(args: TopArgs) -> Result<(), CommandError> {
     let mut lookout = ServerPoller {
         connection: ClientConnection::open(&args.client.server).await?,
         metrics_url: args.metrics.url(&args.client.server),

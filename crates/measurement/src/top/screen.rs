@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::dashboard::DashboardContent;
 use super::view::{self, ViewOptions};
 use super::{QueueSort, ServerPoller, ServerReading};
-use crate::cli::CommandError;
+use pumice_console::CommandError;
 
 /// Interval at which the reader of keys checks whether the view has ended.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
 
 use super::QueueSort;
 use super::dashboard::{DashboardContent, QueueLine, RpcLine};
-use crate::cli::output::{self, duration};
-use crate::cli::table;
+use pumice_console::output::{self, duration};
+use pumice_console::table;
 
 /// Number of RPCs that are listed.
 const RPCS_SHOWN: usize = 6;
@@ -355,8 +355,8 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::cli::scrape::MetricsPage;
-    use crate::cli::top::ServerReading;
+    use crate::scrape::MetricsPage;
+    use crate::top::ServerReading;
     use pumice_protocol::v1 as pb;
 
     fn reading() -> ServerReading {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
-use crate::cli::CommandError;
-use crate::cli::output::{self, TextTable};
+use pumice_console::CommandError;
+use pumice_console::output::{self, TextTable};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_protocol::v1 as pb;
 
-const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
-const CLUSTER: &str = include_str!("../../../examples/cards/cluster.yaml");
-const JOBS: &str = include_str!("../../../examples/cards/jobs.yaml");
+const POLICY: &str = include_str!("../../examples/cards/policy.yaml");
+const CLUSTER: &str = include_str!("../../examples/cards/cluster.yaml");
+const JOBS: &str = include_str!("../../examples/cards/jobs.yaml");
 const NAME: &str = "cards";
 const PLUGIN: &str = "capacity-card";
 

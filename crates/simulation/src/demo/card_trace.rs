@@ -5,13 +5,13 @@ use std::path::Path;
 
 use super::card_quotas::{DemoSession, print_holdings};
 use super::harness::DemoHarness;
-use crate::cli::{CommandError, output, state_load};
+use pumice_console::{CommandError, files, output};
 use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice_protocol::v1 as pb;
 
-const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
-const NODES: &str = include_str!("../../../examples/cards/trace-nodes.csv");
-const TASKS: &str = include_str!("../../../examples/cards/trace-tasks.csv");
+const POLICY: &str = include_str!("../../examples/cards/policy.yaml");
+const NODES: &str = include_str!("../../examples/cards/trace-nodes.csv");
+const TASKS: &str = include_str!("../../examples/cards/trace-tasks.csv");
 const CARD_NAME: &str = "volcano.sh/card.name";
 const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
 const QUEUES: [&str; 2] = ["red", "blue"];
@@ -35,9 +35,9 @@ pub(super) async fn run_openb(stage: &mut DemoHarness, folder: &Path) -> Result<
     let mut import = ClusterImport::new(AmountRules::Auto);
     import.read(
         "nodes",
-        &state_load::read_text(&folder.join("openb_node_list_all_node.csv"))?,
+        &files::read_text(&folder.join("openb_node_list_all_node.csv"))?,
     )?;
-    import.read("tasks", &state_load::read_text(&tasks)?)?;
+    import.read("tasks", &files::read_text(&tasks)?)?;
     place_all(stage, import.into_cluster()).await
 }
 

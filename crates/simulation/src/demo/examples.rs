@@ -1,13 +1,13 @@
 //! Scenes on small clusters, with the results that they must give.
 
 use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
-use crate::cli::output::{self, TextTable};
-use crate::cli::{CommandError, node_query};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, node_query};
 use pumice_protocol::v1 as pb;
 
-const SRA: &str = include_str!("../../../examples/sra.yaml");
-const SRA_LEGACY: &str = include_str!("../../../examples/sra-legacy-flat.yaml");
-const PROPORTIONAL: &str = include_str!("../../../examples/proportional.yaml");
+const SRA: &str = include_str!("../../examples/sra.yaml");
+const SRA_LEGACY: &str = include_str!("../../examples/sra-legacy-flat.yaml");
+const PROPORTIONAL: &str = include_str!("../../examples/proportional.yaml");
 
 /// Largest difference between a fractional score and its decimal text here.
 const TOLERANCE: f64 = 1e-6;
@@ -95,7 +95,7 @@ pub(super) async fn best_practice(stage: &mut DemoHarness) -> Result<(), Command
     let items = stage.score("default", vec![cpu.clone(), gpu.clone()]).await?;
     for ((task, item), (expected, best)) in [cpu, gpu].iter().zip(&items).zip(expected.iter().zip(best)) {
         output::line(&node_query::task_title(task))?;
-        output::table(&crate::cli::score::score_table(item))?;
+        output::table(&pumice_console::score_table::score_table(item))?;
         stage.check(
             "the scores are those of the formulas",
             approx_equal(&item.totals, expected),

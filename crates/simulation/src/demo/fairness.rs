@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
-use crate::cli::CommandError;
-use crate::cli::output::{self, TextTable};
+use pumice_console::CommandError;
+use pumice_console::output::{self, TextTable};
 use pumice_protocol::v1 as pb;
 
-const HDRF: &str = include_str!("../../../examples/hdrf.yaml");
+const HDRF: &str = include_str!("../../examples/hdrf.yaml");
 
 /// A queue of the example: its path, and the requests of a task of its job.
 type QueueSpec = (&'static str, &'static str);

@@ -1,6 +1,6 @@
 //! Tools of every scene: the connection, small records, and the count of passed and failed checks.
 
-use crate::cli::{CommandError, output, state_load};
+use pumice_console::{CommandError, full_sync, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -83,7 +83,7 @@ impl DemoHarness {
 
     /// Replaces the cluster.
     pub(super) async fn load(&mut self, cluster: pb::Cluster) -> Result<(), CommandError> {
-        let loaded = state_load::send_full_sync(&mut self.connection, SOURCE, cluster).await?;
+        let loaded = full_sync::send_full_sync(&mut self.connection, SOURCE, cluster).await?;
         match loaded.rejected.first() {
             Some(refused) => Err(CommandError::message(format!("error: {refused}"))),
             None => Ok(()),

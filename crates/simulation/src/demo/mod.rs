@@ -12,43 +12,24 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CommandError, output};
 use harness::DemoHarness;
-use pumice::app;
-use pumice::config::ServerConfig;
+use pumice_console::{CommandError, output};
 use pumice_protocol::ClientConnection;
 
 /// Arguments of `pumice demo`.
 #[derive(Debug, Args)]
-pub(super) struct DemoArgs {
+pub struct DemoArgs {
     /// Folder with the openb trace (`openb_node_list_all_node.csv`, `openb_pod_list_default.csv` and, for tasks that name
     /// cards, `openb_pod_list_gpuspec33.csv`): place all its tasks, too
     #[arg(long, value_name = "DIR", env = "PUMICE_OPENB")]
     openb: Option<PathBuf>,
 }
 
-/// Runs all scenes.
-pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
-    let bound = app::bind(ServerConfig::on_free_ports())
-        .await
-        .map_err(|error| CommandError::message(format!("error: {error}")))?;
-    let address = format!("http://{}", bound.grpc_address());
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    // A dropped sender means the same as a sent word: the demo is over.
-    let server = tokio::spawn(bound.run(async move { drop(stopped.await) }));
-    output::line(&format!(
-        "pumice serves on {address}, under its built-in policy; every answer below is a call's."
-    ))?;
-    let result = run_examples(ClientConnection::open(&address).await?, args).await;
-    drop(stop);
-    match server.await {
-        Ok(Ok(())) => result,
-        Ok(Err(error)) => Err(CommandError::message(format!("error: {error}"))),
-        Err(error) => Err(CommandError::message(format!("error: the server ended badly: {error}"))),
-    }
-}
-
-async fn run_examples(connection: ClientConnection, args: DemoArgs) -> Result<(), CommandError> {
+/// Runs all scenes against a server; an error if one shows something else than it promises.
+///
+/// # Errors
+/// A call fails, or a check does.
+pub async fn run_scenes(connection: ClientConnection, args: DemoArgs) -> Result<(), CommandError> {
     let mut stage = DemoHarness::new(connection);
     examples::scarce_resources(&mut stage).await?;
     examples::best_practice(&mut stage).await?;

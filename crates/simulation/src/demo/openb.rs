@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
-use crate::cli::output::{self, TextTable};
-use crate::cli::{CommandError, state_load};
+use pumice_console::output::{self, TextTable};
+use pumice_console::{CommandError, files};
 use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice_protocol::v1 as pb;
 
 const NODES: &str = "openb_node_list_all_node.csv";
 const TASKS: &str = "openb_pod_list_default.csv";
-const SPREAD: &str = include_str!("../../../examples/spread.yaml");
+const SPREAD: &str = include_str!("../../examples/spread.yaml");
 
 /// A task of the trace.
 struct TraceTask {
@@ -41,7 +41,7 @@ pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), Co
     output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
     for file in [NODES, TASKS] {
-        import.read(file, &state_load::read_text(&folder.join(file))?)?;
+        import.read(file, &files::read_text(&folder.join(file))?)?;
     }
     for note in import.notes().keys() {
         output::line(&format!("  ({note})"))?;

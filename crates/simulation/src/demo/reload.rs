@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 use super::harness::{DemoHarness, latest_ref, node, task};
-use crate::cli::{CommandError, output};
+use pumice_console::{CommandError, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
-const SPREAD: &str = include_str!("../../../examples/spread.yaml");
-const PACK: &str = include_str!("../../../examples/pack.yaml");
+const SPREAD: &str = include_str!("../../examples/spread.yaml");
+const PACK: &str = include_str!("../../examples/pack.yaml");
 /// A document that is refused: no actions, and a tier that is no list.
 const BROKEN: &str = "tiers: 7\n";
 

@@ -6,9 +6,9 @@ use prost_reflect::MessageDescriptor;
 
 use super::expect::{self, CaseExpectation};
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
-use crate::cli::schema::ProtocolSchema;
-use crate::cli::state_check::StateWarning;
-use crate::cli::{CommandError, import_files};
+use pumice_console::schema::ProtocolSchema;
+use pumice_console::state_check::StateWarning;
+use pumice_console::{CommandError, import_files};
 use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;

@@ -6,7 +6,7 @@ use super::expect::{
     CaseExpectation, ExpectedAdmission, ExpectedOrder, ExpectedOrderKeys, ExpectedReason, ExpectedResult,
     ExpectedVictims,
 };
-use crate::cli::output;
+use pumice_console::output;
 use pumice_protocol::v1 as pb;
 
 /// Result that differs from the expectation.

@@ -13,16 +13,16 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use regex::Regex;
 use serde_json::json;
 
-use super::in_process::InProcessServer;
-use super::state_check::{self, StateWarning};
-use super::{CommandError, OutputFormat, output};
 use case::{CaseQuery, PolicyTestCase};
 use compare::{CaseMismatch, CaseResult};
+use pumice_console::state_check::{self, StateWarning};
+use pumice_console::{CommandError, OutputFormat, output};
+use pumice_console::{LocalServer, LocalServices};
 use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]
-pub(super) struct TestPolicyArgs {
+pub struct TestPolicyArgs {
     /// Files of cases, or folders: every .yaml and .yml below that has `cases`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -50,13 +50,13 @@ struct CaseOutcome {
 }
 
 /// Runs the cases and prints their outcomes.
-pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
-    let mut local = InProcessServer::start().await?;
+pub async fn run(args: TestPolicyArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
+    let mut local = services.start().await?;
     let mut outcomes = Vec::new();
     let mut warning_count = 0;
     for path in case_files(&args.files)? {
         let shown = path.display().to_string();
-        let text = super::state_load::read_text(&path)?;
+        let text = pumice_console::files::read_text(&path)?;
         let cases = match case::read_cases(&path, &text)? {
             Ok(cases) => cases,
             Err(problem) => {
@@ -69,7 +69,7 @@ pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
             let full = format!("{shown}: {}", case.name);
             if args.run.as_ref().is_none_or(|run| run.is_match(&full)) {
                 warnings.extend(case.setup.import_warnings.iter().cloned());
-                warnings.extend(state_check::check_cluster(&case.setup.cluster));
+                warnings.extend(state_check::check_cluster(&case.setup.cluster, services));
                 outcomes.push(run_case(&mut local, &shown, case).await);
             }
         }
@@ -153,7 +153,7 @@ fn unreadable_file(file: String, problem: &yaml::CaseFileError) -> CaseOutcome {
     }
 }
 
-async fn run_case(local: &mut InProcessServer, file: &str, case: PolicyTestCase) -> CaseOutcome {
+async fn run_case(local: &mut LocalServer, file: &str, case: PolicyTestCase) -> CaseOutcome {
     let mismatches = match evaluate_case(local, &case).await {
         Ok(result) => compare::check(&case.expected, &result),
         Err(failure) => vec![CaseMismatch {
@@ -171,7 +171,7 @@ async fn run_case(local: &mut InProcessServer, file: &str, case: PolicyTestCase)
     }
 }
 
-async fn evaluate_case(local: &mut InProcessServer, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
+async fn evaluate_case(local: &mut LocalServer, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
     let inline = pb::InlineSnapshot {
         cluster: Some(case.setup.cluster.clone()),
         policy_document: case.setup.document.clone(),

@@ -6,9 +6,9 @@ use super::report::{AllocationLevels, CpuTaskCounts, TaskCounts, TimelineSample,
 use super::run::{CandidatePolicy, SimulationRules};
 use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
 use super::workload::Workload;
-use crate::cli::in_process::InProcessServer;
-use crate::cli::not_evaluated::UnevaluatedSet;
-use crate::cli::{CommandError, output, state_load, task};
+use pumice_console::not_evaluated::UnevaluatedSet;
+use pumice_console::{CommandError, full_sync, output, task};
+use pumice_console::{LocalServer, LocalServices};
 use pumice_protocol::v1 as pb;
 
 /// Owner of all records of a simulation.
@@ -16,7 +16,7 @@ const SOURCE: &str = "simulate";
 
 /// Cluster of a simulation.
 pub(super) struct SimulatedCluster {
-    pub(super) server: InProcessServer,
+    pub(super) server: LocalServer,
     pub(super) usage: ClusterUsage,
     pub(super) tasks: TaskCounts,
     pub(super) cpu_only: CpuTaskCounts,
@@ -31,11 +31,12 @@ pub(super) struct SimulatedCluster {
 impl SimulatedCluster {
     /// Starts the services with these records, under a policy.
     pub(super) async fn start(
+        services: &dyn LocalServices,
         workload: &Workload,
         initial: pb::Cluster,
         policy: &CandidatePolicy,
     ) -> Result<Self, CommandError> {
-        let server = InProcessServer::start().await?;
+        let server = services.start().await?;
         let mut connection = server.connection.clone();
         let request = pb::ReloadPolicyRequest {
             document: policy.document.clone(),
@@ -44,7 +45,7 @@ impl SimulatedCluster {
         connection.policies.reload_policy(request).await?;
         let usual = TypicalGpuTask::median_of(workload.arrivals.iter().flat_map(|arrival| &arrival.tasks));
         let usage = ClusterUsage::new(&initial, usual);
-        let loaded = state_load::send_full_sync(&mut connection, SOURCE, initial).await?;
+        let loaded = full_sync::send_full_sync(&mut connection, SOURCE, initial).await?;
         for refused in &loaded.rejected {
             output::note(&format!("refused, and so left out: {refused}"));
         }

@@ -15,7 +15,7 @@ use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome
 use super::run::{CandidatePolicy, SimulationRules, TIMELINE_POINTS};
 use super::usage::requested_amounts;
 use super::workload::Workload;
-use crate::cli::{CommandError, output};
+use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
 use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle_with};
 
@@ -76,6 +76,7 @@ struct CycleRun<'w> {
 
 /// Runs the simulation to its end.
 pub(super) async fn run(
+    services: &dyn LocalServices,
     workload: &Workload,
     candidate: &CandidatePolicy,
     rules: SimulationRules,
@@ -83,8 +84,8 @@ pub(super) async fn run(
     progress: &ProgressBar,
 ) -> Result<PolicyOutcome, CommandError> {
     let (initial, tasks) = CycleTasks::split(workload);
-    let cluster = SimulatedCluster::start(workload, initial.clone(), candidate).await?;
-    let snapshot = cluster.server.state.snapshot();
+    let cluster = SimulatedCluster::start(services, workload, initial.clone(), candidate).await?;
+    let snapshot = cluster.server.snapshot();
     let policy = snapshot.policies.values().next().cloned();
     let policy = policy.and_then(|policy| policy.of_profile(&candidate.profile).ok());
     let Some(policy) = policy else {
@@ -253,7 +254,7 @@ impl CycleRun<'_> {
     async fn run_cycle(&mut self, at: u64) -> Result<(), CommandError> {
         self.last_tick = Some(at / self.cycle_rules.period_micros());
         self.send_changes().await?;
-        let snapshot = self.cluster.server.state.snapshot();
+        let snapshot = self.cluster.server.snapshot();
         let now = self.workload.time_at(self.cluster.now);
         let began = Instant::now();
         let plugin_states = snapshot.plugin_states(&self.policy);

@@ -14,35 +14,31 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
-use super::{CommandError, OutputFormat, output, state_load};
 use cycles::CycleRules;
+use pumice_console::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
+use pumice_console::{CommandError, LocalServices, OutputFormat, args, files, output};
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
 use run::{CandidatePolicy, SimulationRules};
 
-/// Policies that can be named: the examples, and the policy that a server starts with.
-const KNOWN_POLICIES: [(&str, &str); 6] = [
-    ("spread", include_str!("../../../examples/spread.yaml")),
-    ("pack", include_str!("../../../examples/pack.yaml")),
-    (
-        "ai-best-practice",
-        include_str!("../../../examples/ai-best-practice.yaml"),
-    ),
-    ("proportional", include_str!("../../../examples/proportional.yaml")),
+/// Name of the policy that a server starts with. It equals one of the examples, so it is judged only when it is named.
+const BUILT_IN: &str = "built-in";
+/// Examples of policies that can be named.
+const KNOWN_POLICIES: [(&str, &str); 5] = [
+    ("spread", include_str!("../../examples/spread.yaml")),
+    ("pack", include_str!("../../examples/pack.yaml")),
+    ("ai-best-practice", include_str!("../../examples/ai-best-practice.yaml")),
+    ("proportional", include_str!("../../examples/proportional.yaml")),
     (
         "scarce-resource-avoidance",
-        include_str!("../../../examples/scarce-resource-avoidance.yaml"),
+        include_str!("../../examples/scarce-resource-avoidance.yaml"),
     ),
-    ("built-in", pumice::server::BUILT_IN_POLICY),
 ];
-/// Number of them that are compared when none is named: the built-in policy equals one of the others.
-const DEFAULT_POLICY_COUNT: usize = 5;
 
 /// Arguments of `pumice simulate`.
 #[derive(Debug, Args)]
-pub(super) struct SimulateArgs {
+pub struct SimulateArgs {
     /// Files with the cluster and the tasks: `kubectl get … -o json|yaml`, or openb's CSV; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -83,7 +79,7 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE", requires = "cycles")]
     tasks: Option<PathBuf>,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// End with an error if there are warnings about the files
     #[arg(long)]
@@ -126,9 +122,9 @@ fn parse_period(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the simulation and prints the report.
-pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
-    let candidates = candidate_policies(&args)?;
-    let workload = workload::read_workload(&args)?;
+pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
+    let candidates = candidate_policies(&args, services)?;
+    let workload = workload::read_workload(&args, services)?;
     if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
         return Err(CommandError::message(
             "error: the files hold no node, or no task that waits: name both the cluster and the workload",
@@ -163,8 +159,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");
     for candidate in &candidates {
         let mut outcome = match args.cycle_rules() {
-            None => run::run(&workload, candidate, rules, &progress).await?,
-            Some(cycle_rules) => cycles::run(&workload, candidate, rules, cycle_rules, &progress).await?,
+            None => run::run(services, &workload, candidate, rules, &progress).await?,
+            Some(cycle_rules) => cycles::run(services, &workload, candidate, rules, cycle_rules, &progress).await?,
         };
         let is_plugin = |row: &UnevaluatedRow| row.subject == "policy";
         let (plugins, of_records) = std::mem::take(&mut outcome.not_evaluated)
@@ -197,21 +193,15 @@ fn write_files(args: &SimulateArgs, report: &SimulationReport) -> Result<(), Com
 }
 
 /// Policies to judge. Diagnostics of their documents go to standard error.
-fn candidate_policies(args: &SimulateArgs) -> Result<Vec<CandidatePolicy>, CommandError> {
-    let known = || {
-        KNOWN_POLICIES
-            .iter()
-            .take(DEFAULT_POLICY_COUNT)
-            .map(|(name, _)| (*name).to_owned())
-    };
+fn candidate_policies(args: &SimulateArgs, services: &dyn LocalServices) -> Result<Vec<CandidatePolicy>, CommandError> {
     let given: Vec<String> = if args.policy.is_empty() {
-        known().collect()
+        KNOWN_POLICIES.iter().map(|(name, _)| (*name).to_owned()).collect()
     } else {
         args.policy.clone()
     };
     let mut candidates: Vec<CandidatePolicy> = Vec::new();
     for given in &given {
-        let (mut name, document) = read_policy(given)?;
+        let (mut name, document) = read_policy(given, services)?;
         let taken = |name: &str| candidates.iter().any(|other| other.name == name);
         if taken(&name) {
             name.clone_from(given);
@@ -233,18 +223,22 @@ fn candidate_policies(args: &SimulateArgs) -> Result<Vec<CandidatePolicy>, Comma
 }
 
 /// Name and document of a policy that was given by name or as a file.
-fn read_policy(given: &str) -> Result<(String, String), CommandError> {
+fn read_policy(given: &str, services: &dyn LocalServices) -> Result<(String, String), CommandError> {
     if let Some((name, document)) = KNOWN_POLICIES.iter().find(|(name, _)| *name == given) {
         return Ok(((*name).to_owned(), (*document).to_owned()));
     }
+    if given == BUILT_IN {
+        return Ok((given.to_owned(), services.built_in_policy().to_owned()));
+    }
     let path = Path::new(given);
     if !path.exists() {
-        let names: Vec<&str> = KNOWN_POLICIES.iter().map(|(name, _)| *name).collect();
+        let names = KNOWN_POLICIES.iter().map(|(name, _)| *name).chain([BUILT_IN]);
+        let names: Vec<&str> = names.collect();
         let message = format!("error: `{given}` is no file, and none of {}", names.join(", "));
         return Err(CommandError::Usage(message));
     }
     let name = path.file_stem().map_or(given.into(), |stem| stem.to_string_lossy());
-    Ok((name.into_owned(), state_load::read_text(path)?))
+    Ok((name.into_owned(), files::read_text(path)?))
 }
 
 /// Prints the diagnostics of a document. Returns the profile to use: the one named, if the document has several.

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::cycle_tasks::TaskOutcome;
 use super::queues::{QueueOutcome, QueueSample};
 use super::usage::CardUsage;
-use crate::cli::CommandError;
-use crate::cli::not_evaluated::{self, UnevaluatedRow};
-use crate::cli::output::{self, TextTable};
+use pumice_console::CommandError;
+use pumice_console::not_evaluated::{self, UnevaluatedRow};
+use pumice_console::output::{self, TextTable};
 use pumice_plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
 /// Queues that a chart shows, the first by name.

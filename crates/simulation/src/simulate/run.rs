@@ -11,7 +11,7 @@ use super::cluster::{SimulatedCluster, count, micros};
 use super::report::{DecisionSpeed, PolicyOutcome, RejectionCount};
 use super::usage::requested_amounts;
 use super::workload::{ArrivingJob, Workload};
-use crate::cli::{CommandError, node_query, output, task};
+use pumice_console::{CommandError, LocalServices, node_query, output, task};
 use pumice_protocol::v1 as pb;
 
 /// Approximate number of points of a chart line.
@@ -66,12 +66,13 @@ struct SimulationRun<'w> {
 
 /// Runs the simulation to its end.
 pub(super) async fn run(
+    services: &dyn LocalServices,
     workload: &Workload,
     policy: &CandidatePolicy,
     rules: SimulationRules,
     progress: &ProgressBar,
 ) -> Result<PolicyOutcome, CommandError> {
-    let cluster = SimulatedCluster::start(workload, workload.initial_cluster.clone(), policy).await?;
+    let cluster = SimulatedCluster::start(services, workload, workload.initial_cluster.clone(), policy).await?;
     let mut run = SimulationRun {
         cluster,
         policy,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::SimulateArgs;
-use crate::cli::{CommandError, import_files, output, state_check};
+use pumice_console::{CommandError, LocalServices, import_files, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_protocol::v1 as pb;
 
@@ -46,8 +46,8 @@ pub(super) struct ArrivingJob {
 }
 
 /// Reads the files; under `--strict` warnings about them are errors.
-pub(super) fn read_workload(args: &SimulateArgs) -> Result<Workload, CommandError> {
-    let imported = import_files::read(&args.files, args.derivation)?.checked();
+pub(super) fn read_workload(args: &SimulateArgs, services: &dyn LocalServices) -> Result<Workload, CommandError> {
+    let imported = import_files::read(&args.files, args.derivation)?.checked(services);
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), ": nothing was simulated")?;
     Ok(split_waiting(

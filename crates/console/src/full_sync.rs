@@ -1,0 +1,257 @@
+//! Full sync of a source, part by part.
+
+use prost::Message as _;
+
+use crate::{CommandError, output};
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
+
+/// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
+const PART_BYTES: usize = 2 << 20;
+/// Reason of the server's refusal of a record that the files did not show readable.
+const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
+
+/// Outcome of a full sync.
+#[derive(Debug)]
+pub struct LoadOutcome {
+    /// Outcome of the last part, which is that of the whole.
+    pub outcome: pb::BatchOutcome,
+    /// Refused records, each with its name and the reason.
+    pub rejected: Vec<String>,
+}
+
+/// Sends a cluster as one full sync of a source, part by part, and waits until it is visible.
+pub async fn send_full_sync(
+    connection: &mut ClientConnection,
+    source: &str,
+    cluster: pb::Cluster,
+) -> Result<LoadOutcome, CommandError> {
+    send_full_sync_with(connection, source, cluster, Vec::new()).await
+}
+
+/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones.
+pub async fn send_full_sync_with(
+    connection: &mut ClientConnection,
+    source: &str,
+    cluster: pb::Cluster,
+    unreadable: Vec<pb::UnreadableRecord>,
+) -> Result<LoadOutcome, CommandError> {
+    let source_epoch = next_epoch(connection, source).await?;
+    let parts = split_into_parts(cluster, unreadable);
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    let mut requests = Some(tokio_stream::wrappers::ReceiverStream::new(receiver));
+    let mut replies = None;
+    let mut outcome = pb::BatchOutcome::default();
+    let progress = output::progress(u64::try_from(parts.len()).unwrap_or(u64::MAX), "sending");
+    for (number, part) in (1..).zip(&parts) {
+        let last = usize::try_from(number).is_ok_and(|number| number == parts.len());
+        let kind = if last {
+            pb::BatchKind::FullSyncLast
+        } else {
+            pb::BatchKind::FullSyncPart
+        };
+        let batch = pb::Batch {
+            source: source.to_owned(),
+            source_epoch,
+            sequence: number.into(),
+            kind: kind.into(),
+            put: Some(part.put.clone()),
+            unreadable: part.unreadable.clone(),
+            source_kind: pb::SourceKind::File.into(),
+            part: number,
+            ..pb::Batch::default()
+        };
+        let closed = || CommandError::message("error: the server ended the stream before the last part");
+        sender
+            .send(pb::SyncRequest { batch: Some(batch) })
+            .await
+            .map_err(|_| closed())?;
+        // The first part is on its way before the stream is opened: a server may answer the head of the call with
+        // its first reply.
+        if let Some(requests) = requests.take() {
+            replies = Some(connection.state.sync(requests).await?.into_inner());
+        }
+        let reply = match &mut replies {
+            Some(replies) => replies.message().await?,
+            None => None,
+        };
+        outcome = reply.and_then(|reply| reply.outcome).ok_or_else(closed)?;
+        if let Some(resync) = &outcome.resync {
+            return Err(CommandError::message(format!(
+                "error: nothing was taken: {} ({})",
+                resync.message, resync.reason
+            )));
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    // Records that the files did not show readable are reported with their objects.
+    let refused = outcome
+        .refused
+        .iter()
+        .filter(|problem| problem.reason != UNREADABLE_RECORD)
+        .map(|problem| problem_title(&parts, problem))
+        .collect();
+    Ok(LoadOutcome {
+        outcome,
+        rejected: refused,
+    })
+}
+
+/// The epoch after the last one that the server knows of this source: a load always takes the source over.
+async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
+    let info = connection
+        .state
+        .get_server_info(pb::GetServerInfoRequest {})
+        .await?
+        .into_inner();
+    let positions = info.sources.iter().filter_map(|status| status.position.as_ref());
+    let last = positions
+        .filter(|position| position.source == source)
+        .map(|position| position.source_epoch)
+        .max();
+    Ok(last.unwrap_or_default().saturating_add(1))
+}
+
+/// A problem with the name of the record that it is about.
+fn problem_title(parts: &[SyncPart], problem: &pb::Problem) -> String {
+    match record_of_field(parts, &problem.field) {
+        Some(name) => format!("{name}: {}", output::problem(problem)),
+        None => output::problem(problem),
+    }
+}
+
+/// The record that has a field such as `batch[2].put.nodes[3].allocatable`. `batch` alone is the last part.
+fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
+    let (batch, rest) = field.split_once(".put.")?;
+    let part = match first_index(batch) {
+        Some(number) => &parts.get(number.checked_sub(1)?)?.put,
+        None => &parts.last()?.put,
+    };
+    let at = first_index(rest)?;
+    let (list, _) = rest.split_once('[')?;
+    Some(match list {
+        "nodes" => format!("node {}", part.nodes.get(at)?.name),
+        "queues" => format!("queue {}", part.queues.get(at)?.name),
+        "jobs" => format!("job {}", part.jobs.get(at)?.name),
+        "tasks" => format!("task {}", part.tasks.get(at)?.name),
+        _ => return None,
+    })
+}
+
+/// The number in the first brackets of a field.
+fn first_index(field: &str) -> Option<usize> {
+    let (_, rest) = field.split_once('[')?;
+    rest.split_once(']')?.0.parse().ok()
+}
+
+/// Cuts a cluster into parts of bounded size: nodes and queues first, then the jobs in them, then the tasks, and unreadable
+/// records last.
+fn split_into_parts(cluster: pb::Cluster, unreadable: Vec<pb::UnreadableRecord>) -> Vec<SyncPart> {
+    let mut parts = SyncParts::default();
+    for node in cluster.nodes {
+        parts.part_for(node.encoded_len()).put.nodes.push(node);
+    }
+    for queue in cluster.queues {
+        parts.part_for(queue.encoded_len()).put.queues.push(queue);
+    }
+    for job in cluster.jobs {
+        parts.part_for(job.encoded_len()).put.jobs.push(job);
+    }
+    for task in cluster.tasks {
+        parts.part_for(task.encoded_len()).put.tasks.push(task);
+    }
+    for record in unreadable {
+        parts.part_for(record.encoded_len()).unreadable.push(record);
+    }
+    parts.full.push(parts.open);
+    parts.full
+}
+
+/// One part of a full sync.
+#[derive(Default)]
+struct SyncPart {
+    put: pb::Cluster,
+    unreadable: Vec<pb::UnreadableRecord>,
+}
+
+#[derive(Default)]
+struct SyncParts {
+    full: Vec<SyncPart>,
+    open: SyncPart,
+    bytes: usize,
+}
+
+impl SyncParts {
+    /// Part that takes the next record, of this size.
+    fn part_for(&mut self, bytes: usize) -> &mut SyncPart {
+        // Tag and length of the record are counted generously.
+        let bytes = bytes.saturating_add(16);
+        if self.bytes > 0 && self.bytes.saturating_add(bytes) > PART_BYTES {
+            self.full.push(std::mem::take(&mut self.open));
+            self.bytes = 0;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        &mut self.open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_bounded_and_complete() {
+        let labels = std::collections::BTreeMap::from([("filler".to_owned(), "x".repeat(1000))]);
+        let nodes = (0..5000).map(|n| pb::Node {
+            name: format!("node-{n}"),
+            labels: labels.clone(),
+            ..pb::Node::default()
+        });
+        let cluster = pb::Cluster {
+            nodes: nodes.collect(),
+            ..pb::Cluster::default()
+        };
+        let unreadable = vec![pb::UnreadableRecord::default(); 200_000];
+        let parts = split_into_parts(cluster, unreadable);
+        assert_eq!(parts.len(), 5);
+        let bytes = |part: &SyncPart| {
+            let records = part.unreadable.iter();
+            part.put.encoded_len() + records.map(|record| record.encoded_len() + 2).sum::<usize>()
+        };
+        assert!(parts.iter().all(|part| bytes(part) <= PART_BYTES));
+        assert_eq!(parts.iter().map(|part| part.put.nodes.len()).sum::<usize>(), 5000);
+        assert_eq!(parts.iter().map(|part| part.unreadable.len()).sum::<usize>(), 200_000);
+    }
+
+    #[test]
+    fn an_empty_cluster_is_one_part() {
+        assert_eq!(split_into_parts(pb::Cluster::default(), Vec::new()).len(), 1);
+    }
+
+    #[test]
+    fn a_field_names_its_record() {
+        let part = |name: &str| SyncPart {
+            put: pb::Cluster {
+                tasks: vec![pb::Task {
+                    name: name.to_owned(),
+                    ..pb::Task::default()
+                }],
+                ..pb::Cluster::default()
+            },
+            ..SyncPart::default()
+        };
+        let parts = [part("default/a"), part("default/b")];
+        let name = |field: &str| record_of_field(&parts, field);
+        assert_eq!(
+            name("batch[1].put.tasks[0].requests.items[cpu]").as_deref(),
+            Some("task default/a")
+        );
+        assert_eq!(
+            name("batch.put.tasks[0].requests.items[cpu]").as_deref(),
+            Some("task default/b")
+        );
+        assert_eq!(name("batch.put.tasks[7].requests"), None);
+        assert_eq!(name("batch.source"), None);
+    }
+}

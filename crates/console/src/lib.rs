@@ -1,0 +1,34 @@
+//! Parts that the commands of the command line share: arguments, output, errors, files of records, and questions to a server.
+//!
+//! A server is known by its protocol only. [`LocalServices`] are those of the program itself, lent to commands that judge files.
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "every error is a `CommandError` or a sentence, which ends the command"
+)]
+
+pub mod args;
+pub mod constraint_args;
+mod error;
+pub mod files;
+pub mod full_sync;
+pub mod import_files;
+mod local_services;
+pub mod node_query;
+pub mod not_evaluated;
+pub mod output;
+pub mod pages;
+pub mod pinned_client;
+pub mod policy_args;
+pub mod remedies;
+pub mod resource_key;
+pub mod schema;
+pub mod score_table;
+pub mod state_check;
+pub mod table;
+pub mod task;
+pub mod unknown_name;
+pub mod what_if;
+
+pub use args::{ClientArgs, ColorMode, OutputFormat};
+pub use error::CommandError;
+pub use local_services::{LocalServer, LocalServices, StartingServer};

@@ -1,0 +1,57 @@
+//! Services in this process, for commands that judge files: the program that has them lends them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::CommandError;
+use pumice_engine::Snapshot;
+use pumice_engine::model::ClusterState;
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
+
+/// Future of services that start.
+pub type StartingServer = Pin<Box<dyn Future<Output = Result<LocalServer, CommandError>> + Send>>;
+
+/// The services of the program, lent to commands that judge files. No command knows how they decide.
+pub trait LocalServices: fmt::Debug + Sync {
+    /// Starts services over an empty state, under the built-in policy and without a socket.
+    fn start(&self) -> StartingServer;
+
+    /// The cluster as the services read it; none if they refuse a record of it.
+    fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState>;
+
+    /// Document of the policy that is in force when none is given.
+    fn built_in_policy(&self) -> &'static str;
+}
+
+/// Services in this process; they end when it is dropped.
+pub struct LocalServer {
+    /// Connection to the services.
+    pub connection: ClientConnection,
+    /// Newest snapshot of their state.
+    newest: Box<dyn Fn() -> Arc<Snapshot> + Send + Sync>,
+}
+
+impl LocalServer {
+    /// Services behind a connection, and a way to their newest snapshot, which keeps them alive.
+    pub fn new(connection: ClientConnection, newest: impl Fn() -> Arc<Snapshot> + Send + Sync + 'static) -> Self {
+        LocalServer {
+            connection,
+            newest: Box::new(newest),
+        }
+    }
+
+    /// Newest snapshot of their state.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        (self.newest)()
+    }
+}
+
+impl fmt::Debug for LocalServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalServer")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
+}

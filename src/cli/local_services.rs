@@ -1,0 +1,43 @@
+//! The services of this program, lent to commands that judge files.
+
+use pumice::app::InProcessServer;
+use pumice::limits::EdgeLimits;
+use pumice::server::convert::inline;
+use pumice::server::convert::reader::ReadOptions;
+use pumice_console::{CommandError, LocalServer, LocalServices, StartingServer};
+use pumice_engine::model::ClusterState;
+use pumice_engine::plugins::REGISTRY;
+use pumice_protocol::v1 as pb;
+
+/// Most resource names in a cluster that is read.
+const MAX_RESOURCES: usize = 10_000;
+
+/// The services that `pumice serve` runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgramServices;
+
+impl LocalServices for ProgramServices {
+    fn start(&self) -> StartingServer {
+        Box::pin(async {
+            let server = InProcessServer::start()
+                .await
+                .map_err(|error| CommandError::message(format!("error: {error}")))?;
+            let connection = server.connection.clone();
+            Ok(LocalServer::new(connection, move || server.state.snapshot()))
+        })
+    }
+
+    fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState> {
+        let unlimited = EdgeLimits {
+            inline_records: usize::MAX,
+            query_resources: MAX_RESOURCES,
+            ..EdgeLimits::default()
+        };
+        let options = ReadOptions::from_registry(REGISTRY, unlimited);
+        inline::cluster_state(cluster, &options).ok().map(|(state, _)| state)
+    }
+
+    fn built_in_policy(&self) -> &'static str {
+        pumice::server::BUILT_IN_POLICY
+    }
+}
