@@ -28,7 +28,6 @@ pub use intake::batch::{
 };
 pub use intake::source_removal::{ForgetSource, ForgottenSource};
 pub use intake::source_status::SourceStatus;
-pub use ledger::commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use ledger::{
     ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
 };
@@ -38,6 +37,7 @@ pub use policies::reload::{CompiledReload, document_hash, is_policy_name};
 pub use policies::removal::{DeletedPolicy, PolicyDeletion};
 pub use policies::stored::StoredPolicyError;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+pub use sessions::commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use sessions::confirm::SessionConfirm;
 pub use sessions::query::WeighedResult;
 pub use sessions::status::SessionStatus;

@@ -6,7 +6,6 @@
 //! happened.
 
 pub(crate) mod assumptions;
-pub(crate) mod commit_judge;
 mod confirm;
 mod draft;
 mod leases;

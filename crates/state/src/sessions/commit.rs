@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
 use super::registry::{SessionEntry, SessionState};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
 use crate::ledger::assumptions::{AssumedPlacements, AssumptionDraft};
-use crate::ledger::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
 use crate::limits::StateLimits;
 use crate::store::{Durability, StoredState};
 use crate::writer::WriterCommand;

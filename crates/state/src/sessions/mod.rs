@@ -1,6 +1,7 @@
 //! Sessions of schedulers: private copies of a snapshot, their changes, and the commit of what they decided.
 
 pub(crate) mod commit;
+pub(crate) mod commit_judge;
 pub(crate) mod confirm;
 mod former_states;
 pub(crate) mod query;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
+use super::commit_judge::CommitOutcome;
 use super::former_states::FormerStates;
 use super::steps::OpenedSession;
 use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};
@@ -17,7 +18,6 @@ use crate::clock::Clock;
 use crate::connection_share::{ConnectionShare, adjust};
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
-use crate::ledger::commit_judge::CommitOutcome;
 use crate::limits::StateLimits;
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::model::ClusterState;

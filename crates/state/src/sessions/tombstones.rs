@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
+use super::commit_judge::CommitOutcome;
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
-use crate::ledger::commit_judge::CommitOutcome;
 use crate::limits::StateLimits;
 
 /// Record of a session that has ended.
