@@ -19,13 +19,20 @@ def test_the_build_sees_every_file_that_it_compiles() -> None:
     assert not [name for name in seen if name.startswith(("tests/", "docs/", "clients/"))]
 
 
+def test_the_build_of_the_scheduler_sees_its_modules_and_the_licence() -> None:
+    seen = images.copied_files(DEPLOY / "docker" / "kube-scheduler.Dockerfile.dockerignore")
+    assert {"LICENSE", "clients/go/go.mod", "clients/go/kubescheduler/go.mod"} <= seen
+    assert not [name for name in seen if not name.startswith(("LICENSE", "clients/go/"))]
+
+
 def test_the_image_has_the_program_and_its_licence(server_image: images.BuiltImage) -> None:
     assert server_image.entrypoint == ["/usr/local/bin/pumice"]
     assert server_image.command == ["serve"]
     assert server_image.user == "65532:65532"
     program = server_image.root / "usr/local/bin/pumice"
     assert program.stat().st_mode & 0o777 == 0o755
-    assert (server_image.root / "usr/share/doc/pumice/LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    for name in ("LICENSE", "THIRD-PARTY-LICENSES.txt"):
+        assert (server_image.root / "usr/share/doc/pumice" / name).read_text() == (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "kube-scheduler.Dockerfile"])
@@ -41,5 +48,4 @@ def test_a_dockerfile_has_two_stages_and_names_no_architecture(name: str) -> Non
     for word, rest in build.steps:
         if word == "RUN":
             script = re.sub(r"--mount=\S+\s*", "", rest).split()[0]
-            folder = ROOT if name == "Dockerfile" else ROOT / "clients" / "go"
-            assert (folder / script).stat().st_mode & 0o100, script
+            assert (ROOT / script).stat().st_mode & 0o100, script

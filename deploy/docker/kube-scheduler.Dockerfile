@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # Image of kube-scheduler with the plugin.
 #
-#   docker buildx build --platform linux/amd64,linux/arm64 -f deploy/docker/kube-scheduler.Dockerfile clients/go
+#   docker buildx build --platform linux/amd64,linux/arm64 -f deploy/docker/kube-scheduler.Dockerfile .
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION}-bookworm AS build
@@ -10,7 +10,7 @@ ENV CGO_ENABLED=0 GOARCH=$TARGETARCH
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    kubescheduler/build.sh /out
+    clients/go/kubescheduler/build.sh /out
 
 FROM gcr.io/distroless/static-debian12:nonroot
 LABEL org.opencontainers.image.title="Pumice in kube-scheduler" \

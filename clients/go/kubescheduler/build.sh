@@ -6,3 +6,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 flags="$(./version-flags.sh)"
 mkdir -p "$out/usr/local/bin"
 CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "$flags" -o "$out/usr/local/bin/" ./cmd/pumice-kube-scheduler
+licences="$out/usr/share/doc/pumice-kube-scheduler"
+install -D -m 644 ../../../LICENSE "$licences/LICENSE"
+install -D -m 644 THIRD-PARTY-LICENSES.txt "$licences/THIRD-PARTY-LICENSES.txt"
