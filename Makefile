@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ proto: $(BUF) ## Lint the protocol files and compare them with the baseline
 
 proto-baseline: $(BUF) ## Take today's protocol files as the baseline (before a release only)
 	$(BUF) build proto -o proto/baseline.binpb
+
+proto-publish: $(BUF) ## Publish the protocol files under the name in proto/buf.yaml (BUF_TOKEN: who publishes)
+	$(BUF) push proto --label "$$(sed -n 's/^version = "\(.*\)"$$/v\1/p' Cargo.toml | head -1)" --git-metadata
 
 bench: rust ## Measure engine, wire and memory, into target/bench/report.json (QUICK=1: in seconds, roughly)
 	@mkdir -p target/bench
@@ -134,6 +137,9 @@ advisories: rust ## Look for known vulnerabilities in what the program and its c
 
 release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have)
 	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) deploy/release/check.sh
+
+cross: rust ## Build for the other architecture and run it under an emulator: demo and kube-scheduler (VECTORS=1: recorded decisions, too)
+	@VECTORS=$(VECTORS) deploy/release/cross.sh
 
 clients-generate: rust ## Generate the clients' messages again, after a change of the protocol
 	@PUMICE_BLESS=1 $(CARGO) test --locked --quiet --package pumice-protocol --test generated
