@@ -139,6 +139,15 @@ def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() 
     assert template(*policy) != template(*policy, "--set", "settings.calls=7")
 
 
+@pytest.mark.parametrize(
+    "text", ["  - indented: first\n- then not\n", "no: newline", "many: newlines\n\n\n", "a:\tb  \n", "\n"]
+)
+def test_a_document_arrives_byte_for_byte(text: str, tmp_path: Path) -> None:
+    (tmp_path / "policy").write_text(text)
+    objects = render_chart("--set-file", f"policy.document={tmp_path / 'policy'}", "--set", "policy.key=a.conf")
+    assert find(objects, "ConfigMap", "pumice-policy")["data"] == {"a.conf": text}
+
+
 def test_a_config_map_that_exists_is_mounted() -> None:
     options = [
         "--set",
