@@ -36,7 +36,7 @@ home="$root/.cache/deploy"
 [ -x "$home/bin/python" ] || python3 -m venv "$home"
 "$home/bin/python" -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
 export PATH="$home/bin:$PATH"
-ruff format --check .
-ruff check .
-mypy .
+ruff format --check . ../supply ../release
+ruff check . ../supply ../release
+mypy . ../supply/*.py ../release/*.py
 pytest --quiet "$@"

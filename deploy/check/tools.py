@@ -83,7 +83,9 @@ def containers(deployment: Object) -> Iterator[Object]:
 def compiled_files() -> set[str]:
     """Files of the repository that the server is compiled from, as cargo lists them."""
     listed = (ROOT / "target" / "debug" / "pumice.d").read_text().split(": ", 1)[1].split()
-    compiled = {name.removeprefix(f"{ROOT}/") for name in listed if name.startswith(f"{ROOT}/")}
-    compiled = {name for name in compiled if (ROOT / name).is_file() and not name.startswith("target/")}
+    # A crate reaches files of the root by links of its own.
+    files = {Path(name).resolve() for name in listed}
+    compiled = {str(file.relative_to(ROOT)) for file in files if file.is_file() and file.is_relative_to(ROOT)}
+    compiled = {name for name in compiled if not name.startswith("target/")}
     assert len(compiled) > 100, "cargo lists few files"
     return compiled

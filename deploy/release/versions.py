@@ -1,4 +1,4 @@
-"""Checks that every file that names the version names the same one: versions.py [VERSION]. A VERSION may begin with v."""
+"""Checks that every file that names the version names the same one: versions.py [VERSION]; it may begin with v."""
 
 import re
 import sys
@@ -10,6 +10,8 @@ PLACES = {
     "Cargo.toml": r'(?m)^(?:version|pumice-\w+ = \{ path = "\S+", version) = "(.*)"',
     "pyproject.toml": r'(?m)^version = "(.*)"',
     "clients/python/pyproject.toml": r'(?m)^version = "(.*)"',
+    "clients/go/kubescheduler/go.mod": r"/clients/go v(\S+)",
+    "clients/go/volcano/go.mod": r"/clients/go v(\S+)",
     "deploy/helm/pumice/Chart.yaml": r"(?m)^(?:version|appVersion): (.*)$",
     "deploy/kustomize/sidecar/kustomization.yaml": r"newTag: (.*)",
     "deploy/kustomize/kube-scheduler/kustomization.yaml": r"newTag: (.*)",

@@ -1,5 +1,7 @@
-"""Writes the licences of others that the released programs contain: THIRD-PARTY-LICENSES.txt for the server, with its crates, and
-clients/go/kubescheduler/THIRD-PARTY-LICENSES.txt for kube-scheduler with the plugin, with its modules. `--check` compares.
+"""Writes the licences of others that the released programs contain; `--check` compares.
+
+THIRD-PARTY-LICENSES.txt has those of the server's crates, clients/go/kubescheduler/THIRD-PARTY-LICENSES.txt those of
+the modules in kube-scheduler with the plugin.
 """
 
 import json
@@ -12,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER = ROOT / "clients" / "go" / "kubescheduler"
-# Names of files with licences, and of those with notices, in a package's folder and in those of the code of others that it carries.
+# Names of files with licences, and of those with notices: of a package, and of the code of others that it carries.
 LICENCES = re.compile(r"^(licen[cs]e|copying|unlicense)(?!.*\.(docs|go|rs|json)$)", re.IGNORECASE)
 NOTICES = re.compile(r"^(notice|patents|copyright)(?!.*\.(go|rs|json)$)", re.IGNORECASE)
 # Folders whose code is in no program.
@@ -72,7 +74,7 @@ def chosen(licence: str) -> str:
 
 
 def crate_texts(folder: Path, licence: str) -> list[str]:
-    """Licences and notices of a crate without those of the licences that are not chosen, and of the code that it carries."""
+    """Licences and notices of a crate, of those to choose from only the chosen one, and of the code that it carries."""
     found = licence_files(folder)
     if licence in CHOICES:
         wanted = {"Apache-2.0": "apache", "MIT": "mit", "Zlib": "zlib", "BSD-3-Clause": "bsd"}[licence]
@@ -119,7 +121,7 @@ def module_folders() -> dict[tuple[str, str], tuple[Path, set[Path]]]:
         )
         for line in filter(None, listed.splitlines()):
             name, version, folder, package = line.split("\t")
-            if not name.startswith("github.com/pumice-scheduler/"):
+            if not Path(folder).is_relative_to(ROOT / "clients"):
                 found.setdefault((name, version), (Path(folder), set()))[1].add(Path(package))
     return found
 
@@ -174,10 +176,12 @@ def page(about: str, packages: Iterator[tuple[str, str, list[str]]]) -> str:
 def pages() -> dict[Path, str]:
     """Content of each file."""
     of_server = (
-        "Pumice contains these crates, and the standard library of Rust (Apache-2.0). Where a crate leaves the choice of its licence,\n"
-        "the one named here is chosen."
+        "Pumice contains these crates, and the standard library of Rust (Apache-2.0).\n"
+        "Where a crate leaves the choice of its licence, the one named here is chosen."
     )
-    of_scheduler = "kube-scheduler with Pumice's plugin contains these modules. Their licences are found by their texts."
+    of_scheduler = (
+        "kube-scheduler with Pumice's plugin contains these modules. Their licences are found by their texts."
+    )
     return {
         ROOT / "THIRD-PARTY-LICENSES.txt": page(of_server, crates()),
         SCHEDULER / "THIRD-PARTY-LICENSES.txt": page(of_scheduler, modules()),
