@@ -1,5 +1,7 @@
 //! Compiled policy: plugins with their hooks in the order of the tiers. It never changes.
 
+mod hooks;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +14,7 @@ use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
 use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
-use crate::model::constraints::ConstraintSet;
-use crate::model::{ClusterState, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, PluginContext, VictimKind};
-use crate::plugin_state::PluginStates;
+use crate::plugin::Plugin;
 use crate::plugins;
 
 /// Hook of a plugin at one place in the tiers.
@@ -405,205 +404,9 @@ impl Policy {
         &self.spec
     }
 
-    /// Filters that are switched on, in the order of the tiers. A name may appear twice.
-    pub fn filters(&self) -> &[PolicyHook] {
-        &self.filters
-    }
-
-    /// Scorers that are switched on, likewise.
-    pub fn scorers(&self) -> &[PolicyHook] {
-        &self.scorers
-    }
-
-    /// Plugin of a name, if the document has it.
-    pub fn registered(&self, name: &str) -> Option<&RegisteredPlugin> {
-        self.registered.get(name)
-    }
-
     fn find_unserved(&self) -> Vec<UnservedEffect> {
         let unserved = self.registered.values().filter(|own| !own.is_served);
         unserved::effects(unserved.map(|own| &*own.name))
-    }
-
-    /// Annotation of the template of a task, if a filter judges all tasks of a template by the first one in a query.
-    pub fn template_annotation(&self) -> Option<&'static str> {
-        let mut filters = self.filters.iter();
-        filters.find_map(|hook| hook.plugin.hooks().template_annotation)
-    }
-
-    /// Constraints between pods and nodes that the plugins which are switched on evaluate.
-    pub fn evaluated_constraints(&self) -> ConstraintSet {
-        let hooks = self.filters.iter().chain(&self.scorers);
-        hooks.fold(ConstraintSet::NONE, |set, hook| set.union(hook.plugin.evaluates()))
-    }
-
-    /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
-    pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
-        let of = |own: &RegisteredPlugin| {
-            let hooks = own.filter.iter().chain(&own.score);
-            hooks.fold(ConstraintSet::NONE, |set, plugin| set.union(plugin.evaluates()))
-        };
-        let all = |set: ConstraintSet, own| set.union(of(own));
-        if plugins.is_empty() {
-            return self.registered.values().fold(ConstraintSet::NONE, all);
-        }
-        let named = plugins.iter().filter_map(|name| self.registered(name));
-        named.fold(ConstraintSet::NONE, all)
-    }
-
-    /// Plugins of the document that are not served and would decide something, sorted by name.
-    pub fn unserved_plugins(&self) -> &[UnservedEffect] {
-        &self.unserved
-    }
-
-    /// Plugins that order jobs and are switched on, likewise.
-    pub fn job_orders(&self) -> &[PolicyHook] {
-        &self.job_orders
-    }
-
-    /// Plugins that order queues and are switched on, likewise.
-    pub fn queue_orders(&self) -> &[PolicyHook] {
-        &self.queue_orders
-    }
-
-    /// Plugins that may hold a queue overused and are switched on, likewise.
-    pub fn overused_judges(&self) -> &[PolicyHook] {
-        &self.overused_judges
-    }
-
-    /// Plugins that say whether a queue may preempt and are switched on, likewise.
-    pub fn preemptive_judges(&self) -> &[PolicyHook] {
-        &self.preemptive_judges
-    }
-
-    /// Plugins that order tasks and are switched on, likewise.
-    pub fn task_orders(&self) -> &[PolicyHook] {
-        &self.task_orders
-    }
-
-    /// Plugins that judge the state of jobs.
-    pub fn job_states(&self) -> &JobStateHooks {
-        &self.job_states
-    }
-
-    /// Sentences of plugins that compare with the time, by name: the effect of a query that gives none.
-    pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
-        let names = self.registered.keys();
-        names.filter_map(|name| Some((name, plugins::find(name)?.time_effect?)))
-    }
-
-    /// Plugins that select victims and are switched on, tier by tier.
-    pub fn victims(&self, kind: VictimKind) -> &[Vec<PolicyHook>] {
-        match kind {
-            VictimKind::Preempt => &self.preempters,
-            VictimKind::Reclaim => &self.reclaimers,
-            VictimKind::GangPreempt | VictimKind::GangReclaim => &self.gang_evicters,
-        }
-    }
-
-    /// Plugins that vote on jobs and are switched on, tier by tier.
-    pub fn enqueuers(&self) -> &[Vec<PolicyHook>] {
-        &self.enqueuers
-    }
-
-    /// Plugins that check tasks and are switched on, tier by tier.
-    pub fn allocators(&self) -> &[Vec<PolicyHook>] {
-        &self.allocators
-    }
-
-    /// True if Filter or Score of these plugins reads plugin states; empty: of any plugin of the document.
-    pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
-        let reads = |own: &RegisteredPlugin| {
-            let mut hooks = own.filter.iter().chain(&own.score);
-            hooks.any(|plugin| plugin.hooks().accounts)
-        };
-        if plugins.is_empty() {
-            return self.registered.values().any(reads);
-        }
-        plugins.iter().filter_map(|name| self.registered(name)).any(reads)
-    }
-
-    /// True if a plugin's Filter or Score reads the holdings of this task's job.
-    pub fn reads_job(&self, task: &TaskRecord) -> bool {
-        let mut hooks = self
-            .registered
-            .values()
-            .flat_map(|own| own.filter.iter().chain(&own.score));
-        hooks.any(|plugin| plugin.quota().is_some_and(|quota| quota.reads_job(task)))
-    }
-
-    /// Card that a task uses on a node, see [`QuotaPlugin::card_on_node`](crate::plugin::QuotaPlugin::card_on_node).
-    pub fn card_on_node(
-        &self,
-        context: PluginContext<'_>,
-        task: &TaskRecord,
-        node: &str,
-        admitted: &[Arc<str>],
-    ) -> Option<Arc<str>> {
-        let mut quotas = self.allocators.iter().flatten().filter_map(|hook| hook.plugin.quota());
-        quotas.find_map(|quota| quota.card_on_node(context, task, node, admitted))
-    }
-
-    /// True if a plugin of the document has gauges of queues.
-    pub fn has_gauges(&self) -> bool {
-        let mut defs = self.registered.keys().filter_map(|name| plugins::find(name));
-        defs.any(|def| def.gauges)
-    }
-
-    /// True if a plugin of the document may have a state.
-    pub fn has_plugin_state(&self) -> bool {
-        self.registered
-            .values()
-            .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some() || own.job_state.is_some())
-    }
-
-    /// Computes the plugin states of a cluster state, whatever the switches say. If a name has several entries, the
-    /// first one decides.
-    pub fn compute_plugin_states(&self, cluster_state: &ClusterState) -> PluginStates {
-        self.advance_plugin_states(cluster_state, None)
-    }
-
-    /// Computes the plugin states of a newer cluster state, faster, from those of an older one. `before` must be as
-    /// computed, without changes of a cycle.
-    pub fn advance_plugin_states(
-        &self,
-        cluster_state: &ClusterState,
-        before: Option<(&ClusterState, &PluginStates)>,
-    ) -> PluginStates {
-        self.compute_selected_plugin_states(|_| true, cluster_state, before)
-    }
-
-    /// Computes the plugin states of some plugins only.
-    pub(crate) fn compute_selected_plugin_states(
-        &self,
-        which: impl Fn(&str) -> bool,
-        cluster_state: &ClusterState,
-        before: Option<(&ClusterState, &PluginStates)>,
-    ) -> PluginStates {
-        let mut derived = PluginStates::default();
-        let entries = self.spec.tiers.iter().flatten().zip(self.compiled.iter().flatten());
-        for (spec, plugin) in entries {
-            let known = self.registered.get(spec.name.as_str());
-            let (Some(plugin), Some(known)) = (plugin, known) else {
-                continue;
-            };
-            if derived.contains(&known.name) || !which(&known.name) {
-                continue;
-            }
-            let advanced = before.and_then(|(old, older)| {
-                older.advance(
-                    &known.name,
-                    &StateDiff {
-                        old,
-                        new: cluster_state,
-                    },
-                )
-            });
-            if let Some(own) = advanced.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
-                derived.insert(Arc::clone(&known.name), own);
-            }
-        }
-        derived
     }
 
     fn effective_document(&self) -> String {
