@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use pumice_engine::model::ClusterState;
@@ -17,6 +18,7 @@ use super::convert::listing::{self, PageRequest, page_size};
 use super::convert::nodes::{NodeEncoding, NodeSetReader};
 use super::convert::policy::duration;
 use super::convert::{self};
+use super::evaluation::EvaluationContext;
 use super::pb;
 use super::pb::state_service_server::StateService;
 use super::status::CallError;
@@ -76,85 +78,70 @@ impl StateService for StateRpc {
     }
 
     async fn list_nodes(&self, rpc: Request<pb::ListNodesRequest>) -> Result<Response<pb::ListNodesResponse>, Status> {
-        let (metadata, _, request) = rpc.into_parts();
-        let pb::ListNodesRequest { against, names, page } = request;
-        let context = self.0.resolve(against, &metadata).await?;
-        let edge = Arc::clone(&self.0);
-        let list = move || {
-            let (nodes, next_page_token) = listing::nodes(
-                context.cluster_state(),
-                &context.plugin_states(),
-                &PageRequest::read(names, page, edge.read_options.limits.page_records),
-            );
-            Ok(pb::ListNodesResponse {
-                metadata: Some(context.response_metadata(&edge, NodeEncoding::Slots)),
-                nodes,
-                next_page_token,
+        let (call, _, pb::ListNodesRequest { against, names, page }) = rpc.into_parts();
+        let list = self
+            .0
+            .list(against, &call, (names, page), NodeEncoding::Slots, |context, page| {
+                listing::nodes(context.cluster_state(), &context.plugin_states(), page)
             })
-        };
-        Ok(Response::new(self.0.run_blocking(list).await?))
+            .await?;
+        let (metadata, nodes, next_page_token) = list;
+        Ok(Response::new(pb::ListNodesResponse {
+            metadata,
+            nodes,
+            next_page_token,
+        }))
     }
 
     async fn list_queues(
         &self,
         rpc: Request<pb::ListQueuesRequest>,
     ) -> Result<Response<pb::ListQueuesResponse>, Status> {
-        let (metadata, _, request) = rpc.into_parts();
-        let pb::ListQueuesRequest { against, names, page } = request;
-        let context = self.0.resolve(against, &metadata).await?;
-        let edge = Arc::clone(&self.0);
-        let list = move || {
-            let (queues, next_page_token) = listing::queues(
-                context.cluster_state(),
-                &context.plugin_states(),
-                &PageRequest::read(names, page, edge.read_options.limits.page_records),
-            );
-            Ok(pb::ListQueuesResponse {
-                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
-                queues,
-                next_page_token,
+        let (call, _, pb::ListQueuesRequest { against, names, page }) = rpc.into_parts();
+        let list = self
+            .0
+            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
+                listing::queues(context.cluster_state(), &context.plugin_states(), page)
             })
-        };
-        Ok(Response::new(self.0.run_blocking(list).await?))
+            .await?;
+        let (metadata, queues, next_page_token) = list;
+        Ok(Response::new(pb::ListQueuesResponse {
+            metadata,
+            queues,
+            next_page_token,
+        }))
     }
 
     async fn list_jobs(&self, rpc: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
-        let (metadata, _, request) = rpc.into_parts();
-        let pb::ListJobsRequest { against, names, page } = request;
-        let context = self.0.resolve(against, &metadata).await?;
-        let edge = Arc::clone(&self.0);
-        let list = move || {
-            let (jobs, next_page_token) = listing::jobs(
-                context.cluster_state(),
-                &context.plugin_states(),
-                &PageRequest::read(names, page, edge.read_options.limits.page_records),
-            );
-            Ok(pb::ListJobsResponse {
-                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
-                jobs,
-                next_page_token,
+        let (call, _, pb::ListJobsRequest { against, names, page }) = rpc.into_parts();
+        let list = self
+            .0
+            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
+                listing::jobs(context.cluster_state(), &context.plugin_states(), page)
             })
-        };
-        Ok(Response::new(self.0.run_blocking(list).await?))
+            .await?;
+        let (metadata, jobs, next_page_token) = list;
+        Ok(Response::new(pb::ListJobsResponse {
+            metadata,
+            jobs,
+            next_page_token,
+        }))
     }
 
     async fn list_tasks(&self, rpc: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
-        let (metadata, _, request) = rpc.into_parts();
-        let pb::ListTasksRequest { against, names, page } = request;
-        let context = self.0.resolve(against, &metadata).await?;
-        let edge = Arc::clone(&self.0);
-        let list = move || {
-            let (tasks, next_page_token) = listing::tasks(
-                context.cluster_state(),
-                &PageRequest::read(names, page, edge.read_options.limits.page_records),
-            );
-            Ok(pb::ListTasksResponse {
-                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
-                tasks,
-                next_page_token,
+        let (call, _, pb::ListTasksRequest { against, names, page }) = rpc.into_parts();
+        let list = self
+            .0
+            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
+                listing::tasks(context.cluster_state(), page)
             })
-        };
-        Ok(Response::new(self.0.run_blocking(list).await?))
+            .await?;
+        let (metadata, tasks, next_page_token) = list;
+        Ok(Response::new(pb::ListTasksResponse {
+            metadata,
+            tasks,
+            next_page_token,
+        }))
     }
 
     async fn list_reservations(
@@ -219,6 +206,30 @@ impl StateService for StateRpc {
         rpc: Request<pb::ForgetResourceRequest>,
     ) -> Result<Response<pb::ForgetResourceResponse>, Status> {
         Ok(Response::new(self.evaluate_forget_resource(rpc).await?))
+    }
+}
+
+/// Page of a listing: metadata of the response, rows, and the token of the next page.
+type ListPage<R> = (Option<pb::ResponseMetadata>, Vec<R>, String);
+
+impl ServerContext {
+    /// Lists records of the state that a request is judged against, one page of them.
+    async fn list<R: Send + 'static>(
+        self: &Arc<Self>,
+        against: Option<pb::EvaluationRef>,
+        metadata: &MetadataMap,
+        (names, page): (Vec<String>, Option<pb::Page>),
+        encoding: NodeEncoding,
+        rows: fn(&EvaluationContext, &PageRequest) -> (Vec<R>, String),
+    ) -> Result<ListPage<R>, CallError> {
+        let context = self.resolve(against, metadata).await?;
+        let edge = Arc::clone(self);
+        let list = move || {
+            let page = PageRequest::read(names, page, edge.read_options.limits.page_records);
+            let (rows, next_page_token) = rows(&context, &page);
+            Ok((Some(context.response_metadata(&edge, encoding)), rows, next_page_token))
+        };
+        self.run_blocking(list).await
     }
 }
 
