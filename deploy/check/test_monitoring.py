@@ -25,8 +25,10 @@ def test_every_alert_has_a_unit_test_which_passes() -> None:
     run(PROMETHEUS / "promtool", "check", "rules", "--lint-fatal", MONITORING / "alerts.yaml")
     run(PROMETHEUS / "promtool", "test", "rules", MONITORING / "alerts_test.yaml")
     tests = (MONITORING / "alerts_test.yaml").read_text()
+    runbook = (ROOT / "docs" / "alerts.md").read_text()
     for alert in re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yaml").read_text()):
         assert alert in tests, f"{alert} has no unit test"
+        assert f"\n## {alert}\n" in runbook, f"{alert} has no entry in docs/alerts.md"
 
 
 @dataclass

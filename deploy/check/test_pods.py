@@ -86,6 +86,17 @@ def test_the_chart_serves_follows_its_policy_and_keeps_what_it_promised(
     assert data.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_image_gives_a_first_decision(run_pod: RunPod, server_image: BuiltImage) -> None:
+    """`docker run IMAGE demo` of the README: nobody's user, a root that cannot be written, no network but its own."""
+    user = int(server_image.user.split(":")[0])
+    security = {"runAsUser": user, "runAsGroup": user, "readOnlyRootFilesystem": True}
+    container: Object = {"name": "demo", "args": ["demo", "--color", "never"], "securityContext": security}
+    pod = run_pod("default", {"containers": [container]})
+    pod.start(container, server_image.root, server_image.entrypoint)
+    assert pod.running.pop("demo").wait(60) == 0, pod.log("demo")
+    assert " passed, 0 failed" in pod.log("demo")
+
+
 def metrics(pod: PodRun) -> str:
     """The page of metrics."""
     done = pod.inside("curl", "--silent", "--fail", "http://127.0.0.1:7462/metrics")

@@ -67,3 +67,16 @@ def test_a_first_decision_takes_less_than_a_minute(wheel: Path, tmp_path: Path) 
     assert time.monotonic() - started < 60
     assert run(binaries / "pumice", "--version").stdout.startswith("pumice ")
     run(binaries / "python", "-c", "import pumice; pumice.task(cpu=1)")
+
+
+def test_it_installs_and_decides_without_a_network(wheel: Path, tmp_path: Path) -> None:
+    """As docs/upgrade.md says: what was carried over is enough."""
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", tmp_path, wheel)
+    script = """
+ip link set lo up
+"$0" -m venv "$1/venv"
+"$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$1" pumice
+"$1/venv/bin/pumice" demo --color never
+"""
+    shown = run("unshare", "--net", "bash", "-euc", script, sys.executable, tmp_path).stdout
+    assert " passed, 0 failed" in shown
