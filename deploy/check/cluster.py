@@ -40,7 +40,7 @@ class ControlPlane:
         (folder / "tokens.csv").write_text(f'{self.token},check,check,"system:masters"\n')
         run("openssl", "genrsa", "-out", folder / "accounts.key", "2048")
         run("openssl", "rsa", "-in", folder / "accounts.key", "-pubout", "-out", folder / "accounts.pub")
-        etcd, peer, port = free_port(), free_port(), free_port()
+        etcd, peer, self.port = free_port(), free_port(), free_port()
         client, member = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
         self.start(
             "etcd", binaries / "etcd", "--name", "check", "--data-dir", folder / "etcd",
@@ -50,15 +50,16 @@ class ControlPlane:
         )  # fmt: skip
         self.start(
             "kube-apiserver", binaries / "kube-apiserver", "--etcd-servers", client, "--bind-address", "127.0.0.1",
-            "--advertise-address", "127.0.0.1", "--secure-port", port, "--cert-dir", folder / "generated",
+            "--advertise-address", "127.0.0.1", "--secure-port", self.port, "--cert-dir", folder / "generated",
             "--token-auth-file", folder / "tokens.csv", "--anonymous-auth=false", "--authorization-mode", "RBAC",
             "--service-account-issuer", "https://kubernetes.default.svc",
             "--service-account-key-file", folder / "accounts.pub",
             "--service-account-signing-key-file", folder / "accounts.key",
-            "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", "ServiceAccount",
+            "--service-cluster-ip-range", "10.0.0.0/24",
+            "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type", "none", "--profiling=false",
         )  # fmt: skip
-        self.address = f"https://127.0.0.1:{port}"
+        self.address = f"https://127.0.0.1:{self.port}"
         # The certificate is made at the start, by the server itself.
         self.tls = ssl._create_unverified_context()
         until("the API server is ready", lambda: self.call("GET", "/readyz") == "ok", 120)

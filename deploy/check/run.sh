@@ -11,6 +11,7 @@ need unshare "install util-linux"
 need ip "install iproute2"
 need openssl "install openssl"
 need curl "install curl"
+need kubectl "install kubectl: the README's commands use it"
 need systemd-analyze "install systemd: it checks the unit"
 ((EUID == 0)) || { echo "the check runs containers in namespaces of its own: run it as root" >&2; exit 1; }
 
