@@ -281,7 +281,9 @@ impl SocketFile {
     pub(super) async fn bind(path: &Path) -> io::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.file_type().is_socket() => {
-                if UnixStream::connect(path).await.is_ok() {
+                // Whatever else the error is, such as that of a queue that is full, somebody listens.
+                let answer = UnixStream::connect(path).await;
+                if !answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                     let message = "another process listens on it";
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
                 }
@@ -318,4 +320,28 @@ fn file_identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_is_too_busy_to_answer_is_not_replaced() {
+        let path = std::env::temp_dir().join(format!("pumice-busy-{}.sock", std::process::id()));
+        let listener = SocketFile::bind(&path).await.unwrap();
+        let mut waiting = Vec::new();
+        // Nobody accepts: the queue fills up, and the next caller is told to come back.
+        while let Ok(stream) = UnixStream::connect(&path).await {
+            waiting.push(stream);
+            assert!(waiting.len() < 10_000);
+        }
+        let second = SocketFile::bind(&path).await;
+        assert_eq!(second.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert!(!path.exists());
+        // What a killed process leaves is replaced.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(SocketFile::bind(&path).await.is_ok());
+    }
 }
