@@ -2,7 +2,8 @@
 //!
 //! A connection counts as *unheard* until its request is a scrape. When too many are open, the oldest one makes room for
 //! the newest: a prober sends its request at once and is answered at once, so that only connections that do neither are
-//! closed. Scrapes take longer; each takes a place of its own, of which there are fewer than connections.
+//! closed. Scrapes take longer; each takes a place of its own, of which there are fewer than connections. One that has not
+//! taken its page for a while makes room for another.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,9 +20,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::limits::EdgeLimits;
@@ -35,6 +36,16 @@ use crate::server::wait_until_true;
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
 
+/// Time that a scrape has to take its page, before it makes room for another.
+const SCRAPE_GRACE: Duration = Duration::from_secs(2);
+
+/// Scrape under way.
+#[derive(Debug)]
+struct Scrape {
+    since: Instant,
+    closing: Arc<Notify>,
+}
+
 /// Places of connections for probes and metrics.
 #[derive(Debug)]
 struct HttpPlaces {
@@ -43,7 +54,8 @@ struct HttpPlaces {
     next: AtomicU64,
     /// Connections that can be closed for the sake of a new one, the oldest first.
     unheard: ShortLock<BTreeMap<u64, Arc<Notify>>>,
-    scrapes: Arc<Semaphore>,
+    /// Scrapes under way, the oldest first.
+    scrapes: ShortLock<BTreeMap<u64, Scrape>>,
     metrics: Arc<Metrics>,
 }
 
@@ -54,7 +66,7 @@ impl HttpPlaces {
             scrape_limit: limits.scrapes,
             next: AtomicU64::new(0),
             unheard: ShortLock::default(),
-            scrapes: Arc::new(Semaphore::new(limits.scrapes.min(Semaphore::MAX_PERMITS))),
+            scrapes: ShortLock::default(),
             metrics,
         })
     }
@@ -65,7 +77,6 @@ impl HttpPlaces {
             places: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
             closing: Arc::default(),
-            scrape: ShortLock::default(),
         };
         let oldest = self.unheard.with(|unheard| {
             unheard.insert(place.number, Arc::clone(&place.closing));
@@ -85,22 +96,41 @@ struct HttpPlace {
     places: Arc<HttpPlaces>,
     number: u64,
     closing: Arc<Notify>,
-    scrape: ShortLock<Option<OwnedSemaphorePermit>>,
 }
 
 impl HttpPlace {
-    /// Takes a place among the scrapes until the connection ends. Returns false if there is none.
+    /// Takes a place among the scrapes until the connection ends. The oldest scrape is closed if there are too many and it
+    /// has not taken its page in time. Returns false if there is no place.
     fn begin_scrape(&self) -> bool {
-        let Ok(permit) = Arc::clone(&self.places.scrapes).try_acquire_owned() else {
-            return false;
-        };
-        self.scrape.with(|scrape| *scrape = Some(permit));
-        self.leave();
+        let now = Instant::now();
+        let oldest = self.places.scrapes.with(|scrapes| {
+            let mut oldest = None;
+            if scrapes.len() >= self.places.scrape_limit {
+                let first = scrapes.first_entry()?;
+                if now.saturating_duration_since(first.get().since) < SCRAPE_GRACE {
+                    return None;
+                }
+                oldest = Some(first.remove());
+            }
+            let closing = Arc::clone(&self.closing);
+            scrapes.insert(self.number, Scrape { since: now, closing });
+            Some(oldest)
+        });
+        match oldest {
+            None => return false,
+            Some(None) => {}
+            Some(Some(oldest)) => {
+                oldest.closing.notify_one();
+                self.places.metrics.record_limit_rejection("scrapes");
+            }
+        }
+        self.places.unheard.with(|unheard| unheard.remove(&self.number));
         true
     }
 
     fn leave(&self) {
         self.places.unheard.with(|unheard| unheard.remove(&self.number));
+        self.places.scrapes.with(|scrapes| scrapes.remove(&self.number));
     }
 
     fn too_many_scrapes(&self) -> Response {
