@@ -41,7 +41,7 @@ const SCRAPE_GRACE: Duration = Duration::from_secs(2);
 
 /// Scrape under way.
 #[derive(Debug)]
-struct Scrape {
+struct OpenScrape {
     since: Instant,
     closing: Arc<Notify>,
 }
@@ -55,7 +55,7 @@ struct HttpPlaces {
     /// Connections that can be closed for the sake of a new one, the oldest first.
     unheard: ShortLock<BTreeMap<u64, Arc<Notify>>>,
     /// Scrapes under way, the oldest first.
-    scrapes: ShortLock<BTreeMap<u64, Scrape>>,
+    scrapes: ShortLock<BTreeMap<u64, OpenScrape>>,
     metrics: Arc<Metrics>,
 }
 
@@ -113,7 +113,7 @@ impl HttpPlace {
                 oldest = Some(first.remove());
             }
             let closing = Arc::clone(&self.closing);
-            scrapes.insert(self.number, Scrape { since: now, closing });
+            scrapes.insert(self.number, OpenScrape { since: now, closing });
             Some(oldest)
         });
         match oldest {
@@ -212,5 +212,32 @@ async fn serve_connection(
         // An error means that the caller is gone, or was too slow.
         _ = http.serve_connection(stream, service) => {}
         () = place.closing.notified() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn scrapes_whose_page_is_not_taken_make_room() {
+        let limits = EdgeLimits {
+            scrapes: 2,
+            ..EdgeLimits::default()
+        };
+        let places = HttpPlaces::new(&limits, Arc::new(Metrics::new()));
+        let (first, second, third) = (places.enter(), places.enter(), places.enter());
+        assert!(first.begin_scrape() && second.begin_scrape());
+        assert!(!third.begin_scrape(), "the others have begun just now");
+        places.scrapes.with(|scrapes| {
+            let oldest = scrapes.get_mut(&first.number).unwrap();
+            oldest.since = Instant::now().checked_sub(SCRAPE_GRACE).unwrap();
+        });
+        assert!(third.begin_scrape(), "the first one makes room");
+        first.closing.notified().await;
+        assert!(!places.enter().begin_scrape());
+        drop((first, second));
+        assert!(places.enter().begin_scrape(), "a place that is given back");
+        assert_eq!(places.unheard.with(|unheard| unheard.len()), 0);
     }
 }

@@ -282,8 +282,8 @@ impl SocketFile {
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.file_type().is_socket() => {
                 // Whatever else the error is, such as that of a queue that is full, somebody listens.
-                let answer = UnixStream::connect(path).await;
-                if !answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                let connected = UnixStream::connect(path).await;
+                if !connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                     let message = "another process listens on it";
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
                 }
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_is_too_busy_to_answer_is_not_replaced() {
+    async fn a_socket_whose_queue_is_full_is_not_replaced() {
         let path = std::env::temp_dir().join(format!("pumice-busy-{}.sock", std::process::id()));
         let listener = SocketFile::bind(&path).await.unwrap();
         let mut waiting = Vec::new();

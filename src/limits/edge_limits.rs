@@ -16,6 +16,10 @@ pub struct EdgeLimits {
     /// Maximum number of calls under way, or with a response that is not yet taken, of all callers; health checks do
     /// not count.
     pub calls: usize,
+    /// Maximum number of calls that wait for a revision, for the writer or for the disk, of all callers.
+    pub waits: usize,
+    /// Maximum number of such calls on one connection.
+    pub connection_waits: usize,
     /// Maximum number of streams open at once, of all callers.
     pub streams: usize,
     /// Maximum number of streams open at once on one connection.
@@ -42,7 +46,7 @@ pub struct EdgeLimits {
     pub workers: usize,
     /// Maximum number of large requests, and of conversions, that wait for a worker; each holds its request.
     pub worker_queue: usize,
-    /// Longest wait for a worker in a burst. Under overload it is half of what a request takes.
+    /// Longest wait for a worker in a burst. Under overload it is a little less than what a request takes.
     pub worker_wait: Duration,
     /// Maximum number of tasks in one request.
     pub tasks: usize,
@@ -96,6 +100,9 @@ impl Default for EdgeLimits {
             connections: 1_024,
             connection_calls: 256,
             calls: 1_024,
+            // Half of the calls: those that wait never take the places of those that are answered at once.
+            waits: 512,
+            connection_waits: 128,
             streams: 256,
             connection_streams: 192,
             request_body: Duration::from_secs(30),

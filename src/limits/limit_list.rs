@@ -124,6 +124,12 @@ pub static LIMITS: &[LimitDef] = &[
         "Streams open at once on one connection"
     ),
     count!(
+        "connection_waits",
+        edge.connection_waits,
+        1..=MAX_COUNT,
+        "Calls of one connection that wait for a revision, for the writer or for the disk"
+    ),
+    count!(
         "connections",
         edge.connections,
         1..=MAX_COUNT,
@@ -463,6 +469,12 @@ pub static LIMITS: &[LimitDef] = &[
     ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
     count!(
+        "waits",
+        edge.waits,
+        1..=MAX_COUNT,
+        "Calls that wait for a revision, for the writer or for the disk; at most half of `calls`"
+    ),
+    count!(
         "worker_queue",
         edge.worker_queue,
         0..=MAX_COUNT,
@@ -471,7 +483,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "worker_wait_ms",
         edge.worker_wait,
-        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under overload a request waits no longer than half of what one takes"
+        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under overload a request waits no longer than one takes"
     ),
     count!(
         "workers",

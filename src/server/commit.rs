@@ -47,6 +47,7 @@ impl ServerContext {
     ) -> Result<pb::ReleaseAssumptionsResponse, CallError> {
         let pb::ReleaseAssumptionsRequest { session, tasks } = request;
         let tasks = tasks.into_iter().map(Arc::from).collect();
+        let _place = self.waiting_place()?;
         let (revision, released) = self.state.release_assumptions(&session, tasks).await?;
         let durability = match released.as_slice() {
             [] => pb::Durability::Unspecified,

@@ -63,6 +63,7 @@ impl ServerContext {
             now,
             read_items: self.item_reader(call),
         };
+        let _place = self.waiting_place()?;
         let done = self.state.confirm(confirm).await?;
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {

@@ -17,7 +17,13 @@ use pumice_state::ConnectionShare;
 
 use super::rejection_pause::RetryRecord;
 use super::response_body::ResponseProgress;
-use super::work_pace::RetryTurns;
+use super::retry_turns::RetryTurns;
+use super::work_queue::WorkCaller;
+
+tokio::task_local! {
+    /// Connection of the call that the present task works on.
+    static CALLER: Arc<CallerConnection>;
+}
 
 /// Number of connections beyond the limit that may be open while closed ones end.
 const CLOSING_CONNECTIONS: usize = 32;
@@ -69,6 +75,8 @@ pub struct CallerConnection {
 pub(super) struct HeldAmounts {
     /// Places of calls.
     pub(super) calls: AtomicUsize,
+    /// Places of calls that wait.
+    pub(super) waits: AtomicUsize,
     /// Places of streams.
     pub(super) streams: AtomicUsize,
     /// Bytes of requests that are being received.
@@ -125,6 +133,36 @@ impl CallerConnection {
     pub(super) fn state_share(extensions: &Extensions) -> Option<ConnectionShare> {
         let connection = extensions.get::<Option<Arc<Self>>>()?.as_ref()?;
         Some(connection.state_share.clone())
+    }
+
+    /// Call whose work is this connection's.
+    pub(super) async fn scope<F: Future>(connection: Arc<Self>, call: F) -> F::Output {
+        CALLER.scope(connection, call).await
+    }
+
+    /// Connection of the call that the present task works on.
+    pub(super) fn current() -> Option<Arc<Self>> {
+        CALLER.try_with(Arc::clone).ok()
+    }
+
+    /// Result of work for this connection, if there is one.
+    pub(super) fn work_for<T>(connection: Option<Arc<Self>>, work: impl FnOnce() -> T) -> T {
+        match connection {
+            Some(connection) => CALLER.sync_scope(connection, work),
+            None => work(),
+        }
+    }
+
+    /// Caller of a piece of work of the present task's call.
+    pub(super) fn of_work(now: Instant) -> WorkCaller {
+        let of = |connection: &Arc<Self>| WorkCaller {
+            connection: connection.number,
+            is_early: connection.retries.with(|retries| retries.is_early(now)),
+        };
+        CALLER.try_with(of).unwrap_or(WorkCaller {
+            connection: u64::MAX,
+            is_early: false,
+        })
     }
 
     /// Number of the connection, in the order of opening.
@@ -210,13 +248,23 @@ impl CallerConnection {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn responses(&self) -> Vec<Arc<ResponseProgress>> {
+        // The end of a response takes the same lock, so that none may end under it.
+        self.responses
+            .with(|responses| responses.values().filter_map(Weak::upgrade).collect())
+    }
+
     /// True if a response has made no progress for this time.
     fn is_stalled(&self, time: Duration) -> bool {
-        // The end of a response takes the same lock, so that none may end under it.
-        let responses: Vec<_> = self
-            .responses
-            .with(|responses| responses.values().filter_map(Weak::upgrade).collect());
+        let responses = self.responses();
         responses.iter().any(|response| response.stalled_for() >= time)
+    }
+
+    /// True if a response makes no progress, or too little of it, so that it gives way to others.
+    fn holds_up(&self) -> bool {
+        let responses = self.responses();
+        let mut holding = responses.iter();
+        holding.any(|response| response.stalled_for() >= STALL_GRACE || response.lags(STALL_GRACE))
     }
 }
 
@@ -272,20 +320,23 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the connection that holds the most among those of other callers with a stalled response. Returns false if
+    /// Closes the connection that holds the most among those of other callers with a response that stalls or lags. Returns false if
     /// there is none.
     pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
-        let stalled = open.iter().filter(|connection| {
-            connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
-        });
+        let stalled = open
+            .iter()
+            .filter(|connection| connection.number != asking && !connection.is_closed() && connection.holds_up());
         let most = stalled.max_by_key(|connection| {
             let held = &connection.held;
             (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
         });
         let Some(most) = most else { return false };
         self.metrics.record_limit_rejection(limit);
-        self.close(most, "it takes none of its responses, and another call needs the room");
+        self.close(
+            most,
+            "it takes none of its responses, or little, and another call needs the room",
+        );
         true
     }
 

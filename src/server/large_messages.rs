@@ -10,7 +10,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::worker_pool::WorkerPool;
+use super::connection::CallerConnection;
+use super::worker_pool::{CancellationToken, WorkerPool};
 
 /// Bytes of a message above which a worker decodes it: at some 5 ns each, a third of a millisecond.
 pub(super) const LARGE_MESSAGE: usize = 64 << 10;
@@ -86,7 +87,9 @@ where
         }
         let workers = Arc::clone(&self.workers);
         Box::pin(async move {
-            match workers.messages.run(move |_| Ok(begin(call))).await {
+            let caller = CallerConnection::current();
+            let decode = move |_: &CancellationToken| Ok(CallerConnection::work_for(caller, || begin(call)));
+            match workers.messages.run(decode).await {
                 Ok(Ok(done)) => done,
                 Ok(Err(pending)) => pending.await,
                 Err(failure) => Ok(Status::from(failure).into_http()),

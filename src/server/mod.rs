@@ -26,6 +26,7 @@ mod reservations;
 mod resolve;
 mod response_body;
 mod response_room;
+mod retry_turns;
 mod sessions;
 mod shares;
 mod state;
@@ -34,7 +35,7 @@ mod stream_body;
 #[cfg(test)]
 mod tests;
 mod throttle;
-mod work_pace;
+mod work_queue;
 mod worker_pool;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,7 @@ use convert::reader::ReadOptions;
 use pb::decision_service_server::DecisionServiceServer;
 use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
+use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
 pub use connection::{CallerConnection, ConnectionTable};
@@ -72,6 +74,7 @@ pub struct ServerContext {
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
     workers: Arc<WorkerPool>,
+    waits: Arc<SharedLimit>,
     id_prefix: u64,
     next_id: AtomicU64,
 }
@@ -81,17 +84,21 @@ impl ServerContext {
     pub fn new(
         state: Arc<SharedState>,
         metrics: Arc<Metrics>,
-        limits: EdgeLimits,
+        mut limits: EdgeLimits,
         draining: watch::Receiver<bool>,
         id_prefix: u64,
     ) -> Arc<Self> {
+        // Whoever allows few calls wants fewer to wait.
+        limits.waits = limits.waits.min((limits.calls / 2).max(1));
         let work = Arc::new(WorkerPool::new(&limits));
+        let (waits, share) = (("waits", limits.waits), ("connection_waits", limits.connection_waits));
         Arc::new(Self {
             state,
             read_options: ReadOptions::from_registry(plugins::REGISTRY, limits),
             metrics,
             draining,
             workers: work,
+            waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
             id_prefix,
             next_id: AtomicU64::new(1),
         })
@@ -119,6 +126,18 @@ impl ServerContext {
     /// Workers of large requests.
     pub fn workers(&self) -> &Arc<WorkerPool> {
         &self.workers
+    }
+
+    /// Place of a call that waits for others, for the writer or for the disk, until it is dropped. Calls that are answered
+    /// at once need none, so that those that wait leave room for them.
+    fn waiting_place(&self) -> Result<Option<HeldShare>, CallError> {
+        let Some(connection) = CallerConnection::current() else {
+            return Ok(None);
+        };
+        let mut place = HeldShare::none(&self.waits, &connection);
+        let message = "too many calls wait for a revision, for the writer or for the disk";
+        place.grow(1).map_err(|error| place.rejection(error, message))?;
+        Ok(Some(place))
     }
 
     /// Unique name of one decision.

@@ -57,6 +57,7 @@ impl PolicyService for PolicyRpc {
             .policies
             .run(move |_| Ok(state.compile_reload(reload)))
             .await?;
+        let _place = self.0.waiting_place()?;
         let reloaded = match compiled {
             Ok(compiled) => self.0.state.install_policy(compiled).await,
             Err(error) => Err(error),
@@ -94,6 +95,7 @@ impl PolicyService for PolicyRpc {
             dry_run,
         };
         let origin = "rollback";
+        let _place = self.0.waiting_place()?;
         let reloaded = self.0.state.rollback_policy(rollback).await;
         let AcceptedPolicy {
             policy,
@@ -129,6 +131,7 @@ impl PolicyService for PolicyRpc {
             expected_version,
         };
         let state = &self.0.state;
+        let _place = self.0.waiting_place()?;
         let deleted = state.delete_policy(deletion).await.map_err(CallError::from)?;
         let DeletedPolicy { deleted, replacement } = deleted;
         let (durability, in_force) = (state.durability(), &deleted.in_force);

@@ -27,6 +27,11 @@ pub(super) struct RetryRecord {
 }
 
 impl RetryRecord {
+    /// True before the time at which all rejected callers may have come back.
+    pub(super) fn is_early(&self, now: Instant) -> bool {
+        self.turn.is_some_and(|turn| now < turn)
+    }
+
     /// Records a rejection. Returns the end of the pause before it, if its caller is to wait.
     fn record(&mut self, delay: Duration, now: Instant) -> Option<Instant> {
         let turn = self.turn.filter(|turn| now < *turn);

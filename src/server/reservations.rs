@@ -67,7 +67,9 @@ impl ServerContext {
             attempt,
         };
         let before = self.state.snapshot();
+        let place = self.waiting_place()?;
         let released = self.state.release(release).await?;
+        drop(place);
         let durability = durability(self.state.durability()).into();
         let Some(released) = released else {
             return Ok(pb::ReleaseReservationResponse {

@@ -139,11 +139,13 @@ impl ServerContext {
             return Ok(self.state.snapshot());
         }
         let wait = wait_before_deadline(evaluation_ref.max_wait.min(self.state.limits().wait), metadata);
-        let snapshot = self
-            .state
-            .snapshot_at(evaluation_ref.at_least, &evaluation_ref.positions, wait)
-            .await;
-        Ok(snapshot?)
+        let (least, positions) = (evaluation_ref.at_least, &evaluation_ref.positions);
+        let at_once = self.state.snapshot_at(least, positions, Duration::ZERO).await;
+        if wait.is_zero() || !matches!(at_once, Err(StateError::NotReached { .. })) {
+            return Ok(at_once?);
+        }
+        let _place = self.waiting_place()?;
+        Ok(self.state.snapshot_at(least, positions, wait).await?)
     }
 
     /// Snapshot of shared state, and the policy that it is judged by.

@@ -59,6 +59,7 @@ impl ServerContext {
             Some(batch) => Some(self.read_batch(batch, connection.clone()).await?),
             None => None,
         };
+        let _place = batch.is_some().then(|| self.waiting_place()).transpose()?;
         let opened = self
             .state
             .open_session(OpenSession {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::connection::{CallerConnection, HeldAmounts};
+use super::retry_turns::RetryTurns;
 use super::status::CallError;
-use super::work_pace::RetryTurns;
 use pumice_engine::short_lock::ShortLock;
 
 /// Time after which one more rejected caller may retry: amounts are held for some milliseconds.

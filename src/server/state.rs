@@ -179,6 +179,7 @@ impl StateService for StateRpc {
             source: Arc::clone(&source),
             force,
         };
+        let _place = self.0.waiting_place()?;
         let forgotten = self.0.state.forget_source(forget).await.map_err(CallError::from)?;
         let ForgottenSource {
             revision,
@@ -249,6 +250,7 @@ impl StateRpc {
             let message = "resource: name the resource to forget";
             return Err(CallError::invalid("NAME_MISSING", message));
         }
+        let _place = self.0.waiting_place()?;
         let revision = self.0.state.forget_resource(resource.as_str().into()).await?;
         tracing::info!(resource, caller, "resource name forgotten");
         Ok(pb::ForgetResourceResponse {
@@ -321,7 +323,10 @@ async fn apply_batch(
     };
     let batch = edge.read_batch(batch, connection).await?;
     let applied = match full {
-        QueueFullAction::Reject => edge.state.try_apply_batch(batch).await,
+        QueueFullAction::Reject => {
+            let _place = edge.waiting_place()?;
+            edge.state.try_apply_batch(batch).await
+        }
         QueueFullAction::Wait => edge.state.apply_batch(batch).await,
     };
     Ok(batch_outcome(applied?))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
-use super::work_pace::RetryTurns;
+use super::retry_turns::RetryTurns;
 use crate::server::{convert, pb};
 use pumice_engine::model::{Problem, ProblemKind};
 use pumice_engine::short_lock::ShortLock;

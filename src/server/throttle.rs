@@ -312,6 +312,7 @@ where
         Box::pin(async move {
             let deadline = patience.map(|patience| Instant::now() + patience);
             let response = throttle.respond(service, request, &connection, (call, deadline));
+            let response = CallerConnection::scope(Arc::clone(&connection), response);
             let result = match patience {
                 None => response.await?,
                 Some(patience) => match tokio::time::timeout(patience, response).await {

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::connection::CallerConnection;
+use super::retry_turns::RetryTurns;
 use super::status::CallError;
-use super::work_pace::{PaceLimit, PaceRejection, RetryTurns, WorkPace};
+pub(super) use super::work_queue::HeldWorker;
+use super::work_queue::{Admission, QueueLimit, QueueRejection, WorkQueue};
 use crate::limits::{EdgeLimits, MAX_DISK_WAITS};
 use crate::telemetry::WorkerLoad;
 use pumice_engine::short_lock::ShortLock;
@@ -34,28 +37,13 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Worker that a piece of work holds. Work that is about to wait for the disk drops it, so that other work goes on.
-#[derive(Debug)]
-pub(super) struct HeldWorker {
-    _worker: OwnedSemaphorePermit,
-    pace: Arc<WorkPace>,
-    begun: Instant,
-}
-
-impl Drop for HeldWorker {
-    fn drop(&mut self) {
-        self.pace.record(self.begun.elapsed());
-    }
-}
-
 /// Gate to a number of workers, and to a number of places to wait for one.
 #[derive(Debug)]
 pub struct WorkerGate {
-    workers: Arc<Semaphore>,
+    queue: Arc<WorkQueue>,
     /// Pieces of work that gave their worker back and wait for the disk.
     disk_waits: Arc<Semaphore>,
     disk_turns: ShortLock<RetryTurns>,
-    pace: Arc<WorkPace>,
     /// Cores that no request uses besides its own.
     spare_cores: AtomicUsize,
 }
@@ -90,27 +78,26 @@ impl WorkerGate {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             spare_cores: AtomicUsize::new(cores - 1),
-            workers: Arc::new(Semaphore::new(worker_count)),
+            queue: Arc::new(WorkQueue::new(worker_count, limits.worker_queue, limits.worker_wait)),
             disk_waits: Arc::new(Semaphore::new(MAX_DISK_WAITS)),
             disk_turns: ShortLock::default(),
-            pace: Arc::new(WorkPace::new(worker_count, limits.worker_queue, limits.worker_wait)),
         }
     }
 
     /// Number of pieces of work under way.
     pub fn running(&self) -> usize {
-        self.pace.workers.saturating_sub(self.workers.available_permits())
+        self.queue.running()
     }
 
     /// Number of pieces of work that wait.
     pub fn waiting(&self) -> usize {
-        self.pace.waiting()
+        self.queue.waiting()
     }
 
     /// Leases cores for a query of this many task-node pairs: its own, and more if the query is large and no other
     /// works or could begin to. Small requests are not affected: the kernel gives them their share of a core at once.
     pub(super) fn lease_cores(&self, pairs: usize) -> CoreLease<'_> {
-        let alone = self.pace.workers == 1 || (self.running() <= 1 && self.waiting() == 0);
+        let alone = self.queue.workers == 1 || (self.running() <= 1 && self.waiting() == 0);
         let wanted = if alone {
             (pairs / PAIRS_PER_CORE).saturating_sub(1)
         } else {
@@ -180,42 +167,27 @@ impl WorkerGate {
         .await
     }
 
-    /// Worker, as soon as one is free.
+    /// Worker, as soon as one is free, unless that takes too long.
     async fn worker(&self) -> Result<HeldWorker, CallError> {
-        let worker = match Arc::clone(&self.workers).try_acquire_owned() {
-            Ok(worker) => worker,
-            Err(_) => self.wait_for_worker().await?,
+        let now = Instant::now();
+        let worker = match self.queue.enter(CallerConnection::of_work(now), now) {
+            Ok(Admission::Begun(worker)) => Ok(worker),
+            Ok(Admission::Waiting(place)) => place.worker().await,
+            Err(rejection) => Err(rejection),
         };
-        Ok(HeldWorker {
-            _worker: worker,
-            pace: Arc::clone(&self.pace),
-            begun: Instant::now(),
-        })
+        worker.map_err(|rejection| self.rejected(rejection))
     }
 
-    /// Waits for a worker, unless that takes too long.
-    async fn wait_for_worker(&self) -> Result<OwnedSemaphorePermit, CallError> {
-        let place = self
-            .pace
-            .enter(Instant::now())
-            .map_err(|rejection| self.rejected(rejection))?;
-        match tokio::time::timeout(place.patience, Arc::clone(&self.workers).acquire_owned()).await {
-            Ok(Ok(worker)) => Ok(worker),
-            Ok(Err(_)) => Err(CallError::internal("the gate to the workers is closed")),
-            Err(_) => Err(self.rejected(self.pace.reject_late(Instant::now()))),
-        }
-    }
-
-    fn rejected(&self, PaceRejection { limit, retry }: PaceRejection) -> CallError {
+    fn rejected(&self, QueueRejection { limit, retry }: QueueRejection) -> CallError {
         let (name, limit, message) = match limit {
-            PaceLimit::Queue => (
+            QueueLimit::Places => (
                 "worker_queue",
-                self.pace.queue_limit,
+                self.queue.places,
                 "too many large requests wait for a worker; small requests are still evaluated",
             ),
-            PaceLimit::Wait => (
+            QueueLimit::Wait => (
                 "worker_wait_ms",
-                usize::try_from(self.pace.longest_wait.as_millis()).unwrap_or(usize::MAX),
+                usize::try_from(self.queue.longest_wait.as_millis()).unwrap_or(usize::MAX),
                 "large requests would wait for too long; small requests are still evaluated",
             ),
         };

@@ -24,3 +24,4 @@ mod streams;
 mod terminals;
 mod texts;
 mod transport;
+mod waits;

@@ -4,13 +4,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpSocket;
-
 use super::broken_calls::assert_no_server_error;
-use super::transport::{PATIENCE, probe, rejections, runtime};
-use crate::operate::{cluster, program::LoggedProcess};
-use crate::support::records::full_sync;
+use super::transport::{PATIENCE, probe};
+use crate::operate::program::LoggedProcess;
 
 /// Connections with a request that does not end.
 fn unfinished(program: &LoggedProcess, count: usize) -> Vec<TcpStream> {
@@ -74,39 +70,6 @@ fn scrapes_that_are_given_up_leave_nothing_behind() {
     assert!(threads < 30, "{threads} threads");
     assert_eq!(probe(program.http, "/livez"), Some(200));
     crate::operate::until("a scrape is answered", || probe(program.http, "/metrics") == Some(200));
-}
-
-#[test]
-fn scrapes_whose_page_is_not_taken_make_room() {
-    let program = LoggedProcess::serve(&["--scrapes", "4"]);
-    let clients = program.connect();
-    for source in 0..60 {
-        let name = format!("source-{source}-{}", "x".repeat(200));
-        clients.apply_batch(full_sync(&name, 1, cluster(1))).unwrap();
-    }
-    let runtime = runtime();
-    let open = |_| {
-        runtime.block_on(async {
-            // The page is longer than what the two ends take for a reader that does not read.
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.set_recv_buffer_size(1).unwrap();
-            let mut stream = socket.connect(program.http).await.unwrap();
-            let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-            stream.write_all(request).await.unwrap();
-            stream
-        })
-    };
-    let held: Vec<_> = (0..40).map(open).collect();
-    assert_eq!(
-        probe(program.http, "/metrics"),
-        Some(503),
-        "the places are taken, and not for long yet"
-    );
-    for _ in 0..3 {
-        crate::operate::until("a scrape is answered", || probe(program.http, "/metrics") == Some(200));
-    }
-    assert!(rejections(program.http, "scrapes") >= 1.0);
-    drop(held);
 }
 
 #[test]
