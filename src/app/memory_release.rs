@@ -8,8 +8,10 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::telemetry::resident_bytes;
@@ -41,6 +43,8 @@ const COLLECT_BYTES: usize = 16 << 10;
 
 /// Number of threads of each kind that are asked to purge at once. A new thread takes a megabyte itself.
 const PURGED_THREADS: usize = 4;
+/// Number of attempts to reach all async threads: a task runs on whichever is free.
+const PURGE_ATTEMPTS: usize = 8;
 /// Time for which a thread of work is kept, so that others take the other purges.
 const HELD_THREAD: Duration = Duration::from_millis(10);
 
@@ -114,9 +118,9 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
             Ok(false) => continue,
             Err(_) => return,
         }
+        purge_async_threads(trigger_purge).await;
         let mut others = JoinSet::new();
         for _ in 0..PURGED_THREADS {
-            others.spawn(async { trigger_purge() });
             others.spawn_blocking(|| {
                 trigger_purge();
                 std::thread::sleep(HELD_THREAD);
@@ -124,6 +128,32 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
         }
         while others.join_next().await.is_some() {}
     }
+}
+
+/// Purges on the async threads, which own the memory of connections and calls. Returns the number of those reached.
+async fn purge_async_threads(purge: fn()) -> usize {
+    let threads = Handle::current().metrics().num_workers();
+    let mut reached: Vec<ThreadId> = Vec::new();
+    for _ in 0..PURGE_ATTEMPTS {
+        let mut purges = JoinSet::new();
+        for _ in 0..threads.max(PURGED_THREADS) {
+            purges.spawn(async move {
+                purge();
+                std::thread::current().id()
+            });
+        }
+        while let Some(ended) = purges.join_next().await {
+            if let Ok(thread) = ended
+                && !reached.contains(&thread)
+            {
+                reached.push(thread);
+            }
+        }
+        if reached.len() >= threads {
+            break;
+        }
+    }
+    reached.len()
 }
 
 /// Makes the allocator collect what others freed for this thread, and return it.
@@ -142,6 +172,14 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn each_async_thread_purges() {
+        for _ in 0..3 {
+            let reached = purge_async_threads(|| std::thread::sleep(Duration::from_millis(10))).await;
+            assert_eq!(reached, 4);
+        }
+    }
 
     #[test]
     fn heartbeats_purge_nothing_and_what_is_freed_does() {

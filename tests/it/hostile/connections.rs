@@ -30,6 +30,20 @@ fn idle_connections_make_room_and_a_caller_keeps_its_own() {
 }
 
 #[test]
+fn the_memory_of_connections_that_have_ended_is_returned() {
+    let program = LoggedProcess::serve(&[]);
+    let resident = || program.kernel_number("VmRSS");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let rest = resident();
+    for _ in 0..2 {
+        let idle: Vec<_> = (0..900).map(|_| TcpStream::connect(program.grpc).unwrap()).collect();
+        until("they take memory", || resident() > rest + (8 << 10));
+        drop(idle);
+        until("it is returned", || resident() < rest * 6 / 5);
+    }
+}
+
+#[test]
 fn busy_connections_stay_and_a_new_one_is_refused() {
     let program = LoggedProcess::serve(&["--connections", "2"]);
     runtime().block_on(async {
