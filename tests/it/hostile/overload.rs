@@ -167,7 +167,7 @@ fn under_overload_some_are_answered_and_the_rest_may_come_back_later() {
         let results = load.await.unwrap();
         let (accepted, refused): (Vec<_>, Vec<_>) = results.iter().partition(|result| result.is_accepted());
         assert!(
-            accepted.len() > 3 && refused.len() > accepted.len(),
+            accepted.len() > 3 && refused.len() > 50,
             "{} {}",
             accepted.len(),
             refused.len()
