@@ -36,7 +36,7 @@ fn verdict(server: &EmbeddedServer, job: &str) -> (String, String, String) {
 }
 
 #[test]
-fn a_gang_beyond_its_quota_is_told_what_is_allowed_held_and_asked() {
+fn a_gang_beyond_its_quota_gets_the_amounts_that_are_allowed_held_and_asked() {
     for (quota, of_deserved, bound) in [
         (
             "proportion",
@@ -67,7 +67,7 @@ fn a_gang_beyond_its_quota_is_told_what_is_allowed_held_and_asked() {
 }
 
 #[test]
-fn a_job_that_is_not_enqueued_is_told_what_its_queue_holds_and_keeps() {
+fn a_job_that_is_not_enqueued_gets_the_amounts_of_its_queue() {
     let server = walk("proportion");
     let (code, summary, hints) = verdict(&server, "x/ask");
     assert_eq!(code, "QUOTA");
