@@ -43,6 +43,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "place tasks of every role and group of the job together, or lower its minimums",
     ),
     (
+        "TooFewOfGroup",
+        "place all tasks of the group together, or lower `subGroupSize`",
+    ),
+    (
         "NodeAffinityMismatch",
         "correct the node selector or node affinity of the pod, or label nodes",
     ),

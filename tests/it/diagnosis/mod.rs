@@ -7,6 +7,7 @@ mod not_evaluated;
 mod policy_diff;
 mod policy_test;
 mod queries;
+mod stock_cluster;
 mod watching;
 mod what_if;
 

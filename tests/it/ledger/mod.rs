@@ -4,6 +4,7 @@ mod command;
 mod commits;
 mod data_dir;
 mod first_start;
+mod queue_quotas;
 mod storm;
 mod wire;
 

@@ -8,4 +8,5 @@ mod engine;
 mod evictions;
 mod rejections;
 mod task_by_task;
+mod task_units;
 mod wire;

@@ -6,19 +6,17 @@ use serde_json::{Value, json};
 
 use super::{ToolTestFolder, err, out, pumice};
 
-const STOCK: &str = "
-actions: enqueue, allocate, backfill, reclaim, preempt
-tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
-- plugins:
-  - {name: overcommit}
-  - {name: drf, enablePreemptable: false}
-  - {name: predicates}
-  - {name: proportion}
-  - {name: nodeorder}
-  - {name: binpack}
-pumice: {compatibility: upstream}
-";
+/// Configuration of Volcano's chart.
+const CHART: &str = include_str!("../../../examples/queues/policy.yaml");
+
+/// Configuration of Volcano's chart, with all actions, as the reference has it.
+fn stock() -> String {
+    let all = CHART.replace(
+        "enqueue, allocate, backfill",
+        "enqueue, allocate, backfill, reclaim, preempt",
+    );
+    format!("{all}pumice: {{compatibility: upstream}}\n")
+}
 
 /// One node with eight cores, and the queues a, weight 1, and b, weight 3.
 const CLUSTER: &str = r#"
@@ -55,7 +53,7 @@ impl CycleSimulation {
         let folder = ToolTestFolder::new(name);
         let list = format!("apiVersion: v1\nkind: List\nitems:{CLUSTER}{}", jobs.concat());
         std::fs::write(folder.path().join("cluster.yaml"), list).unwrap();
-        std::fs::write(folder.path().join("stock.yaml"), STOCK).unwrap();
+        std::fs::write(folder.path().join("stock.yaml"), stock()).unwrap();
         Self { folder }
     }
 
@@ -159,7 +157,7 @@ fn a_gang_waits_until_all_of_it_fits_and_tasks_end_after_their_time() {
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
          first,8000,1024,0,0,,LS,Running,0,100,0\nsecond,8000,1024,0,0,,LS,Running,50,250,50\n",
     );
-    write("stock.yaml", STOCK);
+    write("stock.yaml", &stock());
     let run = |arguments: &[&str]| -> Value {
         let given = [
             "simulate",

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,11 @@ import (
 
 	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kube "k8s.io/apimachinery/pkg/runtime"
+	schedulingv1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/volcano/cmd/scheduler/app/options"
 	"volcano.sh/volcano/pkg/scheduler/actions/allocate"
 	"volcano.sh/volcano/pkg/scheduler/actions/backfill"
@@ -30,19 +34,16 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/uthelper"
 )
 
-// stockPolicy is the configuration of Volcano's chart, with all actions.
-const stockPolicy = `actions: enqueue, allocate, backfill, preempt, reclaim
-tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
-- plugins:
-  - {name: overcommit}
-  - {name: drf, enablePreemptable: false}
-  - {name: predicates}
-  - {name: proportion}
-  - {name: nodeorder}
-  - {name: binpack}
-pumice: {compatibility: upstream}
-`
+// stockPolicy is the configuration of Volcano's chart, with all actions, as the reference has it.
+func stockPolicy(t *testing.T) []byte {
+	t.Helper()
+	chart, err := os.ReadFile("../../../../examples/queues/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Replace(string(chart), "enqueue, allocate, backfill", "enqueue, allocate, backfill, preempt, reclaim", 1)
+	return []byte(all + "pumice: {compatibility: upstream}\n")
+}
 
 func stockTiers() []conf.Tier {
 	without := func(name string) conf.PluginOption {
@@ -94,6 +95,49 @@ func (scenario *scenario) stockEnd(t *testing.T) []string {
 	return lines
 }
 
+// group gives some jobs policies about groups, and their pods labels and priorities.
+func (scenario *scenario) group(seed uint64) {
+	dice := rand.New(rand.NewPCG(seed, 11))
+	pods := map[string][]*v1.Pod{}
+	for _, pod := range scenario.pods {
+		job := pod.Annotations[schedulingv1.KubeGroupNameAnnotationKey]
+		pods[job] = append(pods[job], pod)
+	}
+	number := func(least, most int) *int32 {
+		number := int32(least + dice.IntN(most-least+1))
+		return &number
+	}
+	for _, group := range scenario.groups {
+		if dice.IntN(3) == 0 {
+			continue
+		}
+		policy := schedulingv1.SubGroupPolicySpec{Name: "part", MatchLabelKeys: []string{"part"}}
+		if dice.IntN(4) > 0 {
+			policy.SubGroupSize = number(1, 3)
+		}
+		if dice.IntN(3) > 0 {
+			policy.MinSubGroups = number(0, 2)
+		}
+		policies := []schedulingv1.SubGroupPolicySpec{policy}
+		if dice.IntN(3) == 0 {
+			policies[0].LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "a"}}
+			other := schedulingv1.SubGroupPolicySpec{Name: "other", MatchLabelKeys: []string{"role", "part"}, SubGroupSize: number(1, 2)}
+			policies = append(policies, other)
+		}
+		group.Spec.SubGroupPolicy = policies
+		parts := 1 + dice.IntN(3)
+		for _, pod := range pods[group.Name] {
+			if dice.IntN(6) > 0 {
+				pod.Labels["part"] = fmt.Sprint(dice.IntN(parts) * 9)
+			}
+			pod.Labels["role"] = string("ab"[dice.IntN(2)])
+			if dice.IntN(4) == 0 {
+				pod.Spec.Priority = number(-2, 3)
+			}
+		}
+	}
+}
+
 // list is the cluster as `kubectl get -o json` writes it.
 func (scenario *scenario) list(t *testing.T) []byte {
 	t.Helper()
@@ -131,7 +175,7 @@ func (scenario *scenario) list(t *testing.T) []byte {
 func (scenario *scenario) simulatedEnd(t *testing.T, folder string) []string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(folder, name) }
-	for name, text := range map[string][]byte{"cluster.json": scenario.list(t), "policy.yaml": []byte(stockPolicy)} {
+	for name, text := range map[string][]byte{"cluster.json": scenario.list(t), "policy.yaml": stockPolicy(t)} {
 		if err := os.WriteFile(path(name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +214,15 @@ func TestSimulate(t *testing.T) {
 	statuses := map[string]int{}
 	for _, seed := range clusters(t) {
 		made := func() *scenario {
-			return random(seed+3000, shape{nodes: 6, queues: 4, jobs: 15, tasks: 6, full: seed%4 != 0, cards: seed%2 == 0, distinct: true})
+			scenario := random(seed+3000, shape{nodes: 6, queues: 4, jobs: 15, tasks: 6, full: seed%4 != 0, cards: seed%2 == 0, distinct: true})
+			// Pods of other schedulers have other priorities.
+			for _, pod := range scenario.pods {
+				pod.Spec.SchedulerName = "volcano"
+			}
+			if seed%3 == 0 {
+				scenario.group(seed)
+			}
+			return scenario
 		}
 		ours := made().simulatedEnd(t, folder)
 		if ours == nil {

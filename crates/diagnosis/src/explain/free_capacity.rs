@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::report::{NearestNode, ResourceShortage};
 use pumice_engine::model::MIN_AMOUNT;
 use pumice_engine::model::quantity::Quantity;
-use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::resource_name::{ResourceKind, amount, format_amount};
 use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 
@@ -109,6 +109,26 @@ pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
     requests.retain(|name, _| ResourceKind::of(name).counted_by_volcano());
     *requests.entry("pods".to_owned()).or_default() += 1.0;
     requests
+}
+
+/// Sum of the requests of tasks, as quantities.
+pub(super) fn sum_of_requests(tasks: &[&pb::Task]) -> pb::ResourceList {
+    let mut sums: BTreeMap<&str, i128> = BTreeMap::new();
+    for (name, text) in tasks
+        .iter()
+        .filter_map(|task| task.requests.as_ref())
+        .flat_map(|list| &list.items)
+    {
+        let read = Quantity::parse(text)
+            .ok()
+            .and_then(|quantity| amount(name, &quantity).ok());
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(read.unwrap_or(0).into());
+    }
+    let shown = |(name, sum): (&str, i128)| (name.to_owned(), format_amount(name, sum));
+    pb::ResourceList {
+        items: sums.into_iter().map(shown).collect(),
+    }
 }
 
 fn node_idle_capacity(status: &pb::NodeStatus, future: bool) -> Option<NodeIdleCapacity> {

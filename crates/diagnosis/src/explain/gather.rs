@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::free_capacity::{self, ClusterIdleCapacity};
+use super::phrases;
 use super::report::{
-    ExplainMetadata, ExplainReport, GangReport, OrderKeyRow, OrderReport, QueueAccountRow, QueueReport, ResourceHolder,
-    TaskClassReport,
+    AdmissionReport, ExplainMetadata, ExplainReport, GangReport, OrderKeyRow, OrderReport, QueueAccountRow,
+    QueueOrderKeyRow, QueueReport, ResourceHolder, TaskClassReport,
 };
 use super::target::{self, ExplainTarget, ResolvedTarget};
 use super::task_classes::{self, EqualTasks};
@@ -13,6 +14,7 @@ use super::trial::{self, WaitingJob};
 use super::verdict;
 use pumice_console::CommandError;
 use pumice_console::pinned_client::{KnownRecords, PinnedClient};
+use pumice_engine::decide::order_key_meanings;
 use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 
@@ -97,6 +99,9 @@ async fn add_decisions(
     if let Some(gang) = report.gang.as_mut() {
         gang.placeable_later = placeable_upper_bound(known, &kinds, &report.task_classes, true);
     }
+    if in_queue {
+        report.gang_admission = gang_admission(asker, focus, report).await?;
+    }
     Ok(())
 }
 
@@ -173,7 +178,9 @@ fn account_rows(account: &pb::Account) -> Vec<QueueAccountRow> {
     put(&account.inqueue, |row, value| row.inqueue = value);
     put(&account.elastic, |row, value| row.elastic = value);
     put(&account.deserved, |row, value| row.deserved = Some(value));
+    put(&account.guarantee, |row, value| row.guarantee = Some(value));
     put(&account.capability, |row, value| row.capability = Some(value));
+    put(&account.real_capability, |row, value| row.real_capability = Some(value));
     rows.into_values().collect()
 }
 
@@ -181,7 +188,7 @@ fn account_rows(account: &pb::Account) -> Vec<QueueAccountRow> {
 fn top_holders(
     known: &KnownRecords,
     queue: &str,
-    admission: Option<&super::report::AdmissionReport>,
+    admission: Option<&AdmissionReport>,
     classes: &[TaskClassReport],
 ) -> Vec<ResourceHolder> {
     let of_job = admission.into_iter().flat_map(|admission| &admission.reasons);
@@ -223,9 +230,27 @@ fn top_holders(
 fn order_keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<OrderKeyRow> {
     let keys = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
     let key = |(own, first): (pb::OrderKey, pb::OrderKey)| OrderKeyRow {
+        own_text: phrases::key_text(order_key_meanings(&own.plugin).jobs, &own.values),
+        first_in_queue_text: phrases::key_text(order_key_meanings(&first.plugin).jobs, &first.values),
         plugin: own.plugin,
         own: own.values,
         first_in_queue: first.values,
+    };
+    keys(own).into_iter().zip(keys(first)).map(key).collect()
+}
+
+/// Order keys of a queue and of the first queue before it in which jobs wait, plugin by plugin.
+fn queue_keys(ranks: &[pb::Rank], own: &str, first: &str) -> Vec<QueueOrderKeyRow> {
+    let keys = |name: &str| {
+        let rank = ranks.iter().find(|rank| rank.name == name && rank.problem.is_none());
+        rank.map(|rank| rank.keys.clone()).unwrap_or_default()
+    };
+    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| QueueOrderKeyRow {
+        own_text: phrases::key_text(order_key_meanings(&own.plugin).queues, &own.values),
+        first_queue_text: phrases::key_text(order_key_meanings(&first.plugin).queues, &first.values),
+        plugin: own.plugin,
+        own: own.values,
+        first_queue: first.values,
     };
     keys(own).into_iter().zip(keys(first)).map(key).collect()
 }
@@ -280,6 +305,7 @@ async fn order_report(
     let ahead = before_in_queues.chain(jobs_ahead.iter().copied());
     let ahead = ahead.filter_map(|rank| waiting.get(&rank.name).cloned()).collect();
     let order = OrderReport {
+        queue_keys: queue_keys(&result.queues, own, queues_ahead.first().map_or(own, String::as_str)),
         queue_position: queue_place,
         queues: result.queues.len() as u64,
         queues_ahead,
@@ -351,6 +377,36 @@ async fn gang_report(
         method: "counted",
         ..GangReport::default()
     })
+}
+
+/// Rejection of the tasks that must start together as if they were one task, where the queue admits each but not all of them.
+async fn gang_admission(
+    asker: &mut PinnedClient,
+    focus: &ResolvedTarget,
+    report: &ExplainReport,
+) -> Result<Option<AdmissionReport>, CommandError> {
+    let (Some(gang), Some(job)) = (&report.gang, &focus.job) else {
+        return Ok(None);
+    };
+    let needed = gang.min_count.saturating_sub(gang.placed_count);
+    let admitted = report.task_classes.iter().map(TaskClassReport::admitted_count);
+    let permits = |class: &TaskClassReport| class.admission.as_ref().is_some_and(|admission| admission.permitted);
+    let all_judged = report.task_classes.iter().map(|class| class.count).sum::<u64>() >= focus.waiting.len() as u64;
+    let enough = admitted.fold(0, u64::saturating_add) >= needed;
+    if needed < 2 || enough || !all_judged || !report.task_classes.iter().all(permits) {
+        return Ok(None);
+    }
+    let tasks = focus.waiting.iter().filter(|task| !task.gated);
+    let tasks: Vec<&pb::Task> = tasks.take(usize::try_from(needed).unwrap_or(usize::MAX)).collect();
+    let Some(first) = tasks.first() else { return Ok(None) };
+    let together = pb::Task {
+        job: job.name.clone(),
+        requests: Some(free_capacity::sum_of_requests(&tasks)),
+        annotations: first.annotations.clone(),
+        ..pb::Task::default()
+    };
+    let admission = task_classes::admission_report(asker, pb::admit_subject::Subject::Task(together)).await?;
+    Ok(Some(admission).filter(|admission| !admission.permitted && admission.problem.is_none()))
 }
 
 /// Upper bound on the waiting tasks that have free capacity, counted class by class. `later`: once releasing tasks are

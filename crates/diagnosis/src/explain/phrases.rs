@@ -2,6 +2,7 @@
 
 use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
 use pumice_console::output;
+use pumice_engine::plugin::OrderKeyPart;
 use pumice_protocol::v1 as pb;
 
 /// Number with commas between thousands.
@@ -43,17 +44,50 @@ pub(super) struct QuotaUsage {
     pub(super) missing: f64,
     pub(super) ceiling: f64,
     pub(super) unit: String,
+    /// True if the ceiling is what the queue deserves, which may grow when other queues ask for less.
+    pub(super) is_deserved: bool,
+    /// Amount that the queue may hold at all.
+    pub(super) bound: f64,
+}
+
+impl QuotaUsage {
+    /// True if no end of other jobs lets the request pass.
+    pub(super) fn never_fits(&self) -> bool {
+        self.requested > self.bound
+    }
+}
+
+/// Amounts of a rejection because the cluster would promise more than it lends.
+pub(super) struct PromiseUsage {
+    pub(super) requested: f64,
+    /// Amount that is promised to other jobs.
+    pub(super) promised: f64,
+    /// Amount that may be promised.
+    pub(super) idle: f64,
+    pub(super) unit: String,
+}
+
+/// Amounts of a rejection by promises, if the reason has them.
+pub(super) fn promise_usage(reason: &RejectionReason) -> Option<PromiseUsage> {
+    let measurement = |name: &str| reason.measurements.iter().find(|measurement| measurement.name == name);
+    let (requested, with_it, idle) = (measurement("requested")?, measurement("inqueue")?, measurement("idle")?);
+    Some(PromiseUsage {
+        requested: requested.value,
+        promised: (with_it.value - requested.value).max(0.0),
+        idle: idle.value,
+        unit: requested.unit.clone(),
+    })
 }
 
 /// Amounts of a rejection by quota, if the reason has them.
 pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
     let measurement = |name: &str| reason.measurements.iter().find(|measurement| measurement.name == name);
-    let (asked, total, ceiling) = (
-        measurement("requested")?,
-        measurement("total")?,
-        measurement("capability")?,
-    );
+    let (asked, total) = (measurement("requested")?, measurement("total")?);
+    let (capability, deserved) = (measurement("capability")?, measurement("deserved"));
+    let ceiling = deserved.unwrap_or(capability);
     Some(QuotaUsage {
+        is_deserved: deserved.is_some(),
+        bound: capability.value,
         requested: asked.value,
         left: (ceiling.value - (total.value - asked.value)).max(0.0),
         missing: (total.value - ceiling.value).max(0.0),
@@ -116,6 +150,19 @@ pub(super) fn competing_jobs(after: &GangAfterEarlierJobs) -> Option<String> {
         )),
         names => Some(format!("jobs {} are before it", names.join(", "))),
     }
+}
+
+/// Values of an order key with their meanings: `priority 10`, `share 0.25`, `not ready`.
+pub(super) fn key_text(meanings: &[OrderKeyPart], values: &[f64]) -> String {
+    let text = |(at, value): (usize, &f64)| match meanings.get(at) {
+        Some(part) if part.is_flag => format!("{}{}", if *value == 0.0 { "not " } else { "" }, part.name),
+        Some(part) => {
+            let value = if part.is_negated { 0.0 - *value } else { *value };
+            format!("{} {}", part.name, output::number(value))
+        }
+        None => output::number(*value),
+    };
+    values.iter().enumerate().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Rejection of a job or task, in a clause.

@@ -1,7 +1,7 @@
 //! Rejections by a queue in sentences: what its quota has left, what would change it, and whether it can ever fit.
 
 use super::phrases;
-use super::report::{AdmissionReport, ExplainReport, RejectionReason, VerdictCode};
+use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
 use super::verdict::{VerdictParts, verdict_parts};
 use pumice_console::remedies;
 
@@ -11,11 +11,14 @@ const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 /// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks.
 pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
     let own = &report.subject.queue;
-    let Some(reason) = least_resolvable(&admission.reasons) else {
+    let Some(reason) = most_telling(&admission.reasons) else {
         let hint = "ask again without other plugins, or look at the votes below".to_owned();
         return verdict_parts(VerdictCode::Quota, format!("queue {own} does not admit {who}"), [hint]);
     };
     let queue = reason_queue(reason).unwrap_or(own);
+    if let Some(promises) = phrases::promise_usage(reason) {
+        return cluster_promises(reason, &promises, who);
+    }
     let Some(quota) = phrases::quota_usage(reason) else {
         let sentence = format!("queue {own} does not admit {who}: {}", reason.message);
         return verdict_parts(
@@ -29,13 +32,14 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
         _ => pumice_console::output::number(quota.requested),
     };
     let left = phrases::quota_left(&quota, &reason.resource);
+    let of_deserved = if quota.is_deserved { " of what it deserves" } else { "" };
     let mut parts = verdict_parts(
         VerdictCode::Quota,
-        format!("queue {queue} has {left}, and {who} asks for {asked}"),
+        format!("queue {queue} has {left}{of_deserved}, and {who} asks for {asked}"),
         [],
     );
     parts.hints.push(quota_hint(reason, &quota, queue));
-    parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.requested > quota.ceiling;
+    parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.never_fits();
     if quota.left > 0.0 {
         let left = phrases::amount(quota.left, &quota.unit);
         let resource = &reason.resource;
@@ -57,6 +61,17 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
     let resource = &reason.resource;
     if let Some(problem) = phrases::unreadable_quota(reason) {
         return format!("the quota of queue {queue} counts as empty: {problem}");
+    }
+    if quota.is_deserved && quota.never_fits() {
+        let bound = phrases::amount(quota.bound, &quota.unit);
+        return format!("it never fits: queue {queue} may hold {bound} of {resource}");
+    }
+    if quota.is_deserved {
+        let missing = phrases::amount(quota.missing, &quota.unit);
+        return format!(
+            "it fits when {missing} of {resource} more are left: jobs of queue {queue} end, or it deserves more, by its weight \
+             or because other queues ask for less"
+        );
     }
     if quota.requested > quota.ceiling && quota.ceiling <= 0.0 && quota.unit == "cards" {
         return format!(
@@ -92,10 +107,54 @@ fn reason_queue(reason: &RejectionReason) -> Option<&str> {
     Some(rest.split_once('>')?.0)
 }
 
-/// Of several reasons the one that no preemption resolves, else the first.
-fn least_resolvable(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
-    let never = reasons.iter().find(|reason| !reason.preemption_may_help);
-    never.or(reasons.first())
+/// Of several reasons the one that no preemption resolves, else one that no end of other jobs resolves, else one about the
+/// queue, else the first.
+fn most_telling(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
+    let find = |is_wanted: &dyn Fn(&RejectionReason) -> bool| reasons.iter().find(|reason| is_wanted(reason));
+    let never = |reason: &RejectionReason| phrases::quota_usage(reason).is_some_and(|quota| quota.never_fits());
+    find(&|reason| !reason.preemption_may_help)
+        .or_else(|| find(&never))
+        .or_else(|| find(&|reason| phrases::quota_usage(reason).is_some()))
+        .or(reasons.first())
+}
+
+/// Rejection because the cluster would promise more than it lends.
+fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, who: &str) -> VerdictParts {
+    let shown = |amount: f64| phrases::amount(amount, &promises.unit);
+    let resource = &reason.resource;
+    let sentence = format!(
+        "beyond what its tasks use the cluster lends {} of {resource}; {} are promised to admitted jobs, and {who} asks for {}",
+        shown(promises.idle.max(0.0)),
+        shown(promises.promised),
+        shown(promises.requested),
+    );
+    let missing = shown(promises.promised + promises.requested - promises.idle);
+    let hints = [
+        format!("it fits when {missing} of {resource} less are used or promised"),
+        remedies::of_code(&reason.code).to_owned(),
+    ];
+    verdict_parts(VerdictCode::Quota, sentence, hints)
+}
+
+/// Rejection of the tasks that must start together, each of which the queue would admit.
+pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport) -> VerdictParts {
+    let classes = report.task_classes.iter();
+    let admitted = classes
+        .map(TaskClassReport::admitted_count)
+        .fold(0, u64::saturating_add);
+    let gang = report.gang.clone().unwrap_or_default();
+    let needed = gang.min_count.saturating_sub(gang.placed_count);
+    let who = format!("its gang of {}", phrases::count_of(needed, "task"));
+    let mut parts = rejection(report, admission, &who);
+    let least = gang.placed_count.saturating_add(admitted);
+    if admitted > 0 {
+        let (now, least) = (phrases::count(admitted), phrases::count(least));
+        let hint = format!(
+            "its queue admits {now} of its tasks now: the quota would let it start with a minMember of at most {least}"
+        );
+        parts.hints.push(hint);
+    }
+    parts
 }
 
 /// Verdict on a queue that takes nothing new, as Admit answered for the job or one of its tasks. Where Admit was not asked,

@@ -26,6 +26,8 @@ pub(super) struct ExplainReport {
     pub(super) task_classes: Vec<TaskClassReport>,
     /// Number of tasks that find a place together.
     pub(super) gang: Option<GangReport>,
+    /// Rejection of the tasks that must start together, as if they were one, where the queue admits each of them but not all.
+    pub(super) gang_admission: Option<AdmissionReport>,
     /// Records of the job, its tasks, its queue and nodes whose newest version was refused.
     pub(super) invalid_records: Vec<InvalidRecord>,
     /// Constraints that this explanation does not take into account.
@@ -163,8 +165,11 @@ pub(super) struct QueueAccountRow {
     /// Amount above the minimum of running jobs.
     pub(super) elastic: f64,
     pub(super) deserved: Option<f64>,
+    pub(super) guarantee: Option<f64>,
     /// Upper limit. Absent: no limit.
     pub(super) capability: Option<f64>,
+    /// Amount that the queue may hold: its capability, and what the cluster leaves after the guarantees of others.
+    pub(super) real_capability: Option<f64>,
 }
 
 /// Job that holds a resource.
@@ -242,6 +247,8 @@ pub(super) struct OrderReport {
     pub(super) jobs_ahead_count: u64,
     /// Order keys by plugin, of the job and of the first job in the queue.
     pub(super) keys: Vec<OrderKeyRow>,
+    /// Order keys by plugin, of the queue and of the first queue before it in which jobs wait. Without such a queue its own.
+    pub(super) queue_keys: Vec<QueueOrderKeyRow>,
 }
 
 /// Order keys of one plugin.
@@ -251,6 +258,21 @@ pub(super) struct OrderKeyRow {
     pub(super) plugin: String,
     pub(super) own: Vec<f64>,
     pub(super) first_in_queue: Vec<f64>,
+    /// Values with their names, such as `priority 10`.
+    pub(super) own_text: String,
+    pub(super) first_in_queue_text: String,
+}
+
+/// Order keys of queues by one plugin.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueOrderKeyRow {
+    pub(super) plugin: String,
+    pub(super) own: Vec<f64>,
+    pub(super) first_queue: Vec<f64>,
+    /// Values with their names, such as `share 0.25`.
+    pub(super) own_text: String,
+    pub(super) first_queue_text: String,
 }
 
 /// Waiting tasks that are equal but for their names.
@@ -401,4 +423,13 @@ pub(super) struct InvalidRecord {
     /// Kind and name, such as `node n-1`.
     pub(super) record: String,
     pub(super) problems: Vec<String>,
+}
+
+impl TaskClassReport {
+    /// Number of tasks of the class that the queue admits now.
+    pub(super) fn admitted_count(&self) -> u64 {
+        let waiting = self.count.saturating_sub(self.gated);
+        let headroom = self.admission.as_ref().and_then(|admission| admission.headroom);
+        headroom.map_or(waiting, |headroom| headroom.min(waiting))
+    }
 }

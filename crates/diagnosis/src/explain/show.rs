@@ -93,19 +93,35 @@ fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
     if queue.account.is_empty() {
         return output::paragraph("  no plugin of the policy keeps an account of it: no quota");
     }
-    let mut table = TextTable::new(["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED", "CAPABILITY"]);
+    let has_guarantee = queue
+        .account
+        .iter()
+        .any(|row| row.guarantee.is_some_and(|amount| amount > 0.0));
+    let has_bound = queue.account.iter().any(|row| row.real_capability.is_some());
+    let mut columns = vec!["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED"];
+    columns.extend(has_guarantee.then_some("GUARANTEE"));
+    columns.push("CAPABILITY");
+    columns.extend(has_bound.then_some("MAY HOLD"));
+    let mut table = TextTable::new(columns);
     for row in &queue.account {
         let shown = |value: f64| phrases::amount(value, row.unit);
-        table.row([
+        let mut cells = vec![
             row.resource.clone(),
             shown(row.allocated),
             shown(row.inqueue),
             shown(row.elastic),
             row.deserved.map(shown).unwrap_or_default(),
-            capability_text(row),
-        ]);
+        ];
+        cells.extend(has_guarantee.then(|| row.guarantee.map(shown).unwrap_or_default()));
+        cells.push(capability_text(row));
+        cells.extend(has_bound.then(|| row.real_capability.map_or_else(|| "no limit".to_owned(), shown)));
+        table.row(cells);
     }
-    output::table(&table)
+    output::table(&table)?;
+    match queue.share {
+        Some(share) if share > 0.0 => output::paragraph(&format!("  share {}", output::number(share))),
+        _ => Ok(()),
+    }
 }
 
 /// Capability of a resource. A choice of cards, such as `A|B`, has none of its own.
@@ -163,6 +179,12 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
             count(order.queues)
         ))?;
     }
+    for key in &order.queue_keys {
+        let other = order.queues_ahead.first();
+        let other = other.map(|first| format!(" (queue {first} has {})", key.first_queue_text));
+        let (own, other) = (&key.own_text, other.unwrap_or_default());
+        output::paragraph(&format!("    by {}: {own}{other}", key.plugin))?;
+    }
     if order.job_position > 0 {
         let ahead = match order.jobs_ahead.as_slice() {
             [] => "first".to_owned(),
@@ -183,19 +205,8 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
         ))?;
     }
     for key in &order.keys {
-        let values = |values: &[f64]| {
-            values
-                .iter()
-                .map(|value| output::number(*value))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        output::paragraph(&format!(
-            "  by {}: {} (the first has {})",
-            key.plugin,
-            values(&key.own),
-            values(&key.first_in_queue)
-        ))?;
+        let (own, first) = (&key.own_text, &key.first_in_queue_text);
+        output::paragraph(&format!("    by {}: {own} (the first has {first})", key.plugin))?;
     }
     Ok(())
 }

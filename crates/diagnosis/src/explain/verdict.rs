@@ -289,6 +289,9 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
         };
         return Some(quota::rejection(report, admission, who));
     }
+    if let Some(admission) = &report.gang_admission {
+        return Some(quota::gang_rejection(report, admission));
+    }
     if let Some(class) = free().find(|class| class.fit_later == 0) {
         return Some(no_node_fits(report, class));
     }

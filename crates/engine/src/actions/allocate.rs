@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::error_cache::RoleErrorCache;
 use super::gang_start::GangStart;
+use super::group_worksheet::GroupWorksheet;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::{NodeChoice, NodeGradient, PassingNodes, SchedulingHeap};
+use crate::decide::{NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
 use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, TaskRecord, TaskStatus};
+use crate::plugin::TaskGroup;
 
 /// Tasks of a job that wait, in a heap.
 pub(super) type TaskHeap = SchedulingHeap<usize>;
@@ -19,6 +21,7 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
     let mut queues = SchedulingHeap::new();
     let mut jobs: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
     let mut tasks: Vec<TaskHeap> = vec![TaskHeap::new(); session.jobs.len()];
+    let mut groups: Vec<Option<GroupWorksheet>> = vec![None; session.jobs.len()];
     for job in 0..session.jobs.len() {
         if session.is_waiting(job) {
             if enqueues {
@@ -33,7 +36,11 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
         let (Some(queue), false) = (session.jobs.get(job).map(|job| job.queue), pending.is_empty()) else {
             continue;
         };
-        if let Some(heap) = tasks.get_mut(job) {
+        if let Some(sheet) = session.group_worksheet(job, &pending) {
+            if let Some(place) = groups.get_mut(job) {
+                *place = Some(sheet);
+            }
+        } else if let Some(heap) = tasks.get_mut(job) {
             for task in pending {
                 heap.push(task, |left, right| session.numbered_task_less(left, right));
             }
@@ -55,11 +62,13 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
         let Some(job) = heap.pop(|left, right| session.job_less(left, right)) else {
             continue;
         };
-        if let Some(waiting) = tasks.get_mut(job) {
-            let left = session.allocate_job(job, waiting)?;
-            if left {
-                heap.push(job, |left, right| session.job_less(left, right));
-            }
+        let left = match (groups.get_mut(job).and_then(Option::as_mut), tasks.get_mut(job)) {
+            (Some(sheet), _) => session.allocate_groups(job, sheet)?,
+            (None, Some(waiting)) => session.allocate_job(job, waiting)?,
+            (None, None) => false,
+        };
+        if left {
+            heap.push(job, |left, right| session.job_less(left, right));
         }
         queues.push(queue, |left, right| session.queue_less(left, right));
     }
@@ -74,6 +83,17 @@ pub(super) enum TaskPlace {
     NoneFits,
     /// Nodes pass, and none can be chosen.
     Unscored(Problem),
+}
+
+/// Tasks that are placed together: those of a job, or of one group of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AllocationUnit<'a> {
+    /// Number of the job.
+    pub(super) job: usize,
+    /// Group; `None`: the job.
+    pub(super) group: Option<TaskGroup<'a>>,
+    /// True if the job or the group cannot start without all its tasks: the first that finds no node ends the attempt.
+    pub(super) needs_all_tasks: bool,
 }
 
 impl ActionSession<'_> {
@@ -110,12 +130,33 @@ impl ActionSession<'_> {
     /// Places tasks of a job until it is ready; `None`: it is neither ready nor pipelined, and all changes were undone.
     fn allocate_tasks(&mut self, job: usize, waiting: &mut TaskHeap) -> Result<Option<ActionStatement>, Problem> {
         let mut statement = ActionStatement::default();
-        let mut errors = RoleErrorCache::new(self.policy.compatibility());
         match self.start_gang(job, waiting, &mut statement)? {
             GangStart::Impossible => return Ok(None),
             GangStart::Started if self.is_ready(job) => return Ok(Some(statement)),
             GangStart::Started | GangStart::TaskByTask => {}
         }
+        let unit = AllocationUnit {
+            job,
+            group: None,
+            needs_all_tasks: self.needs_all_tasks(job),
+        };
+        self.allocate_one_by_one(unit, waiting, &mut statement)?;
+        if self.is_ready(job) || self.is_pipelined(job) {
+            return Ok(Some(statement));
+        }
+        self.discard(statement)?;
+        Ok(None)
+    }
+
+    /// Places one task after the other until the job or the group is ready, or cannot get what it needs.
+    pub(super) fn allocate_one_by_one(
+        &mut self,
+        unit: AllocationUnit<'_>,
+        waiting: &mut TaskHeap,
+        statement: &mut ActionStatement,
+    ) -> Result<(), Problem> {
+        let job = unit.job;
+        let mut errors = RoleErrorCache::new(self.policy.compatibility());
         while let Some(task) = waiting.pop(|left, right| self.numbered_task_less(left, right)) {
             let Some(record) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
                 continue;
@@ -129,27 +170,38 @@ impl ActionSession<'_> {
                 TaskPlace::Found(node, status) => {
                     let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
                     let card = self.card_on(record, node, &cards);
-                    if !self.place(&mut statement, task, (node, card), status)? {
+                    if !self.place(statement, task, (node, card), status)? {
                         continue;
                     }
-                    if self.is_ready(job) {
+                    if self.is_unit_ready(&unit) {
                         break;
                     }
                 }
                 TaskPlace::NoneFits => {
                     self.record_failed_role(job, record);
-                    if !self.may_continue(job) {
+                    if unit.needs_all_tasks || !self.may_continue(job) {
                         break;
                     }
                 }
                 TaskPlace::Unscored(problem) => self.pass_over(&record.name, problem),
             }
         }
-        if self.is_ready(job) || self.is_pipelined(job) {
-            return Ok(Some(statement));
+        Ok(())
+    }
+
+    fn is_unit_ready(&self, unit: &AllocationUnit<'_>) -> bool {
+        match unit.group {
+            None => self.is_ready(unit.job),
+            Some(group) => is_group_ready(self.policy, self.context(), group),
         }
-        self.discard(statement)?;
-        Ok(None)
+    }
+
+    /// True if a job cannot start without all its tasks.
+    fn needs_all_tasks(&self, job: usize) -> bool {
+        let (Some(own), Some(record)) = (self.jobs.get(job), self.job_record(job)) else {
+            return true;
+        };
+        usize::try_from(record.min_member).is_ok_and(|least| least >= own.tasks.len())
     }
 
     /// Card that a task uses on a node, if a plugin assigns one.
@@ -232,9 +284,6 @@ impl ActionSession<'_> {
         let (Some(own), Some(record)) = (self.jobs.get(job), self.job_record(job)) else {
             return false;
         };
-        if usize::try_from(record.min_member).is_ok_and(|least| least >= own.tasks.len()) {
-            return false;
-        }
         let Some(gang) = record.gang.as_ref() else { return true };
         if !gang.sub_groups.is_empty() {
             return true;

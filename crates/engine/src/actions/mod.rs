@@ -10,6 +10,7 @@ mod enqueue;
 mod error_cache;
 mod eviction;
 mod gang_start;
+mod group_worksheet;
 mod order;
 mod preempt;
 mod reclaim;

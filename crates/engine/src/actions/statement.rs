@@ -33,6 +33,11 @@ impl ActionStatement {
         });
     }
 
+    /// True if there are no operations.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Appends the operations of another statement.
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);

@@ -4,25 +4,13 @@ use std::sync::Arc;
 
 use super::{CycleAction, CycleEvent, CycleReport, PREEMPTABLE, run_cycle};
 use crate::model::{
-    ClusterState, GangMember, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId,
-    SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
+    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts,
+    ResourceId, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 use crate::policy::{CompileOptions, compile};
 
-/// Configuration of Volcano's chart, with victims of gangs.
-const STOCK: &str = "
-actions: enqueue, allocate, backfill, preempt, reclaim
-tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
-- plugins:
-  - {name: overcommit}
-  - {name: drf, enablePreemptable: false}
-  - {name: predicates}
-  - {name: proportion}
-  - {name: nodeorder}
-  - {name: binpack}
-pumice: {compatibility: corrected}
-";
+/// Configuration of Volcano's chart.
+const CHART: &str = include_str!("../../../../examples/queues/policy.yaml");
 
 const WHOLE_CYCLE: [CycleAction; 3] = [CycleAction::Enqueue, CycleAction::Allocate, CycleAction::Backfill];
 
@@ -106,7 +94,7 @@ fn run(state: &ClusterState, actions: &[CycleAction]) -> CycleReport {
 }
 
 fn run_under(compatibility: &str, state: &ClusterState, actions: &[CycleAction]) -> CycleReport {
-    let document = STOCK.replace("corrected", compatibility);
+    let document = format!("{CHART}pumice: {{compatibility: {compatibility}}}\n");
     let policy = compile(&document, &CompileOptions::default()).unwrap().policy;
     run_cycle(state.clone(), &policy, actions, None).unwrap()
 }
@@ -249,4 +237,80 @@ fn names_of_actions_are_those_of_documents() {
         assert_eq!(CycleAction::from_name(action.name()), Some(action));
     }
     assert_eq!(CycleAction::from_name("shuffle"), None);
+}
+
+/// Puts the tasks of a job into groups of a policy `part`, and gives the job the policy.
+fn put_groups(state: &mut ClusterState, job: &str, (size, least): (i32, i32), values: &[&str]) {
+    for (number, value) in values.iter().enumerate() {
+        change_task(state, &format!("{job}-{number}"), |task| {
+            let member = GangMember {
+                sub_group: Arc::from(format!("part/{value}")),
+                ..GangMember::default()
+            };
+            task.gang = member.into_field();
+        });
+    }
+    let mut record = state.jobs().get(job).unwrap().record.clone();
+    let policy = SubGroupPolicy {
+        name: Arc::from("part"),
+        size: Some(size),
+        min_groups: Some(least),
+    };
+    let minimums = GangMinimums {
+        sub_groups: vec![policy],
+        ..GangMinimums::default()
+    };
+    record.gang = minimums.into_field();
+    state.put_job(record, &Arc::from("test"));
+}
+
+#[test]
+fn a_group_that_does_not_fit_leaves_its_places_to_another() {
+    let mut state = cluster(&[3]);
+    put_job(&mut state, ("ns/a", "q"), (2, 1), &[(2, ""), (2, ""), (1, ""), (1, "")]);
+    put_groups(&mut state, "ns/a", (2, 1), &["0", "0", "9", "9"]);
+    for compatibility in ["corrected", "upstream"] {
+        let report = run_under(compatibility, &state, &WHOLE_CYCLE);
+        let ends: Vec<TaskStatus> = (0..4).map(|number| end(&report, &format!("ns/a-{number}")).0).collect();
+        let (waits, starts) = (TaskStatus::Pending, TaskStatus::Binding);
+        assert_eq!(ends, [waits, waits, starts, starts], "{compatibility}");
+    }
+    // Two groups are needed, and one fits: nothing starts.
+    put_groups(&mut state, "ns/a", (2, 2), &["0", "0", "9", "9"]);
+    let report = run(&state, &WHOLE_CYCLE);
+    assert!((0..4).all(|number| end(&report, &format!("ns/a-{number}")).0 == TaskStatus::Pending));
+}
+
+#[test]
+fn groups_that_the_job_needs_come_first_then_those_of_high_priority() {
+    let mut state = cluster(&[2]);
+    put_job(&mut state, ("ns/a", "q"), (1, 1), &[(1, ""); 6]);
+    put_groups(&mut state, "ns/a", (2, 0), &["1", "1", "10", "10", "9", "9"]);
+    let started = |state: &ClusterState| {
+        let report = run(state, &WHOLE_CYCLE);
+        let starts = |number: &usize| end(&report, &format!("ns/a-{number}")).0 == TaskStatus::Binding;
+        (0..6_usize).filter(starts).collect::<Vec<_>>()
+    };
+    assert_eq!(started(&state), [0, 1], "by number");
+    change_task(&mut state, "ns/a-5", |task| task.priority = 5);
+    assert_eq!(started(&state), [4, 5], "by priority");
+    let mut other = state.jobs().get("ns/a").unwrap().record.clone();
+    let mut minimums = GangMinimums::clone(other.gang.as_ref().unwrap());
+    minimums.sub_groups.push(SubGroupPolicy {
+        name: Arc::from("late"),
+        size: Some(2),
+        min_groups: Some(1),
+    });
+    other.gang = minimums.into_field();
+    state.put_job(other, &Arc::from("test"));
+    for number in [2, 3] {
+        change_task(&mut state, &format!("ns/a-{number}"), |task| {
+            let member = GangMember {
+                sub_group: Arc::from("late/x"),
+                ..GangMember::default()
+            };
+            task.gang = member.into_field();
+        });
+    }
+    assert_eq!(started(&state), [2, 3], "a group that is needed");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::reduce_order::{objection, permits, starving};
 use crate::model::JobRecord;
-use crate::plugin::{JobObjection, JobOpinion, Plugin, PluginContext};
+use crate::plugin::{JobObjection, JobOpinion, Plugin, PluginContext, TaskGroup};
 use crate::policy::{Policy, PolicyHook, RegisteredPlugin};
 
 /// State of a job.
@@ -116,6 +116,19 @@ pub(crate) fn is_job_starving(policy: &Policy, context: PluginContext<'_>, job: 
     let vote = |hook: &PolicyHook| hook.plugin.job_opinion(context, job).starving;
     let tiers = policy.job_states().starving.iter();
     starving(tiers.map(|tier| tier.iter().filter_map(vote)))
+}
+
+/// True if the tiers hold a group of a job ready.
+pub(crate) fn is_group_ready(policy: &Policy, context: PluginContext<'_>, group: TaskGroup<'_>) -> bool {
+    let mut hooks = policy.job_states().group_ready.iter();
+    hooks.all(|hook| hook.plugin.group_opinion(context, group).ready.unwrap_or(true))
+}
+
+/// True if the tiers hold a group of a job pipelined.
+pub(crate) fn is_group_pipelined(policy: &Policy, context: PluginContext<'_>, group: TaskGroup<'_>) -> bool {
+    let vote = |hook: &PolicyHook| hook.plugin.group_opinion(context, group).pipelined;
+    let tiers = policy.job_states().group_pipelined.iter();
+    permits(tiers.map(|tier| tier.iter().filter_map(vote)))
 }
 
 fn judge_by_names(named: &[&RegisteredPlugin], context: PluginContext<'_>, job: &JobRecord) -> JobState {

@@ -30,12 +30,14 @@ pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
 pub(crate) use heap::SchedulingHeap;
 pub use job_state::JobState;
-pub(crate) use job_state::{is_job_pipelined, is_job_ready, is_job_starving, job_objection};
+pub(crate) use job_state::{
+    is_group_pipelined, is_group_ready, is_job_pipelined, is_job_ready, is_job_starving, job_objection,
+};
 pub use not_evaluated::{
     ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_of_node_fields, not_evaluated_of_nodes,
     not_evaluated_of_policy, not_evaluated_of_tasks,
 };
-pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order};
+pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order, order_key_meanings};
 pub use place::{
     GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
     place_in_cycle,

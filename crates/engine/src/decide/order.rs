@@ -9,9 +9,15 @@ use super::plugin_selection::named_plugins;
 use super::queue_state::queue_overused;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin, PluginContext, QueueComparison, QueueTreeNode};
+use crate::plugin::{OrderKey, OrderKeyMeanings, Plugin, PluginContext, QueueComparison, QueueTreeNode};
 use crate::plugin_state::PluginStates;
+use crate::plugins;
 use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
+
+/// Meanings of the values of a plugin's order keys; of a plugin that is not served none.
+pub fn order_key_meanings(plugin: &str) -> OrderKeyMeanings {
+    plugins::find(plugin).map_or_else(OrderKeyMeanings::default, |def| def.order_keys)
+}
 
 /// Query of Order.
 #[derive(Clone, Debug, Default)]

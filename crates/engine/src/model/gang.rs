@@ -33,6 +33,13 @@ impl GangMinimums {
         (self != Self::default()).then(|| Arc::new(self))
     }
 
+    /// Number of tasks with which a group is ready, by the first policy of its name; a group of no policy is ready with one.
+    pub fn group_size(&self, group: &str) -> i32 {
+        let policy = group.rsplit_once('/').map(|(policy, _)| policy);
+        let own = policy.and_then(|name| self.sub_groups.iter().find(|policy| *policy.name == *name));
+        own.and_then(|policy| policy.size).unwrap_or(1)
+    }
+
     /// All texts.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut Arc<str>> {
         let roles = self.min_task_member.iter_mut().map(|(role, _)| role);

@@ -78,6 +78,11 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Name under which the plugin's state is kept, if plugins of other names read the same state; `None`: the plugin's own.
+    fn shared_state(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Order keys of jobs, in their order, smaller first; `None`: the plugin does not order jobs in this policy.
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (context, jobs);
@@ -140,6 +145,18 @@ pub trait Plugin: Debug + Send + Sync {
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
         let _ = (context, job);
         JobOpinion::default()
+    }
+
+    /// Opinion on the state of a group of a job's tasks.
+    fn group_opinion(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> GroupOpinion {
+        let _ = (context, group);
+        GroupOpinion::default()
+    }
+
+    /// Order key of a group among those of its job, smaller first; `None`: the plugin does not order groups.
+    fn group_key(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> Option<Vec<f64>> {
+        let _ = (context, group);
+        None
     }
 
     /// Opinion on whether a job may be enqueued; `None`: the plugin abstains.
@@ -240,6 +257,26 @@ pub struct JobOpinion {
     pub starving: Option<bool>,
 }
 
+/// Group of a job's tasks by the job's policies about groups.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskGroup<'a> {
+    /// Job of the group.
+    pub job: &'a JobRecord,
+    /// Name of the group; empty: the tasks that no policy is about.
+    pub name: &'a str,
+    /// Highest priority of its tasks, at least 0.
+    pub priority: i32,
+}
+
+/// Opinion of one plugin on the state of a group; `None`: it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupOpinion {
+    /// True if the tasks that hold resources are enough to start the group.
+    pub ready: Option<bool>,
+    /// Vote on whether the group's pipelined tasks keep their places: above 0 permits, below 0 rejects.
+    pub pipelined: Option<i64>,
+}
+
 /// Objection to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobObjection {
@@ -251,6 +288,53 @@ pub struct JobObjection {
 
 /// Order key of one job, queue or task, compared value by value; or the problem that it has none.
 pub type OrderKey = Result<Vec<f64>, Problem>;
+
+/// Meaning of one value of an order key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderKeyPart {
+    /// Name of the value, such as `share`.
+    pub name: &'static str,
+    /// True if the value is negated, because larger ones come first.
+    pub is_negated: bool,
+    /// True if the value is 0 or 1.
+    pub is_flag: bool,
+}
+
+impl OrderKeyPart {
+    /// Negated priority.
+    pub const PRIORITY: Self = Self {
+        is_negated: true,
+        ..Self::number("priority")
+    };
+    /// Share of what a queue or job deserves.
+    pub const SHARE: Self = Self::number("share");
+
+    /// Value that is a number.
+    pub const fn number(name: &'static str) -> Self {
+        Self {
+            name,
+            is_negated: false,
+            is_flag: false,
+        }
+    }
+
+    /// Value that is 0 or 1.
+    pub const fn flag(name: &'static str) -> Self {
+        Self {
+            is_flag: true,
+            ..Self::number(name)
+        }
+    }
+}
+
+/// Meanings of the first values of a plugin's order keys; later ones have no name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderKeyMeanings {
+    /// Values of the keys of jobs.
+    pub jobs: &'static [OrderKeyPart],
+    /// Values of the keys of queues.
+    pub queues: &'static [OrderKeyPart],
+}
 
 /// Kinds of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,6 +418,8 @@ pub struct PluginDef {
     /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
     /// warning.
     pub keeps_quotas: bool,
+    /// Meanings of the values of its order keys.
+    pub order_keys: OrderKeyMeanings,
     /// Switch with which the plugin excludes another one in its tier; `None`: it excludes none.
     pub excludes: Option<(Switch, &'static str)>,
     /// True if the accounts of the plugin's state have gauges: the page of metrics computes the state then.
@@ -362,6 +448,7 @@ impl PluginDef {
             default_weight: None,
             prepares_itself: false,
             keeps_quotas: false,
+            order_keys: OrderKeyMeanings { jobs: &[], queues: &[] },
             excludes: None,
             gauges: false,
             time_effect: None,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::job_tallies::{JobTallies, JobTally, StatusCounts};
+use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally, StatusCounts};
 use crate::model::{ClusterState, JobRecord, Problem, TaskStatus};
 use crate::plugin::{
-    JobObjection, JobOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery,
+    GroupOpinion, JobObjection, JobOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
+    PluginHooks, TaskGroup, VictimKind, VictimQuery,
 };
 use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -14,6 +15,10 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwit
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["order", "victims"],
+    order_keys: OrderKeyMeanings {
+        jobs: &[OrderKeyPart::flag("ready")],
+        queues: &[],
+    },
     ..PluginDef::new(NAME, compile)
 };
 
@@ -110,6 +115,15 @@ impl CountedJob<'_> {
         })
     }
 
+    fn group_opinion(&self, group: &str) -> GroupOpinion {
+        let size = self.job.gang.as_ref().map_or(1, |gang| gang.group_size(group)).into();
+        let has = |count: fn(&StatusCounts) -> i64| self.tally.of_group(group, count) >= size;
+        GroupOpinion {
+            ready: Some(has(ready)),
+            pipelined: Some(if has(pipelined) { 1 } else { -1 }),
+        }
+    }
+
     /// True if the number of tasks alone is enough, whatever their roles are: such a job goes behind others.
     fn has_enough_ready(&self) -> bool {
         ready(&self.tally.tasks) >= self.min_available()
@@ -155,8 +169,7 @@ impl CountedJob<'_> {
 
 fn with_tally<T>(context: PluginContext<'_>, job: &JobRecord, ask: impl FnOnce(CountedJob<'_>) -> T) -> T {
     let none = JobTally::default();
-    let tallies: Option<&JobTallies> = context.plugin_states.get(NAME);
-    let tally = tallies.and_then(|tallies| tallies.get(&job.name)).unwrap_or(&none);
+    let tally = JobTallies::of_job(context, &job.name).unwrap_or(&none);
     ask(CountedJob { job, tally })
 }
 
@@ -178,6 +191,10 @@ impl Plugin for GangPlugin {
         Some(Arc::new(JobTallies::of(cluster_state)))
     }
 
+    fn shared_state(&self) -> Option<&'static str> {
+        Some(JOB_TALLIES)
+    }
+
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let key = |name: &Arc<str>| {
             let stored = context.cluster_state.jobs().get(name);
@@ -189,6 +206,15 @@ impl Plugin for GangPlugin {
 
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
         with_tally(context, job, |job| job.opinion(self.compatibility))
+    }
+
+    fn group_opinion(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> GroupOpinion {
+        with_tally(context, group.job, |job| job.group_opinion(group.name))
+    }
+
+    fn group_key(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> Option<Vec<f64>> {
+        let ready = self.group_opinion(context, group).ready?;
+        Some(vec![f64::from(u8::from(ready))])
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
@@ -210,5 +236,60 @@ impl Plugin for GangPlugin {
         };
         let chosen = query.candidates.iter().map(|task| may_go(&task.job).unwrap_or(false));
         Ok(Some(chosen.collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue_accounts::testing::cluster::{amounts, cluster_state, job, put_job, put_task, task};
+    use super::*;
+    use crate::model::{JobPhase, TaskRecord};
+    use crate::plugin::EvictionOrder;
+    use crate::policy::{CompileOptions, compile as compile_policy};
+
+    /// Number of two running tasks that may go, of a job that starts with so many and has one more task that succeeded.
+    fn victims(min_member: i32, compatibility: Compatibility) -> usize {
+        let mut state = cluster_state(&[(8000, 8000, -1)]);
+        put_job(
+            &mut state,
+            JobRecord {
+                min_member,
+                ..job("ns/j", "q", None, JobPhase::Running)
+            },
+        );
+        let (running, cpu) = (TaskStatus::Running, amounts(1000, 0, -1));
+        let all = [("ns/a", running), ("ns/b", running), ("ns/c", TaskStatus::Succeeded)];
+        for (name, status) in all {
+            put_task(&mut state, task(name, "ns/j", &cpu, status));
+        }
+        let candidates = ["ns/a", "ns/b"].map(|name| state.tasks().get(name).unwrap().record.clone());
+        let candidates: Vec<&TaskRecord> = candidates.iter().collect();
+        let name = compatibility.name();
+        let document =
+            format!("actions: allocate\ntiers:\n- plugins: [{{name: gang}}]\npumice: {{compatibility: {name}}}\n");
+        let policy = compile_policy(&document, &CompileOptions::default()).unwrap().policy;
+        let context = PluginContext {
+            cluster_state: &state,
+            plugin_states: &policy.compute_plugin_states(&state),
+            now: None,
+            after_release: false,
+        };
+        let query = VictimQuery {
+            kind: VictimKind::Reclaim,
+            preemptor: &task("ns/p", "ns/other", &cpu, TaskStatus::Pending),
+            candidates: &candidates,
+            eviction_order: EvictionOrder::default(),
+        };
+        let plugin = policy.registered(NAME).unwrap().victims.clone().unwrap();
+        let may_go = plugin.victims(context, &query).unwrap().unwrap();
+        may_go.iter().filter(|may| **may).count()
+    }
+
+    #[test]
+    fn a_gang_gives_up_what_is_above_its_minimum() {
+        for compatibility in Compatibility::ALL {
+            let given_up = [0, 2, 3, 4].map(|min_member| victims(min_member, compatibility));
+            assert_eq!(given_up, [2, 1, 0, 0], "one that succeeded counts as held");
+        }
     }
 }

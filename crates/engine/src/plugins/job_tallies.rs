@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{ClusterState, Problem, SortedTable, StateDiff, TaskRecord, TaskStatus};
+use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
 
 /// Number of statuses of a task.
@@ -104,6 +105,14 @@ impl JobTally {
         self.roles.get(role).map_or(0, count)
     }
 
+    /// Number of tasks of a group, by a count; the empty group is that of tasks that no policy is about.
+    pub(super) fn of_group(&self, group: &str, count: impl Fn(&StatusCounts) -> i64) -> i64 {
+        if group.is_empty() {
+            return count(&self.tasks) - self.groups.values().map(&count).sum::<i64>();
+        }
+        self.groups.get(group).map_or(0, count)
+    }
+
     /// Groups of a policy.
     pub(super) fn groups_of<'a>(&'a self, policy: &'a str) -> impl Iterator<Item = &'a StatusCounts> {
         let of_policy = move |name: &str| name.rsplit_once('/').is_some_and(|(own, _)| own == policy);
@@ -122,13 +131,21 @@ impl JobTally {
     }
 }
 
-/// Tallies of all jobs that have tasks.
+/// Name of the state in a set of plugin states. No plugin can have it.
+pub(super) const JOB_TALLIES: &str = "jobs' tallies";
+
+/// Tallies of all jobs that have tasks: one state for all plugins that read it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobTallies {
     jobs: SortedTable<Arc<JobTally>>,
 }
 
 impl JobTallies {
+    /// Tally of a job in the state of a context; `None`: the job has no tasks.
+    pub(super) fn of_job<'a>(context: PluginContext<'a>, job: &str) -> Option<&'a JobTally> {
+        context.plugin_states.get::<Self>(JOB_TALLIES)?.get(job)
+    }
+
     /// Tallies of a cluster state.
     pub(super) fn of(cluster_state: &ClusterState) -> Self {
         let mut jobs: BTreeMap<&Arc<str>, JobTally> = BTreeMap::new();
@@ -146,7 +163,7 @@ impl JobTallies {
     }
 
     /// Tally of a job.
-    pub(super) fn get(&self, job: &str) -> Option<&JobTally> {
+    fn get(&self, job: &str) -> Option<&JobTally> {
         self.jobs.get(job).map(|tally| &**tally)
     }
 

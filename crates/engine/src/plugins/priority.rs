@@ -3,15 +3,22 @@
 
 use std::sync::Arc;
 
-use super::job_tallies::JobTallies;
+use super::job_tallies::{JOB_TALLIES, JobTallies};
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord, TaskStatus};
-use crate::plugin::{JobOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery};
+use crate::plugin::{
+    JobOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, TaskGroup,
+    VictimKind, VictimQuery,
+};
 use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["order", "victims"],
+    order_keys: OrderKeyMeanings {
+        jobs: &[OrderKeyPart::PRIORITY],
+        queues: &[],
+    },
     ..PluginDef::new(NAME, compile)
 };
 
@@ -60,6 +67,10 @@ impl Plugin for Priority {
         Some(Arc::new(JobTallies::of(cluster_state)))
     }
 
+    fn shared_state(&self) -> Option<&'static str> {
+        Some(JOB_TALLIES)
+    }
+
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let priority = |name: &Arc<str>| {
             let stored = context.cluster_state.jobs().get(name);
@@ -73,9 +84,7 @@ impl Plugin for Priority {
     }
 
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
-        let tallies: Option<&JobTallies> = context.plugin_states.get(NAME);
-        let tally = tallies.and_then(|tallies| tallies.get(&job.name));
-        let starving = tally.is_some_and(|tally| {
+        let starving = JobTallies::of_job(context, &job.name).is_some_and(|tally| {
             let tasks = &tally.tasks;
             let started = tasks.ready() + tasks.of(TaskStatus::Pipelined);
             let wanted = match self.compatibility {
@@ -89,6 +98,10 @@ impl Plugin for Priority {
             starving: Some(starving),
             ..JobOpinion::default()
         }
+    }
+
+    fn group_key(&self, _: PluginContext<'_>, group: TaskGroup<'_>) -> Option<Vec<f64>> {
+        Some(key_of(group.priority))
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {

@@ -293,15 +293,20 @@ impl SimulationReport {
         ]);
         for outcome in &self.policies {
             for queue in outcome.cycles.iter().flat_map(|cycles| &cycles.queues) {
+                // Without a task that was placed there is no waiting time.
+                let waited = |seconds: f64| match queue.placed {
+                    0 => String::new(),
+                    _ => output::duration(seconds),
+                };
                 table.row([
                     outcome.policy.clone(),
                     queue.queue.clone(),
                     queue.arrived.to_string(),
                     queue.placed.to_string(),
                     queue.waiting.to_string(),
-                    output::duration(queue.wait_mean_seconds),
-                    output::duration(queue.wait_p95_seconds),
-                    output::duration(queue.wait_max_seconds),
+                    waited(queue.wait_mean_seconds),
+                    waited(queue.wait_p95_seconds),
+                    waited(queue.wait_max_seconds),
                     queue.evicted.to_string(),
                     queue.evicted_for_others.to_string(),
                     format!("{:.1} %", queue.held_percent),

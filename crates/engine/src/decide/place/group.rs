@@ -22,6 +22,7 @@ use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy};
 
 /// State after the groups before.
+#[derive(Clone)]
 pub(super) struct GroupPlacer<'q> {
     pub(super) state: ClusterState,
     pub(super) plugin_states: PluginStates,

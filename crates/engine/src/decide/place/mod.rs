@@ -13,8 +13,9 @@ mod lookahead;
 mod pass;
 mod picker;
 mod ranking;
+mod task_units;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
@@ -180,15 +181,14 @@ pub fn place_cancellable(
         min_count: needed,
         ..PlaceResult::default()
     };
-    for (number, group) in query.groups.iter().enumerate() {
-        let placed = match group {
-            Err(problem) => Err(problem.clone()),
-            Ok(group) => match desk.place_group(number, group) {
-                Ok(Some(placed)) => Ok(placed),
-                Ok(None) => return Ok(None),
-                Err(problem) => Err(problem),
-            },
-        };
+    let mut groups = BTreeMap::new();
+    for unit in task_units::task_units(opening.0, &desk.state, policy, query) {
+        match desk.place_unit(&unit) {
+            Some(placed) => groups.extend(placed),
+            None => return Ok(None),
+        }
+    }
+    for placed in groups.into_values() {
         if let Ok(group) = &placed {
             placing.placed_count += group.placed_count();
             if placing.blockers.is_empty() {

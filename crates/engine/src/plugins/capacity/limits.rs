@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::queue_accounts::{IntegerAmounts, QueueBounds, capability_limit, optional_vector};
+use super::super::queue_accounts::{
+    IntegerAmounts, QueueBounds, capability_limit, limits, optional_vector, unguaranteed,
+};
 use super::tree::{QuotaTree, ROOT};
-use crate::model::{ClusterState, QueueRecord, ResourceId, ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
+use crate::model::{ClusterState, QueueRecord, ResourceAmounts, ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
 use crate::policy::Compatibility;
 
 /// Limits of a queue, and the amounts that it deserves.
@@ -15,6 +17,7 @@ pub(super) type BoundsAndDeserved = (QueueBounds, ResourceVector);
 pub(super) fn flat_bounds(
     cluster_state: &ClusterState,
     total: &ResourceVector,
+    compatibility: Compatibility,
 ) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
     let mut guaranteed = IntegerAmounts::default();
     for (_, stored) in cluster_state.queues().iter() {
@@ -22,12 +25,16 @@ pub(super) fn flat_bounds(
             guaranteed.add_record(guarantee, 1);
         }
     }
-    let free = total.excess_over(&ResourceVector::from(&guaranteed));
+    let free = unguaranteed(total, &ResourceVector::from(&guaranteed), compatibility);
     let queues = cluster_state.queues().iter().map(|(name, stored)| {
         let mut bounds = QueueBounds::of(&stored.record);
         bounds.real_capability = free.clone();
         bounds.real_capability.add(&bounds.guarantee);
-        bounds.capability = stored.record.capability.as_ref().and_then(capability_limit);
+        bounds.capability = stored
+            .record
+            .capability
+            .as_ref()
+            .and_then(|own| capability_limit(own, compatibility));
         if let Some(capability) = &bounds.capability {
             bounds.real_capability.lower_to_limit(capability);
         }
@@ -53,12 +60,14 @@ pub(super) fn tree_bounds(
     let root: Arc<str> = Arc::from(ROOT);
     let unlimited = unlimited(total);
     let (mut bounds, _) = all.get(&root).cloned().unwrap_or_default();
-    let mut capability = bounds.capability.take().filter(|capability| !capability.is_empty());
-    if let Some(capability) = capability
-        .as_mut()
-        .filter(|_| compatibility == Compatibility::Corrected)
-    {
-        inherit(capability, &unlimited);
+    let written = |name: &str| cluster_state.queues().get(name)?.record.capability.as_ref();
+    let is_upstream = compatibility == Compatibility::Upstream;
+    let mut capability = bounds.capability.take().filter(|own| match written(&root) {
+        Some(written) if !is_upstream => !written.is_empty(),
+        _ => !own.is_empty(),
+    });
+    if let Some(capability) = capability.as_mut().filter(|_| !is_upstream) {
+        inherit(capability, written(&root), &unlimited, compatibility);
     }
     let capability = capability.unwrap_or(unlimited);
     bounds.real_capability = capability.clone();
@@ -73,16 +82,16 @@ pub(super) fn tree_bounds(
                 continue;
             };
             *deserved = deserved.larger_of(&bounds.guarantee);
-            inherit(bounds.capability.get_or_insert_default(), &above);
+            let capability = bounds.capability.get_or_insert_default();
+            inherit(capability, written(child), &above, compatibility);
             guaranteed.add(&bounds.guarantee);
-            deserved_sum.add(deserved);
         }
         if name == root {
             parent.guarantee = guaranteed.clone();
         }
-        let free = parent.real_capability.excess_over(&guaranteed);
+        let free = unguaranteed(&parent.real_capability, &guaranteed, compatibility);
         for child in children {
-            let Some((bounds, _)) = all.get_mut(child) else {
+            let Some((bounds, deserved)) = all.get_mut(child) else {
                 continue;
             };
             bounds.real_capability = free.clone();
@@ -90,6 +99,12 @@ pub(super) fn tree_bounds(
             if let Some(capability) = &bounds.capability {
                 bounds.real_capability.lower_to_limit(capability);
             }
+            if !is_upstream {
+                // A queue deserves no more than it may hold, as without a tree.
+                deserved.lower_to_limit(&bounds.real_capability);
+                *deserved = deserved.larger_of(&bounds.guarantee);
+            }
+            deserved_sum.add(deserved);
             open.push((Arc::clone(child), bounds.clone()));
         }
         if name == root
@@ -107,15 +122,15 @@ fn written_bounds(queue: &QueueRecord) -> BoundsAndDeserved {
     (bounds, optional_vector(queue.deserved.as_ref()))
 }
 
-/// Takes over the limits of the parent where there are none: cpu and memory that are not above 0, missing scalars.
-fn inherit(capability: &mut ResourceVector, parent: &ResourceVector) {
+/// Takes over the limits of the parent where the capability, as it is written, has none.
+fn inherit(
+    capability: &mut ResourceVector,
+    written: Option<&ResourceAmounts>,
+    parent: &ResourceVector,
+    compatibility: Compatibility,
+) {
     for (id, amount) in parent.iter() {
-        let has_own = if id <= ResourceId::MEMORY {
-            capability.amount(id) > 0.0
-        } else {
-            capability.get(id).is_some()
-        };
-        if !has_own {
+        if !limits(written, id, compatibility) {
             capability.set(id, amount);
         }
     }

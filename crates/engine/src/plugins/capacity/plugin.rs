@@ -10,8 +10,8 @@ use super::record_rules::ParentRules;
 use super::state::QueueCapacityState;
 use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
 use crate::plugin::{
-    AdmitOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, QueueComparison, QuotaPlugin, Reason,
-    Resolution, Shortfall, VictimKind, VictimQuery,
+    AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks,
+    QueueComparison, QuotaPlugin, Reason, Resolution, Shortfall, VictimKind, VictimQuery,
 };
 use crate::plugin_state::{PluginState, PluginStates};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
@@ -22,6 +22,14 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     keeps_quotas: true,
     gauges: true,
     record_rules: Some(&ParentRules),
+    order_keys: OrderKeyMeanings {
+        jobs: &[],
+        queues: &[
+            OrderKeyPart::PRIORITY,
+            OrderKeyPart::SHARE,
+            OrderKeyPart::flag("without deserved amounts"),
+        ],
+    },
     ..PluginDef::new(PLUGIN, compile)
 };
 
@@ -222,11 +230,10 @@ impl QueueCapacityState {
 
     /// Reasons against more requests, of a queue and of so many above it.
     fn reasons_against_sum(&self, queue: &str, requests: &IntegerAmounts, above: usize) -> Vec<QuotaReason> {
-        let requested = ResourceVector::from(requests);
         let levels = self.chain(queue).take(above.saturating_add(1));
         let reasons = levels.flat_map(|(name, account)| {
             let limit = capability_of(name, &account.limits.real_capability);
-            limit.reasons(&self.accounts.resources, &sum_with(account, requests), &requested)
+            limit.reasons(&self.accounts.resources, &account.allocated, requests)
         });
         reasons.collect()
     }
@@ -277,8 +284,10 @@ fn capability_of<'a>(queue: &'a str, real_capability: &'a ResourceVector) -> Quo
         plugin: PLUGIN,
         code: OVER_CAPABILITY,
         name: "real capability",
+        measured_as: "capability",
         queue,
         amounts: real_capability,
+        bound: None,
     }
 }
 

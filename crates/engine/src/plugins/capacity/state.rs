@@ -102,7 +102,7 @@ impl QueueCapacityState {
         let total = self.total.vector();
         let bounds = match &self.tree {
             Some(tree) => tree_bounds(cluster_state, &total, tree, self.compatibility()),
-            None => flat_bounds(cluster_state, &total),
+            None => flat_bounds(cluster_state, &total, self.compatibility()),
         };
         for (name, (bounds, deserved)) in bounds {
             if let Some(account) = self.accounts.by_queue.get_mut(&name) {

@@ -142,7 +142,7 @@ impl QueueCapacityState {
             return Ok(None);
         }
         let held = ResourceVector::from(&*held);
-        Ok(over_deserved(&held, &account.deserved, &candidate.vector))
+        Ok(self.over_deserved(&held, &account.deserved, &candidate.vector))
     }
 
     /// True if reclaimer and candidate have a queue other than the root in common within the levels that count, and the
@@ -157,7 +157,10 @@ impl QueueCapacityState {
         }
         let own = near(reclaimer.queue);
         let has_common = near(candidate.queue).iter().any(|queue| own.contains(queue));
-        has_common && !share_names(&reclaimer.vector, &reclaimer.account.deserved, |_| true)
+        has_common
+            && !share_names(&reclaimer.vector, &reclaimer.account.deserved, |id| {
+                self.tells_deserved(id)
+            })
     }
 
     /// Queues above a candidate, of those that count, that are others than the reclaimer's at the same distance; `None`: one
@@ -182,10 +185,29 @@ impl QueueCapacityState {
                 continue;
             };
             let held = ResourceVector::from(&*left.of(queue, account));
-            over_deserved(&held, &account.deserved, &candidate.vector)?;
+            self.over_deserved(&held, &account.deserved, &candidate.vector)?;
             above.push((&**queue, account));
         }
         Some(above)
+    }
+
+    /// True if a resource tells whether a queue deserves some of what a task requests. Every task requests pods: under
+    /// `corrected` they do not.
+    fn tells_deserved(&self, id: ResourceId) -> bool {
+        id != ResourceId::PODS || self.compatibility() == Compatibility::Upstream
+    }
+
+    /// True if nothing of the requests is deserved, false if more is held than deserved of one of them; `None`: neither.
+    fn over_deserved(
+        &self,
+        held: &ResourceVector,
+        deserved: &ResourceVector,
+        requests: &ResourceVector,
+    ) -> Option<bool> {
+        if !share_names(requests, deserved, |id| self.tells_deserved(id)) {
+            return Some(true);
+        }
+        held.exceeds_partly(deserved, requests).then_some(false)
     }
 
     /// Amounts that the preemptor's queue, and those above it, would hold beyond their limits, each with the gains from
@@ -217,14 +239,6 @@ impl QueueCapacityState {
         }
         shortfalls
     }
-}
-
-/// True if nothing of the requests is deserved, false if more is held than deserved of one of them; `None`: neither.
-fn over_deserved(held: &ResourceVector, deserved: &ResourceVector, requests: &ResourceVector) -> Option<bool> {
-    if !share_names(requests, deserved, |_| true) {
-        return Some(true);
-    }
-    held.exceeds_partly(deserved, requests).then_some(false)
 }
 
 fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {

@@ -6,7 +6,9 @@ use super::super::effective_values::value_map;
 use super::record_rules::HierarchyRules;
 use super::{DrfState, HIERARCHY, WEIGHTS};
 use crate::model::{ClusterState, Problem, ProblemKind};
-use crate::plugin::{OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery};
+use crate::plugin::{
+    OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery,
+};
 use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
@@ -16,6 +18,10 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     queue_annotations: &[HIERARCHY, WEIGHTS],
     excludes: Some((Switch::Hierarchy, "proportion")),
     record_rules: Some(&HierarchyRules),
+    order_keys: OrderKeyMeanings {
+        jobs: &[OrderKeyPart::SHARE],
+        queues: &[],
+    },
     ..PluginDef::new(NAME, compile)
 };
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, not_open, opinion, sum_with};
+use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, not_open, opinion};
 use super::PLUGIN;
 use super::record_rules::WeightRules;
 use super::state::ProportionState;
 use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
 use crate::plugin::{
-    AdmitOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin, Shortfall, VictimKind,
-    VictimQuery,
+    AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin,
+    Shortfall, VictimKind, VictimQuery,
 };
 use crate::plugin_state::{PluginState, PluginStates};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -21,6 +21,10 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     keeps_quotas: true,
     gauges: true,
     record_rules: Some(&WeightRules),
+    order_keys: OrderKeyMeanings {
+        jobs: &[],
+        queues: &[OrderKeyPart::PRIORITY, OrderKeyPart::SHARE],
+    },
     ..PluginDef::new(PLUGIN, compile)
 };
 
@@ -90,7 +94,7 @@ impl Plugin for Proportion {
         }
         let state = own_state(context)?;
         let account = state.known_account(queue)?;
-        let limit = deserved_limit(queue, &account.deserved);
+        let limit = deserved_limit(queue, &account.deserved, account);
         Ok(Some(reasons_against(state, limit, &requests)?.is_empty()))
     }
 
@@ -107,8 +111,10 @@ impl Plugin for Proportion {
             plugin: PLUGIN,
             code: OVER_CAPABILITY,
             name: "real capability",
+            measured_as: "capability",
             queue: &job.queue,
             amounts: &account.limits.real_capability,
+            bound: None,
         };
         let names = &state.accounts.resources;
         let reasons = state.accounts.reasons_against_job(limit, account, &demand)?;
@@ -128,7 +134,7 @@ impl Plugin for Proportion {
         let requests = IntegerAmounts::from(&task.requests);
         let account = state.known_account(queue)?;
         let deserved = state.deserved_for(context.cluster_state, queue, task);
-        let limit = deserved_limit(queue, &deserved);
+        let limit = deserved_limit(queue, &deserved, account);
         let headroom = limit.headroom(&account.allocated, &requests);
         Ok(Some(opinion(reasons_against(state, limit, &requests)?, headroom)))
     }
@@ -161,7 +167,7 @@ impl QuotaPlugin for Proportion {
             let account = state.known_account(queue)?;
             let deserved = state.deserved_for(context.cluster_state, queue, task);
             let requests = IntegerAmounts::from(&task.requests);
-            Ok(deserved_limit(queue, &deserved).headroom(&account.allocated, &requests))
+            Ok(deserved_limit(queue, &deserved, account).headroom(&account.allocated, &requests))
         });
         room.map_or(1, |room| room.unwrap_or(u64::MAX).max(1))
     }
@@ -186,17 +192,18 @@ fn reasons_against(
     if !account.limits.is_open {
         return Ok(vec![not_open(PLUGIN, limit.queue)]);
     }
-    let sum = sum_with(account, requests);
-    Ok(limit.reasons(&state.accounts.resources, &sum, &ResourceVector::from(requests)))
+    Ok(limit.reasons(&state.accounts.resources, &account.allocated, requests))
 }
 
-fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector) -> QuotaLimit<'a> {
+fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector, account: &'a QueueTotals) -> QuotaLimit<'a> {
     QuotaLimit {
         plugin: PLUGIN,
         code: OVER_DESERVED,
         name: "deserved amount",
+        measured_as: "deserved",
         queue,
         amounts: deserved,
+        bound: Some(&account.limits.real_capability),
     }
 }
 

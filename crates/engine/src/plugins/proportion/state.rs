@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::queue_accounts::{
     IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, capability_limit,
-    reference_panics, unknown_queue,
+    reference_panics, unguaranteed, unknown_queue,
 };
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
@@ -73,7 +73,8 @@ impl ProportionState {
                 guaranteed.add_record(guarantee, 1);
             }
         }
-        let free = self.total.vector().excess_over(&ResourceVector::from(&guaranteed));
+        let compatibility = self.compatibility();
+        let free = unguaranteed(&self.total.vector(), &ResourceVector::from(&guaranteed), compatibility);
         let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
         match only {
@@ -96,7 +97,10 @@ impl ProportionState {
         let mut limits = QueueBounds::of(queue);
         limits.real_capability = free.clone();
         limits.real_capability.add(&limits.guarantee);
-        limits.capability = queue.capability.as_ref().and_then(capability_limit);
+        limits.capability = queue
+            .capability
+            .as_ref()
+            .and_then(|own| capability_limit(own, self.compatibility()));
         if let Some(capability) = &limits.capability {
             limits.real_capability.lower_to_limit(capability);
         }

@@ -9,6 +9,7 @@ use crate::model::{
     UNLIMITED_SCALAR,
 };
 use crate::plugin::{AccountAmounts, PluginAccount};
+use crate::policy::Compatibility;
 
 /// Account of one queue.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,19 +78,45 @@ impl QueueBounds {
     }
 }
 
-/// Capability as a limit; `None`: nothing is limited. Cpu and memory that are not above 0 are unlimited, other resources
-/// of 0 are not.
-pub(crate) fn capability_limit(capability: &ResourceAmounts) -> Option<ResourceVector> {
+/// Capability as a limit; `None`: nothing is limited. Cpu and memory that no limit is written for are unlimited.
+pub(crate) fn capability_limit(capability: &ResourceAmounts, compatibility: Compatibility) -> Option<ResourceVector> {
     if capability.is_empty() {
         return None;
     }
     let mut limit = optional_vector(Some(capability));
     for id in [ResourceId::CPU, ResourceId::MEMORY] {
-        if limit.amount(id) <= 0.0 {
+        if !limits(Some(capability), id, compatibility) {
             limit.set(id, UNLIMITED_AMOUNT);
         }
     }
     Some(limit)
+}
+
+/// True if a capability limits a resource. Under `upstream` 0 of cpu or memory is no limit, while 0 of another resource is.
+pub(crate) fn limits(capability: Option<&ResourceAmounts>, id: ResourceId, compatibility: Compatibility) -> bool {
+    let written = capability.and_then(|capability| capability.get(id));
+    match compatibility {
+        Compatibility::Upstream if id <= ResourceId::MEMORY => written.is_some_and(|amount| amount > 0),
+        Compatibility::Upstream | Compatibility::Corrected => written.is_some(),
+    }
+}
+
+/// Amounts of a total beside what is guaranteed. Under `upstream` a resource of which all is guaranteed is missing, and so
+/// limits what queues deserve no longer.
+pub(crate) fn unguaranteed(
+    total: &ResourceVector,
+    guaranteed: &ResourceVector,
+    compatibility: Compatibility,
+) -> ResourceVector {
+    let mut free = total.excess_over(guaranteed);
+    if compatibility == Compatibility::Corrected {
+        for (id, _) in total.scalars() {
+            if free.get(id).is_none() {
+                free.set(id, 0.0);
+            }
+        }
+    }
+    free
 }
 
 /// Vector of amounts, empty if there are none.

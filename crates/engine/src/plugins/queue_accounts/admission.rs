@@ -6,6 +6,7 @@ use super::account::QueueTotals;
 use super::all_accounts::{QueueAccounts, reference_panics};
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::JobSums;
+use crate::model::resource_name::format_amount;
 use crate::model::{JobRecord, Problem, ProblemKind, ResourceId, ResourceTable, ResourceVector};
 use crate::plugin::{AdmitOpinion, Measurement, Reason, Resolution};
 use crate::policy::Compatibility;
@@ -20,12 +21,35 @@ pub(crate) struct QuotaLimit<'a> {
     pub(crate) plugin: &'static str,
     /// Code of the reason.
     pub(crate) code: &'static str,
-    /// Name of the limit in messages and measurements.
+    /// Name of the limit in messages.
     pub(crate) name: &'static str,
+    /// Name of the limit in measurements.
+    pub(crate) measured_as: &'static str,
     /// Queue that has the limit.
     pub(crate) queue: &'a str,
     /// Amounts of the limit.
     pub(crate) amounts: &'a ResourceVector,
+    /// Limit that the amounts can never pass, measured as `capability`; `None`: the limit itself.
+    pub(crate) bound: Option<&'a ResourceVector>,
+}
+
+/// Demand of one resource on a queue.
+#[derive(Clone, Copy, Debug)]
+struct LimitedDemand {
+    /// Amount that is asked for.
+    requested: i128,
+    /// Amount that the queue's tasks hold.
+    held: i128,
+    /// Amount that is reserved for admitted jobs, without what others hold beyond their minimums; `None`: it does not
+    /// count here.
+    inqueue: Option<i128>,
+}
+
+impl LimitedDemand {
+    /// Amount that the queue would hold and keep.
+    fn total(self) -> i128 {
+        self.requested + self.held + self.inqueue.unwrap_or(0)
+    }
 }
 
 /// Reason with its measurements.
@@ -44,26 +68,40 @@ pub(crate) fn not_open(plugin: &'static str, queue: &str) -> QuotaReason {
 }
 
 impl QuotaLimit<'_> {
-    /// Reasons against a sum, one per requested resource of which it is above the limit.
+    /// Reasons against more requests beside what is held, one per requested resource of which the sum is above the limit.
     pub(crate) fn reasons(
         &self,
         names: &ResourceTable,
-        sum: &ResourceVector,
-        request: &ResourceVector,
+        held: &IntegerAmounts,
+        requests: &IntegerAmounts,
     ) -> Vec<QuotaReason> {
-        let misfits = sum.misfits(self.amounts, request);
-        misfits
-            .map(|id| self.reason(names, id, sum.amount(id), request.amount(id)))
-            .collect()
+        let mut sum = held.clone();
+        sum.add(requests);
+        let (sum, requested) = (ResourceVector::from(&sum), ResourceVector::from(requests));
+        let misfits = sum.misfits(self.amounts, &requested);
+        let demand = |id: ResourceId| LimitedDemand {
+            requested: requests.get(id),
+            held: held.get(id),
+            inqueue: None,
+        };
+        misfits.map(|id| self.reason(names, id, demand(id))).collect()
     }
 
-    fn reason(&self, names: &ResourceTable, id: ResourceId, sum: f64, requested: f64) -> QuotaReason {
+    fn reason(&self, names: &ResourceTable, id: ResourceId, demand: LimitedDemand) -> QuotaReason {
         let resource = names.name(id);
         let limit = self.amounts.amount(id);
+        let shown = |amount: i128| format_amount(resource, amount);
+        let inqueue = demand
+            .inqueue
+            .map(|inqueue| format!(", reserved for admitted jobs <{}>", shown(inqueue)));
         let message = format!(
-            "Queue <{}> has not enough {resource} within its {}: requested <{requested}>, total would be <{sum}>, \
-             {} <{limit}>",
-            self.queue, self.name, self.name
+            "Queue <{}> has not enough {resource}: requested <{}>, held <{}>{}, {} <{}>",
+            self.queue,
+            shown(demand.requested),
+            shown(demand.held),
+            inqueue.unwrap_or_default(),
+            self.name,
+            shown(whole(limit)),
         );
         let reason = Reason {
             plugin: Arc::from(self.plugin),
@@ -73,12 +111,16 @@ impl QuotaLimit<'_> {
             resource: names.shared_name(id).cloned().unwrap_or_default(),
         };
         let measured = [
-            (format!("requested {resource}"), requested),
-            (format!("total {resource}"), sum),
-            (format!("{} {resource}", self.name), limit),
+            ("requested", demand.requested as f64),
+            ("allocated", demand.held as f64),
+            ("inqueue", demand.inqueue.unwrap_or(0) as f64),
+            ("total", demand.total() as f64),
+            (self.measured_as, limit),
         ];
+        let bound = self.bound.map(|bound| ("capability", bound.amount(id)));
+        let measured = measured.into_iter().chain(bound);
         let measurements = measured.map(|(name, amount)| Measurement::of_resource(name, resource, amount));
-        (reason, measurements.into())
+        (reason, measurements.collect())
     }
 
     /// Number of tasks with this request that fit beside what is held; `None`: the limit leaves room for any number.
@@ -159,9 +201,20 @@ impl QueueAccounts {
             .asked
             .iter()
             .filter(|(id, amount)| *id != ResourceId::PODS && *amount > 0);
-        let sums = asked.map(|(id, amount)| (id, amount, (plus(id) - account.elastic.get(id)) as f64));
-        let over = sums.filter(|(id, _, sum)| *sum > limit.amounts.amount(*id));
-        let reasons = over.map(|(id, amount, sum)| limit.reason(&self.resources, id, sum, amount as f64));
+        let demands = asked.map(|(id, requested)| {
+            let held = account.allocated.get(id);
+            let inqueue = Some(plus(id) - account.elastic.get(id) - requested - held);
+            (
+                id,
+                LimitedDemand {
+                    requested,
+                    held,
+                    inqueue,
+                },
+            )
+        });
+        let over = demands.filter(|(id, demand)| demand.total() as f64 > limit.amounts.amount(*id));
+        let reasons = over.map(|(id, demand)| limit.reason(&self.resources, id, demand));
         Ok(reasons.collect())
     }
 }

@@ -10,7 +10,9 @@ mod job_sums;
 #[cfg(test)]
 pub(super) mod testing;
 
-pub(super) use account::{QueueBounds, QueueTotals, capability_limit, optional_vector, shown_amounts};
+pub(super) use account::{
+    QueueBounds, QueueTotals, capability_limit, limits, optional_vector, shown_amounts, unguaranteed,
+};
 pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with, unknown_queue};
 pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
 pub(super) use gauges::account_gauges;

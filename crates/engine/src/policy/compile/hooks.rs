@@ -188,12 +188,13 @@ impl Policy {
             let (Some(plugin), Some(known)) = (plugin, known) else {
                 continue;
             };
-            if derived.contains(&known.name) || !which(&known.name) {
+            let name = plugin.shared_state().map_or_else(|| Arc::clone(&known.name), Arc::from);
+            if derived.contains(&name) || !which(&known.name) {
                 continue;
             }
             let advanced = before.and_then(|(old, older)| {
                 older.advance(
-                    &known.name,
+                    &name,
                     &StateDiff {
                         old,
                         new: cluster_state,
@@ -201,7 +202,7 @@ impl Policy {
                 )
             });
             if let Some(own) = advanced.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
-                derived.insert(Arc::clone(&known.name), own);
+                derived.insert(name, own);
             }
         }
         derived

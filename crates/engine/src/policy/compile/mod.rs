@@ -39,6 +39,12 @@ pub struct JobStateHooks {
     pub pipelined: Vec<Vec<PolicyHook>>,
     /// Plugins that say whether a job is starving, likewise.
     pub starving: Vec<Vec<PolicyHook>>,
+    /// Plugins that say whether a group of a job is ready, in the order of the tiers.
+    pub group_ready: Vec<PolicyHook>,
+    /// Plugins that vote on pipelined groups, tier by tier.
+    pub group_pipelined: Vec<Vec<PolicyHook>>,
+    /// Plugins that order the groups of a job, in the order of the tiers.
+    pub group_orders: Vec<PolicyHook>,
 }
 
 /// Plugin of the policy by name, with its hooks whatever its switches say.
@@ -358,6 +364,9 @@ impl Policy {
             ready: tiers(Some(Switch::JobReady)).into_iter().flatten().collect(),
             pipelined: tiers(Some(Switch::JobPipelined)),
             starving: tiers(Some(Switch::JobStarving)),
+            group_ready: tiers(Some(Switch::SubJobReady)).into_iter().flatten().collect(),
+            group_pipelined: tiers(Some(Switch::SubJobPipelined)),
+            group_orders: tiers(Some(Switch::SubJobOrder)).into_iter().flatten().collect(),
         }
     }
 

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use super::super::super::queue_accounts::QueueTotals;
 use super::super::super::queue_accounts::testing::cluster::{
     amounts, cluster_state, job, put_job, put_queue, put_task, queue, task,
 };
-use crate::model::{ClusterState, JobPhase, Problem, QueueRecord, QueueState, ResourceAmounts, TaskRecord, TaskStatus};
+use crate::model::{
+    ClusterState, JobPhase, Problem, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,
+};
 use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
 use crate::plugins::capacity::{PLUGIN, QueueCapacityState};
@@ -213,4 +216,111 @@ fn reclaim_spares_its_own_queue_and_those_that_keep_theirs() {
     keeps.reclaimable = Some(false);
     put_queue(&mut state, keeps);
     assert_eq!(goes(&state, Corrected), Ok(Some(Vec::new())));
+}
+
+/// Gives a queue of a cluster state other fields.
+fn change_queue(state: &mut ClusterState, name: &str, change: impl FnOnce(&mut QueueRecord)) {
+    let mut record = state.queues().get(name).unwrap().record.clone();
+    change(&mut record);
+    put_queue(state, record);
+}
+
+fn account(state: &ClusterState, compatibility: Compatibility, queue: &str) -> Arc<QueueTotals> {
+    let states = policy(compatibility).compute_plugin_states(state);
+    let own: &QueueCapacityState = states.get(PLUGIN).unwrap();
+    Arc::clone(own.accounts.account(queue).unwrap())
+}
+
+#[test]
+fn a_written_capability_of_nothing_is_a_limit() {
+    let mut state = teams();
+    change_queue(&mut state, "a", |queue| queue.capability = Some(amounts(0, -1, -1)));
+    assert!(codes(&state, Upstream, "a").unwrap().is_empty(), "its parent's");
+    assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueOverCapability"]);
+    change_queue(&mut state, "a", |queue| queue.capability = None);
+    change_queue(&mut state, "root", |queue| queue.capability = Some(amounts(-1, 0, -1)));
+    assert!(codes(&state, Upstream, "a").unwrap().is_empty(), "no limit");
+    assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueOverCapability"; 3]);
+}
+
+#[test]
+fn a_queue_deserves_no_more_than_it_may_hold() {
+    let mut state = teams();
+    change_queue(&mut state, "a", |queue| queue.capability = Some(amounts(1000, -1, -1)));
+    put_task(
+        &mut state,
+        task("ns/a-0", "ns/a", &amounts(1000, 0, -1), TaskStatus::Running),
+    );
+    for (compatibility, deserved, share) in [(Upstream, 4000.0, 0.25), (Corrected, 1000.0, 1.0)] {
+        let own = account(&state, compatibility, "a");
+        assert_eq!((own.deserved.amount(ResourceId::CPU), own.share), (deserved, share));
+    }
+}
+
+#[test]
+fn a_preemptor_stays_within_the_limits_of_queues_above() {
+    let mut state = teams();
+    change_queue(&mut state, "eng", |queue| {
+        queue.capability = Some(amounts(1000, -1, -1))
+    });
+    let preemptor = task("ns/a-0", "ns/a", &amounts(2000, 0, -1), TaskStatus::Pending);
+    put_task(&mut state, preemptor.clone());
+    // A capability of its own, as large as the cluster, so that only the limit above is short.
+    let may = |compatibility| {
+        ask(&state, compatibility, |plugin, context| {
+            plugin.may_preempt(context, "a", &[&preemptor])
+        })
+    };
+    assert_eq!(
+        (may(Corrected), may(Upstream)),
+        (Ok(Some(false)), Ok(Some(false))),
+        "a takes the limit over"
+    );
+    change_queue(&mut state, "eng", |queue| queue.capability = None);
+    put(&mut state, "c", "eng", Some(amounts(4000, 0, -1)));
+    put_waiting_job(&mut state, "c", 1000, 0);
+    put_task(
+        &mut state,
+        task("ns/c-0", "ns/c", &amounts(3000, 0, -1), TaskStatus::Running),
+    );
+    change_queue(&mut state, "eng", |queue| {
+        queue.capability = Some(amounts(4000, -1, -1))
+    });
+    let may = |compatibility| {
+        ask(&state, compatibility, |plugin, context| {
+            plugin.may_preempt(context, "a", &[&preemptor])
+        })
+    };
+    assert_eq!(
+        (may(Corrected), may(Upstream)),
+        (Ok(Some(false)), Ok(Some(true))),
+        "3,000 + 2,000 of 4,000"
+    );
+}
+
+#[test]
+fn pods_do_not_tell_what_a_queue_deserves() {
+    let mut state = teams();
+    let mut pods = ResourceAmounts::default();
+    pods.set(ResourceId::PODS, 10);
+    change_queue(&mut state, "b", |queue| queue.deserved = Some(pods));
+    put_task(
+        &mut state,
+        task("ns/b-0", "ns/b", &amounts(3000, 0, -1), TaskStatus::Running),
+    );
+    let preemptor = task("ns/a-0", "ns/a", &amounts(1000, 0, -1), TaskStatus::Pending);
+    let candidate = state.tasks().get("ns/b-0").unwrap().record.clone();
+    let goes = |compatibility| {
+        let query = VictimQuery {
+            kind: VictimKind::Reclaim,
+            preemptor: &preemptor,
+            candidates: &[&candidate],
+            eviction_order: EvictionOrder::default(),
+        };
+        ask(&state, compatibility, |plugin, context| {
+            plugin.ordered_victims(context, &query)
+        })
+    };
+    assert_eq!(goes(Upstream), Ok(Some(Vec::new())), "it deserves pods");
+    assert_eq!(goes(Corrected), Ok(Some(vec![0])), "it deserves none of the cpu");
 }

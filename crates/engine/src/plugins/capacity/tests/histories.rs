@@ -56,15 +56,29 @@ fn sums(state: &ClusterState, compatibility: Compatibility) -> BTreeMap<String, 
     all
 }
 
-/// Capability, real capability and deserved amounts of a queue by the model.
-fn limits(state: &ClusterState, name: &str) -> [Plain; 3] {
+fn children(state: &ClusterState, name: &str) -> Vec<String> {
+    let names = state.queues().iter().map(|(name, _)| name.to_string());
+    names
+        .filter(|child| parent(state, child).as_deref() == Some(name))
+        .collect()
+}
+
+/// Capability, real capability and deserved amounts of a queue by the model. The root deserves what its children do.
+fn limits(state: &ClusterState, name: &str, compatibility: Compatibility) -> [Plain; 3] {
+    let [capability, real, mut deserved] = limits_alone(state, name, compatibility);
+    if parent(state, name).is_none() {
+        deserved = plain::empty();
+        for child in children(state, name) {
+            add(&mut deserved, &limits_alone(state, &child, compatibility)[2]);
+        }
+    }
+    [capability, real, deserved]
+}
+
+/// Limits of a queue; the deserved amounts of the root are left out.
+fn limits_alone(state: &ClusterState, name: &str, compatibility: Compatibility) -> [Plain; 3] {
+    let corrected = compatibility == Compatibility::Corrected;
     let record = &state.queues().get(name).unwrap().record;
-    let children = |name: &str| {
-        let names = state.queues().iter().map(|(name, _)| name.to_string());
-        names
-            .filter(|child| parent(state, child).as_deref() == Some(name))
-            .collect::<Vec<_>>()
-    };
     let guarantee = |name: &str| plain_amounts(state.queues().get(name).unwrap().record.guarantee.as_ref());
     let larger = |name: &str| {
         let mut deserved = plain_amounts(state.queues().get(name).unwrap().record.deserved.as_ref());
@@ -90,29 +104,37 @@ fn limits(state: &ClusterState, name: &str) -> [Plain; 3] {
                 capability.extend(scalars.map(|(id, _)| (id, UNLIMITED_SCALAR)));
             }
         }
-        let mut deserved = plain::empty();
-        for child in children(name) {
-            add(&mut deserved, &larger(&child));
-        }
-        return [capability.clone(), capability, deserved];
+        return [capability.clone(), capability, plain::empty()];
     };
-    let [above_capability, above_real, _] = limits(state, &above);
+    let [above_capability, above_real, _] = limits_alone(state, &above, compatibility);
     for (id, amount) in &above_capability {
         let is_plain = *id <= ResourceId::MEMORY;
-        if is_plain && of(&capability, *id) <= 0.0 || !is_plain && !capability.contains_key(id) {
+        let written = record.capability.as_ref().and_then(|written| written.get(*id));
+        let has_none = is_plain && of(&capability, *id) <= 0.0 || !is_plain && !capability.contains_key(id);
+        if has_none && !(corrected && written.is_some()) {
             capability.insert(*id, *amount);
         }
     }
     let mut guaranteed = plain::empty();
-    for child in children(&above) {
+    for child in children(state, &above) {
         add(&mut guaranteed, &guarantee(&child));
     }
     let mut real = excess(&above_real, &guaranteed);
+    for id in above_real.keys().filter(|_| corrected) {
+        real.entry(*id).or_insert(0.0);
+    }
     add(&mut real, &guarantee(name));
     for (id, amount) in &mut real {
         *amount = amount.min(capability.get(id).copied().unwrap_or(UNLIMITED));
     }
-    [capability, real, larger(name)]
+    let mut deserved = larger(name);
+    if corrected {
+        for (id, amount) in &mut deserved {
+            let limit = real.get(id).copied().unwrap_or(UNLIMITED);
+            *amount = amount.min(limit).max(of(&guarantee(name), *id));
+        }
+    }
+    [capability, real, deserved]
 }
 
 fn assert_equals_model(state: &ClusterState, own: &QueueCapacityState, compatibility: Compatibility) {
@@ -126,7 +148,7 @@ fn assert_equals_model(state: &ClusterState, own: &QueueCapacityState, compatibi
         assert_near(&format!("{name} request"), &model.request, &(&account.request).into());
         assert_near(&format!("{name} elastic"), &model.elastic, &(&account.elastic).into());
         assert_near(&format!("{name} inqueue"), &model.inqueue, &(&account.inqueue).into());
-        let [capability, real, deserved] = limits(state, &name);
+        let [capability, real, deserved] = limits(state, &name, compatibility);
         assert_near(
             &format!("{name} capability"),
             &capability,

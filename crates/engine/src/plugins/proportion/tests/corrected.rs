@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::super::queue_accounts::testing::cluster::{
-    DISK, amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task,
+    DISK, GPU, amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task,
 };
 use crate::model::{ClusterState, JobPhase, QueueRecord, ResourceId, TaskRecord, TaskStatus};
 use crate::plugin::{PluginContext, VictimKind, VictimQuery};
@@ -224,7 +224,11 @@ fn a_promise_does_not_count_against_its_own_job() {
     let (reason, measurements) = &of_other.reasons[0];
     assert_eq!((reason.code, &*reason.resource), ("QueueOverCapability", "cpu"));
     let values: Vec<f64> = measurements.iter().map(|measured| measured.value).collect();
-    assert_eq!(values, [5.0, 10.0, 8.0], "cores: requested, total, limit");
+    assert_eq!(
+        values,
+        [5.0, 0.0, 5.0, 10.0, 8.0],
+        "cores: requested, held, kept for other jobs, total, limit"
+    );
 }
 
 #[test]
@@ -341,4 +345,47 @@ fn a_task_that_nobody_reported_counts_as_waiting() {
             "a quarter of 8,000"
         );
     }
+}
+
+#[test]
+fn a_written_capability_of_nothing_is_a_limit() {
+    let mut state = two_queues([1, 1]);
+    put_queue(
+        &mut state,
+        QueueRecord {
+            capability: Some(amounts(0, 4000, -1)),
+            ..queue("a", 1)
+        },
+    );
+    assert_eq!(deserved(&state, Upstream), [4000.0, 4000.0], "0 of cpu is no limit");
+    assert_eq!(deserved(&state, Corrected), [0.0, 8000.0]);
+}
+
+#[test]
+fn a_resource_of_which_all_is_guaranteed_still_limits_what_queues_deserve() {
+    let mut state = cluster_state(&[(8000, 8000, 4000)]);
+    for (name, guarantee) in [("a", None), ("b", Some(amounts(0, 0, 4000)))] {
+        put_queue(
+            &mut state,
+            QueueRecord {
+                guarantee,
+                ..queue(name, 1)
+            },
+        );
+        let own = format!("ns/{name}");
+        put_job(&mut state, job(&own, name, None, JobPhase::Running));
+        let pending = task(
+            &format!("ns/{name}-0"),
+            &own,
+            &amounts(1000, 0, 4000),
+            TaskStatus::Pending,
+        );
+        put_task(&mut state, pending);
+    }
+    let gpus = |compatibility| {
+        let own = ProportionState::of(&state, compatibility);
+        ["a", "b"].map(|name| own.accounts.account(name).unwrap().deserved.amount(GPU))
+    };
+    assert_eq!(gpus(Upstream), [2000.0, 4000.0], "more than there are");
+    assert_eq!(gpus(Corrected), [0.0, 4000.0]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cluster::{DISK, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
 use super::plain::{Plain, of};
-use crate::model::{ClusterState, JobPhase, ResourceVector, TaskStatus};
+use crate::model::{ClusterState, JobPhase, JobRecord, QueueState, ResourceVector, TaskStatus};
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -33,6 +33,12 @@ const STATUSES: [TaskStatus; 10] = [
     TaskStatus::Succeeded,
     TaskStatus::Failed,
 ];
+const STATES: [QueueState; 4] = [
+    QueueState::Unspecified,
+    QueueState::Open,
+    QueueState::Open,
+    QueueState::Closed,
+];
 const PHASES: [JobPhase; 5] = [
     JobPhase::Pending,
     JobPhase::Inqueue,
@@ -60,6 +66,8 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
             record.capability = (numbers.below(3) == 0).then(|| some(numbers));
             record.guarantee = (numbers.below(3) == 0).then(|| some(numbers));
             record.deserved = (numbers.below(3) > 0).then(|| some(numbers));
+            record.priority = i32::try_from(numbers.below(3)).unwrap();
+            record.state = STATES[usize::try_from(numbers.below(4)).unwrap()];
             record.parent = Arc::from(format!("q{}", numbers.below(9)));
             if numbers.below(3) > 0 {
                 record.parent = Arc::from("root");
@@ -73,7 +81,9 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
                 min.set(DISK, 5);
             }
             let phase = PHASES[usize::try_from(numbers.below(5)).unwrap()];
-            put_job(state, job(&job_name(numbers), &queue_name(numbers), min, phase));
+            let record = job(&job_name(numbers), &queue_name(numbers), min, phase);
+            let min_member = i32::try_from(numbers.below(4)).unwrap() - 1;
+            put_job(state, JobRecord { min_member, ..record });
         }
         6 => drop(state.remove_job(&job_name(numbers))),
         7 => {

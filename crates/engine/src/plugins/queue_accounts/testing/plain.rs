@@ -82,13 +82,20 @@ pub(crate) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTre
     for (name, stored) in state.queues().iter() {
         let record = &stored.record;
         let mut real = excess(&total, &guaranteed);
+        if compatibility == Compatibility::Corrected {
+            // A resource of which all is guaranteed still limits what queues deserve.
+            for id in total.keys() {
+                real.entry(*id).or_insert(0.0);
+            }
+        }
         add(&mut real, &plain(record.guarantee.as_ref()));
-        if let Some(capability) = record.capability.as_ref().filter(|capability| !capability.is_empty()) {
-            let capability = plain(Some(capability));
+        if let Some(written) = record.capability.as_ref().filter(|capability| !capability.is_empty()) {
+            let capability = plain(Some(written));
             for (id, amount) in &mut real {
                 let plain = *id <= ResourceId::MEMORY;
                 match capability.get(id) {
                     Some(limit) if *limit > 0.0 || !plain => *amount = amount.min(*limit),
+                    Some(_) if compatibility == Compatibility::Corrected && written.get(*id).is_some() => *amount = 0.0,
                     _ => {}
                 }
             }
