@@ -45,6 +45,7 @@ use tonic::service::Routes;
 
 use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
+use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
 use pumice_state::SharedState;
 
@@ -69,6 +70,8 @@ pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
 pub struct ServerContext {
     state: Arc<SharedState>,
     read_options: ReadOptions,
+    /// Kinds of records of which all labels are kept, whether or not a policy in force reads them.
+    always_stored: LabelKinds,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
     workers: Arc<WorkerPool>,
@@ -85,10 +88,23 @@ impl ServerContext {
         draining: watch::Receiver<bool>,
         id_prefix: u64,
     ) -> Arc<Self> {
+        Self::storing_labels(state, metrics, limits, draining, id_prefix, LabelKinds::default())
+    }
+
+    /// Edge of a state that keeps all labels of these records, so that any policy can be put in force after the records.
+    pub fn storing_labels(
+        state: Arc<SharedState>,
+        metrics: Arc<Metrics>,
+        limits: EdgeLimits,
+        draining: watch::Receiver<bool>,
+        id_prefix: u64,
+        always_stored: LabelKinds,
+    ) -> Arc<Self> {
         let work = Arc::new(WorkerPool::new(&limits));
         Arc::new(Self {
             state,
             read_options: ReadOptions::from_registry(plugins::REGISTRY, limits),
+            always_stored,
             metrics,
             draining,
             workers: work,
@@ -119,6 +135,11 @@ impl ServerContext {
     /// Workers of large requests.
     pub fn workers(&self) -> &Arc<WorkerPool> {
         &self.workers
+    }
+
+    /// Kinds of records of which all labels are kept now.
+    fn stored_labels(&self) -> LabelKinds {
+        self.always_stored.union(self.state.snapshot().read_labels())
     }
 
     /// Unique name of one decision.

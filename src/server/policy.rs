@@ -67,6 +67,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability,
+            awaited_sources,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
@@ -74,6 +75,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability: durability.into(),
+            awaited_sources,
         }))
     }
 
@@ -101,6 +103,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability,
+            awaited_sources,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
@@ -108,6 +111,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability: durability.into(),
+            awaited_sources,
         }))
     }
 
@@ -215,6 +219,7 @@ struct AcceptedPolicy {
     report: Option<pb::PolicyReport>,
     difference: String,
     durability: pb::Durability,
+    awaited_sources: Vec<String>,
 }
 
 impl PolicyRpc {
@@ -247,6 +252,7 @@ impl PolicyRpc {
             unchanged,
             difference,
             queue_problems: queues,
+            awaited_sources: awaited,
             ..
         } = reloaded;
         if !dry_run {
@@ -254,6 +260,7 @@ impl PolicyRpc {
             let (policy, number, origin) = (&in_force.name, in_force.version, &version.origin);
             let durability = self.0.state.durability();
             tracing::info!(%policy, version = number, %origin, unchanged, %durability, "policy in force");
+            warn_of_awaited_sources(policy, &awaited);
             self.warn_of_memory();
         }
         Ok(AcceptedPolicy {
@@ -264,10 +271,23 @@ impl PolicyRpc {
             },
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
+            awaited_sources: awaited.iter().map(ToString::to_string).collect(),
             report: Some(with_queue_problems(policy_report(&version.report), &queues)),
             difference,
         })
     }
+}
+
+/// Warns of sources whose records lack labels that a policy in force reads.
+pub(super) fn warn_of_awaited_sources(policy: &str, sources: &[Arc<str>]) {
+    if sources.is_empty() {
+        return;
+    }
+    let sources = sources.join(", ");
+    tracing::warn!(
+        policy, %sources,
+        "the policy reads labels that were not kept: filters refuse until the sources have sent their records again"
+    );
 }
 
 /// Adds problems of existing queues, which are not part of the version, to a policy report.
