@@ -10,6 +10,7 @@ use tower::ServiceExt;
 use crate::limits::EdgeLimits;
 use crate::server::{BUILT_IN_POLICY, ServerContext};
 use crate::telemetry::Metrics;
+use pumice_engine::model::LabelKinds;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{CallTransport, ClientConnection};
 use pumice_state::{SharedState, StateLimits, StateOptions, StateStartError, SystemClock};
@@ -30,6 +31,9 @@ pub enum InProcessError {
     Policy(#[from] Box<tonic::Status>),
 }
 
+/// Policy that reads no labels but those that plugins name.
+const LABEL_FREE_POLICY: &str = "actions: allocate\ntiers: [{plugins: [{name: binpack}]}]\n";
+
 /// The services over their own state, which begins empty.
 #[derive(Debug)]
 pub struct InProcessServer {
@@ -42,11 +46,19 @@ pub struct InProcessServer {
 }
 
 impl InProcessServer {
-    /// Starts the services under the built-in policy.
+    /// Starts the services under the built-in policy. They keep all labels, whichever policy comes after the records.
     ///
     /// # Errors
     /// No thread can be started.
     pub async fn start() -> Result<Self, InProcessError> {
+        Self::start_keeping(LabelKinds::ALL).await
+    }
+
+    /// Starts the services. Unless all labels are kept, they begin under a policy that reads none.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub async fn start_keeping(stored_labels: LabelKinds) -> Result<Self, InProcessError> {
         let options = StateOptions {
             limits: StateLimits::default(),
             epoch: 1,
@@ -60,11 +72,16 @@ impl InProcessServer {
             ..EdgeLimits::default()
         };
         let (sender, draining) = watch::channel(false);
-        let edge = ServerContext::new(Arc::clone(&state), Arc::new(Metrics::new()), limits, draining, 1);
+        let metrics = Arc::new(Metrics::new());
+        let edge = ServerContext::storing_labels(Arc::clone(&state), metrics, limits, draining, 1, stored_labels);
         let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
         let mut connection = ClientConnection::with_transport(CallTransport::new(routes));
         let request = pb::ReloadPolicyRequest {
-            document: BUILT_IN_POLICY.to_owned(),
+            document: if stored_labels == LabelKinds::ALL {
+                BUILT_IN_POLICY.to_owned()
+            } else {
+                LABEL_FREE_POLICY.to_owned()
+            },
             ..pb::ReloadPolicyRequest::default()
         };
         connection.policies.reload_policy(request).await.map_err(Box::new)?;

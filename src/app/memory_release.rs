@@ -92,7 +92,8 @@ impl FreedMemory {
 fn record_count(state: &SharedState) -> usize {
     let cluster_state = &state.snapshot().state;
     let nodes = usize::try_from(cluster_state.node_count()).unwrap_or(usize::MAX);
-    nodes + cluster_state.queues().len() + cluster_state.jobs().len() + cluster_state.tasks().len()
+    let others = cluster_state.queues().len() + cluster_state.jobs().len() + cluster_state.namespaces().len();
+    nodes + others + cluster_state.tasks().len()
 }
 
 /// Makes the allocator return memory after changes of the state, sessions and calls that held much, as long as the state

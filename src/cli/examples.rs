@@ -35,7 +35,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("policy delete", "pumice policy delete batch"),
     (
         "state load",
-        "pumice state load cluster.yaml\nkubectl get nodes,pods,queues,podgroups -A -o json | pumice state load -",
+        "pumice state load cluster.yaml\nkubectl get nodes,pods,namespaces,services,replicasets,statefulsets,queues,podgroups -A -o json | pumice state load -",
     ),
     (
         "state show",

@@ -5,7 +5,7 @@ use pumice::limits::EdgeLimits;
 use pumice::server::convert::inline;
 use pumice::server::convert::reader::ReadOptions;
 use pumice_console::{CommandError, LocalServer, LocalServices, StartingServer};
-use pumice_engine::model::ClusterState;
+use pumice_engine::model::{ClusterState, LabelKinds};
 use pumice_engine::plugins::REGISTRY;
 use pumice_protocol::v1 as pb;
 
@@ -16,15 +16,24 @@ const MAX_RESOURCES: usize = 10_000;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramServices;
 
+impl ProgramServices {
+    /// Starts the services, which keep all labels of these records.
+    pub(super) async fn start_keeping(self, labels: LabelKinds) -> Result<LocalServer, CommandError> {
+        let server = InProcessServer::start_keeping(labels)
+            .await
+            .map_err(|error| CommandError::message(format!("error: {error}")))?;
+        let connection = server.connection.clone();
+        // The closure holds the whole server, which drains when it is dropped.
+        Ok(LocalServer::new(connection, move || {
+            let whole = &server;
+            whole.state.snapshot()
+        }))
+    }
+}
+
 impl LocalServices for ProgramServices {
     fn start(&self) -> StartingServer {
-        Box::pin(async {
-            let server = InProcessServer::start()
-                .await
-                .map_err(|error| CommandError::message(format!("error: {error}")))?;
-            let connection = server.connection.clone();
-            Ok(LocalServer::new(connection, move || server.state.snapshot()))
-        })
+        Box::pin(self.start_keeping(LabelKinds::ALL))
     }
 
     fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState> {

@@ -158,6 +158,7 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
         dry_run: args.dry_run.then(|| args.file.display().to_string()),
     };
     output::durability(durability)?;
+    note_awaited_sources(&reply.awaited_sources);
     print_change(&mut connection, before, change).await
 }
 
@@ -182,7 +183,19 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
         dry_run: args.dry_run.then(|| "the earlier version".to_owned()),
     };
     output::durability(durability)?;
+    note_awaited_sources(&reply.awaited_sources);
     print_change(&mut connection, before, change).await
+}
+
+/// Says from which sources the server waits for labels.
+fn note_awaited_sources(sources: &[String]) {
+    if !sources.is_empty() {
+        output::note(&format!(
+            "note: the policy reads labels that were not stored; until they come, its filters refuse. Sources that follow a \
+             cluster are asked for a full sync, and files have to be loaded again: {}",
+            sources.join(", ")
+        ));
+    }
 }
 
 /// Outcome of a reload or a rollback.

@@ -15,7 +15,7 @@ use pumice_protocol::v1 as pb;
 /// Number of attempts to read all listings at one revision.
 const ATTEMPTS: usize = 5;
 /// Kinds of records, in the order in which they are shown.
-pub(super) const KINDS: [&str; 4] = ["node", "queue", "job", "task"];
+pub(super) const KINDS: [&str; 5] = ["node", "queue", "job", "task", "namespace"];
 
 /// The records of a cluster.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +89,14 @@ impl ClusterRecords {
             tasks,
             revisions
         );
+        let namespaces = list!(
+            connection,
+            evaluation_ref,
+            list_namespaces,
+            ListNamespacesRequest,
+            namespaces,
+            revisions
+        );
         let mut records = ClusterRecords {
             revision: revisions.first().copied(),
             inconsistent: revisions.windows(2).any(|pair| pair.first() != pair.last()),
@@ -114,6 +122,11 @@ impl ClusterRecords {
             records.insert_status(("task", name.unwrap_or_default()), stored.source, &stored.invalid);
             records.cluster.tasks.extend(stored.task);
         }
+        for status in namespaces {
+            let name = status.namespace.as_ref().map(|namespace| namespace.name.clone());
+            records.insert_status(("namespace", name.unwrap_or_default()), status.source, &status.invalid);
+            records.cluster.namespaces.extend(status.namespace);
+        }
         Ok(records)
     }
 
@@ -129,8 +142,9 @@ impl ClusterRecords {
         let mut all = BTreeMap::new();
         let cluster = &self.cluster;
         let schema = ProtocolSchema::read()?;
-        let [node, queue, job, task] = ["Node", "Queue", "Job", "Task"].map(|name| schema.message(name));
-        let (node, queue, job, task) = (node?, queue?, job?, task?);
+        let kinds = ["Node", "Queue", "Job", "Task", "Namespace"];
+        let [node, queue, job, task, namespace] = kinds.map(|name| schema.message(name));
+        let (node, queue, job, task, namespace) = (node?, queue?, job?, task?, namespace?);
         for one in &cluster.nodes {
             all.insert((0, one.name.clone()), fields(&node, &one.encode_to_vec())?);
         }
@@ -142,6 +156,9 @@ impl ClusterRecords {
         }
         for one in &cluster.tasks {
             all.insert((3, one.name.clone()), fields(&task, &one.encode_to_vec())?);
+        }
+        for one in &cluster.namespaces {
+            all.insert((4, one.name.clone()), fields(&namespace, &one.encode_to_vec())?);
         }
         for ((kind, name), problem) in &self.invalid {
             let place = KINDS.iter().position(|own| own == kind).unwrap_or_default();

@@ -8,7 +8,7 @@ use pumice_console::CommandError;
 /// Command on state.
 #[derive(Debug, Subcommand)]
 pub(super) enum StateCommand {
-    /// Send files as one full sync: `kubectl get nodes,pods,queues,podgroups -A -o json` (or yaml), or openb CSV
+    /// Send files as one full sync: `kubectl get nodes,pods,namespaces,services,replicasets,statefulsets,queues,podgroups -A -o json` (or yaml), or openb CSV
     Load(state_load::LoadStateArgs),
     /// Show the server, its nodes, queues, jobs, tasks or cards
     Show(state_show::ShowStateArgs),

@@ -150,13 +150,18 @@ fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> 
     CommandError::message(lines.join("\n"))
 }
 
-fn record_counts(cluster: &pb::Cluster) -> String {
-    let [nodes, queues, jobs, tasks] = [
-        cluster.nodes.len(),
-        cluster.queues.len(),
-        cluster.jobs.len(),
-        cluster.tasks.len(),
+/// Numbers of the records of each kind; namespaces only if there are some.
+pub(super) fn record_counts(cluster: &pb::Cluster) -> String {
+    let counts = [
+        (cluster.nodes.len(), "node"),
+        (cluster.queues.len(), "queue"),
+        (cluster.jobs.len(), "job"),
+        (cluster.tasks.len(), "task"),
+        (cluster.namespaces.len(), "namespace"),
     ];
-    let counts = [(nodes, "node"), (queues, "queue"), (jobs, "job"), (tasks, "task")];
-    counts.map(|(number, thing)| output::count(number, thing)).join(", ")
+    let shown = counts
+        .into_iter()
+        .filter(|(number, thing)| *number > 0 || *thing != "namespace");
+    let shown: Vec<String> = shown.map(|(number, thing)| output::count(number, thing)).collect();
+    shown.join(", ")
 }

@@ -19,6 +19,8 @@ enum ShownRecords {
     Jobs,
     /// Tasks
     Tasks,
+    /// Namespaces with their labels
+    Namespaces,
     /// Cards that nodes have: on how many nodes, how many, how many of them tasks hold
     Cards,
 }
@@ -46,6 +48,7 @@ pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
         Some(ShownRecords::Queues) => queues(&mut connection, names, format).await,
         Some(ShownRecords::Jobs) => jobs(&mut connection, names, format).await,
         Some(ShownRecords::Tasks) => tasks(&mut connection, names, format).await,
+        Some(ShownRecords::Namespaces) => namespaces(&mut connection, names, format).await,
         Some(ShownRecords::Cards) => state_cards::show(&mut connection, &names, format).await,
     }
 }
@@ -285,6 +288,25 @@ async fn tasks(
     }
     output::table(&table)?;
     output::line(&output::count(reply.tasks.len(), "task"))
+}
+
+async fn namespaces(
+    connection: &mut ClientConnection,
+    names: Vec<String>,
+    format: OutputFormat,
+) -> Result<(), CommandError> {
+    let reply = all_pages!(connection, list_namespaces, ListNamespacesRequest, namespaces, names);
+    if format == OutputFormat::Json {
+        return output::json("ListNamespacesResponse", &reply);
+    }
+    let mut table = TextTable::new(["NAMESPACE", "SOURCE", "LABELS"]);
+    for status in &reply.namespaces {
+        let pb::Namespace { name, labels } = status.namespace.clone().unwrap_or_default();
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        table.row([name, status.source.clone(), labels.join("\n")]);
+    }
+    output::table(&table)?;
+    output::line(&output::count(reply.namespaces.len(), "namespace"))
 }
 
 fn amounts(list: Option<&pb::ResourceList>) -> String {

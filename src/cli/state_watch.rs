@@ -8,9 +8,10 @@ use serde_json::json;
 
 use super::local_services::ProgramServices;
 use super::records::{self, ClusterRecords, RecordDiff};
-use pumice_console::LocalServices as _;
+use super::state_load::record_counts;
 use pumice_console::args::parse_duration;
 use pumice_console::{ClientArgs, CommandError, OutputFormat, args, full_sync, import_files, output, state_check};
+use pumice_engine::model::LabelKinds;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -57,7 +58,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
         output::line(&format!(
             "watching from revision {} on, {}",
             number(&seen),
-            record_counts(&seen)
+            record_counts(&seen.cluster)
         ))?;
     }
     let mut warnings = state_check::check_cluster(&seen.cluster, &ProgramServices);
@@ -101,22 +102,18 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
     }
 }
 
-fn record_counts(records: &ClusterRecords) -> String {
-    let cluster = &records.cluster;
-    let counts = [
-        (cluster.nodes.len(), "node"),
-        (cluster.queues.len(), "queue"),
-        (cluster.jobs.len(), "job"),
-        (cluster.tasks.len(), "task"),
-    ];
-    counts.map(|(number, thing)| output::count(number, thing)).join(", ")
-}
-
 /// Compares files with the state of the server. Both go through the same reader, so that a difference is one of content:
-/// `1` and `1000m` are the same, and labels that no plugin reads are in neither.
+/// `1` and `1000m` are the same, and labels that the server left out are in neither.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut imported = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
-    let mut local = ProgramServices.start().await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
+    let sources = info.into_inner().sources;
+    let stored = LabelKinds {
+        nodes: !sources.iter().any(|source| source.without_node_labels),
+        tasks: !sources.iter().any(|source| source.without_task_labels),
+    };
+    let mut local = ProgramServices.start_keeping(stored).await?;
     let cluster = std::mem::take(&mut imported.cluster);
     let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
@@ -124,7 +121,6 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     }
     let given = ClusterRecords::read(&mut local.connection).await?;
     let file = given.fields()?;
-    let mut connection = ClientConnection::open(&args.client.server).await?;
     state_check::drop_known(&mut connection, None, &mut imported.warnings, &ProgramServices).await?;
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), "")?;
@@ -153,7 +149,7 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     }
     print_differences(&changes)?;
     if changes.is_empty() {
-        output::line(&format!("the same: {}", record_counts(&given)))?;
+        output::line(&format!("the same: {}", record_counts(&given.cluster)))?;
     }
     Ok(changes.is_empty())
 }

@@ -25,6 +25,11 @@ impl EvaluationContext {
         let mut metadata = self.response_metadata(edge, encoding);
         if plugins.is_empty() {
             metadata.not_evaluated = not_evaluated::of_policy(&self.policy.policy, kind);
+            if !matches!(kind, DecisionKind::Admit | DecisionKind::Order) {
+                let waiting = not_evaluated::for_labels(&self.policy.policy, self.cluster_state());
+                metadata.not_evaluated.extend(waiting);
+                metadata.not_evaluated.sort_by(|one, other| one.name.cmp(&other.name));
+            }
         }
         if self.now.is_none() {
             let mut timeless = not_evaluated::of_time(&self.policy.policy, kind);

@@ -46,6 +46,7 @@ use tonic::service::Routes;
 
 use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
+use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
 use pumice_state::SharedState;
 
@@ -71,6 +72,8 @@ pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
 pub struct ServerContext {
     state: Arc<SharedState>,
     read_options: ReadOptions,
+    /// Kinds of records of which all labels are kept, whether or not a policy in force reads them.
+    always_stored: LabelKinds,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
     workers: Arc<WorkerPool>,
@@ -84,9 +87,21 @@ impl ServerContext {
     pub fn new(
         state: Arc<SharedState>,
         metrics: Arc<Metrics>,
+        limits: EdgeLimits,
+        draining: watch::Receiver<bool>,
+        id_prefix: u64,
+    ) -> Arc<Self> {
+        Self::storing_labels(state, metrics, limits, draining, id_prefix, LabelKinds::default())
+    }
+
+    /// Edge of a state that keeps all labels of these records, so that any policy can be put in force after the records.
+    pub fn storing_labels(
+        state: Arc<SharedState>,
+        metrics: Arc<Metrics>,
         mut limits: EdgeLimits,
         draining: watch::Receiver<bool>,
         id_prefix: u64,
+        always_stored: LabelKinds,
     ) -> Arc<Self> {
         // Whoever allows few calls wants fewer to wait.
         limits.waits = limits.waits.min((limits.calls / 2).max(1));
@@ -95,6 +110,7 @@ impl ServerContext {
         Arc::new(Self {
             state,
             read_options: ReadOptions::from_registry(plugins::REGISTRY, limits),
+            always_stored,
             metrics,
             draining,
             workers: work,
@@ -138,6 +154,11 @@ impl ServerContext {
         let message = "too many calls wait for a revision, for the writer or for the disk";
         place.grow(1).map_err(|error| place.rejection(error, message))?;
         Ok(Some(place))
+    }
+
+    /// Kinds of records of which all labels are kept now.
+    fn stored_labels(&self) -> LabelKinds {
+        self.always_stored.union(self.state.snapshot().read_labels())
     }
 
     /// Unique name of one decision.

@@ -68,6 +68,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability,
+            awaited_sources,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
@@ -75,6 +76,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability: durability.into(),
+            awaited_sources,
         }))
     }
 
@@ -103,6 +105,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability,
+            awaited_sources,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
@@ -110,6 +113,7 @@ impl PolicyService for PolicyRpc {
             report,
             difference,
             durability: durability.into(),
+            awaited_sources,
         }))
     }
 
@@ -218,6 +222,7 @@ struct AcceptedPolicy {
     report: Option<pb::PolicyReport>,
     difference: String,
     durability: pb::Durability,
+    awaited_sources: Vec<String>,
 }
 
 impl PolicyRpc {
@@ -250,6 +255,7 @@ impl PolicyRpc {
             unchanged,
             difference,
             queue_problems: queues,
+            awaited_sources: awaited,
             ..
         } = reloaded;
         if !dry_run {
@@ -257,6 +263,7 @@ impl PolicyRpc {
             let (policy, number, origin) = (&in_force.name, in_force.version, &version.origin);
             let durability = self.0.state.durability();
             tracing::info!(%policy, version = number, %origin, unchanged, %durability, "policy in force");
+            warn_of_awaited_sources(policy, &awaited);
             self.warn_of_memory();
         }
         Ok(AcceptedPolicy {
@@ -267,10 +274,23 @@ impl PolicyRpc {
             },
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
+            awaited_sources: awaited.iter().map(ToString::to_string).collect(),
             report: Some(with_queue_problems(policy_report(&version.report), &queues)),
             difference,
         })
     }
+}
+
+/// Warns of sources whose records lack labels that a policy in force reads.
+pub(super) fn warn_of_awaited_sources(policy: &str, sources: &[Arc<str>]) {
+    if sources.is_empty() {
+        return;
+    }
+    let sources = sources.join(", ");
+    tracing::warn!(
+        policy, %sources,
+        "the policy reads labels that were not kept: filters refuse until the sources have sent their records again"
+    );
 }
 
 /// Adds problems of existing queues, which are not part of the version, to a policy report.

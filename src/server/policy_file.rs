@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
 use super::convert::evaluation_ref::DEFAULT_POLICY;
+use super::policy::warn_of_awaited_sources;
 use super::wait_until_true;
 use crate::telemetry::{Metrics, ReloadOutcome};
 use pumice_engine::policy::Compatibility;
@@ -183,6 +184,7 @@ pub(crate) async fn reload_policy(
             for problem in reloaded.queue_problems.iter().take(MAX_LOGGED) {
                 tracing::warn!(problem = problem.message, "policy");
             }
+            warn_of_awaited_sources(DEFAULT_POLICY, &reloaded.awaited_sources);
             let (version, hash) = (reloaded.version.in_force.version, &reloaded.version.in_force.hash);
             let (unchanged, durability) = (reloaded.unchanged, state.durability());
             tracing::info!(policy = DEFAULT_POLICY, version, %hash, origin = from, unchanged, %durability, "policy in force");

@@ -231,10 +231,13 @@ impl HealthProbe {
             passed: status(name).is_some_and(|source| source.synced),
             detail: self.source_detail(status(name)),
         });
+        let read = self.state.snapshot().read_labels();
+        let is_shown = |source: &&SourceStatus| source.stale || source.dropped_labels.intersects(read);
         // A source that nobody expects does not keep the server from being ready.
         let stale = known
             .iter()
-            .filter(|source| source.stale && !self.expected_sources.contains(&source.position.source))
+            .filter(is_shown)
+            .filter(|source| !self.expected_sources.contains(&source.position.source))
             .map(|source| HealthCheck {
                 name: format!("source/{}", source.position.source),
                 passed: true,
@@ -248,6 +251,15 @@ impl HealthProbe {
             return "not heard yet".to_owned();
         };
         let batch = source.position.sequence;
+        if source.dropped_labels.intersects(self.state.snapshot().read_labels()) {
+            let detail =
+                "lacks labels that a policy reads, because none read them when the records came: filters refuse";
+            let remedy = match source.kind {
+                SourceKind::File => "until the file is loaded again",
+                SourceKind::Live => "until its next full sync, for which its next batch is asked",
+            };
+            return format!("{detail} {remedy}");
+        }
         match source.kind {
             SourceKind::File if source.synced => format!("synced, a file loaded {silence} s ago"),
             SourceKind::Live if source.synced => format!("synced, batch {batch}"),

@@ -10,7 +10,7 @@ use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
 use super::ServerContext;
 use super::connection::CallerConnection;
 use super::convert;
-use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch};
+use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch, record_count};
 use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::listing::page_size;
 use super::convert::not_evaluated;
@@ -114,13 +114,11 @@ impl ServerContext {
         sent: pb::Batch,
         connection: Option<ConnectionShare>,
     ) -> Result<pumice_state::Batch, CallError> {
-        let records = sent.put.as_ref().map_or(0, |put| {
-            put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
-        });
+        let records = sent.put.as_ref().map_or(0, record_count);
         let edge = Arc::clone(self);
         let read = move || {
             let mut names = SharedResourceNames::new(edge.state.resource_names());
-            let batch = read_batch(sent, &mut names, &edge.read_options)?;
+            let batch = read_batch(sent, &mut names, &edge.read_options, edge.stored_labels())?;
             Ok(pumice_state::Batch {
                 names: Some(names.into_first_table()),
                 connection,

@@ -128,6 +128,25 @@ impl StateService for StateRpc {
         }))
     }
 
+    async fn list_namespaces(
+        &self,
+        rpc: Request<pb::ListNamespacesRequest>,
+    ) -> Result<Response<pb::ListNamespacesResponse>, Status> {
+        let (call, _, pb::ListNamespacesRequest { against, names, page }) = rpc.into_parts();
+        let list = self
+            .0
+            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
+                listing::namespaces(context.cluster_state(), page)
+            })
+            .await?;
+        let (metadata, namespaces, next_page_token) = list;
+        Ok(Response::new(pb::ListNamespacesResponse {
+            metadata,
+            namespaces,
+            next_page_token,
+        }))
+    }
+
     async fn list_tasks(&self, rpc: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
         let (call, _, pb::ListTasksRequest { against, names, page }) = rpc.into_parts();
         let list = self
@@ -393,6 +412,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         kind,
         stale,
         bytes: _,
+        dropped_labels,
     } = status;
     let kind = match kind {
         SourceKind::Live => pb::SourceKind::Live,
@@ -404,5 +424,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         synced: *synced,
         kind: kind.into(),
         stale: *stale,
+        without_node_labels: dropped_labels.nodes,
+        without_task_labels: dropped_labels.tasks,
     }
 }

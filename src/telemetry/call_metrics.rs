@@ -246,6 +246,7 @@ pub(super) const RPCS: &[&str] = &[
     "ListQueues",
     "ListJobs",
     "ListTasks",
+    "ListNamespaces",
     "ListReservations",
     "ReleaseReservation",
     "ReleaseAssumptions",

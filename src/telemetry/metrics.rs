@@ -142,6 +142,7 @@ struct StateGauges {
     policy_info: Family<PolicyVersionLabels, IntegerGauge>,
     policy_rejected: Family<PolicyLabel, IntegerGauge>,
     source_synced: Family<SourceLabel, IntegerGauge>,
+    source_awaited: Family<SourceLabel, IntegerGauge>,
     source_silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
     source_records: Family<SourceLabel, IntegerGauge>,
     revision: IntegerGauge,
@@ -342,6 +343,8 @@ impl StateGauges {
             "1 if the source is synced and not stale, else 0",
             self.source_synced.clone(),
         );
+        let help = "1 if the source's records lack labels that a policy in force reads, else 0";
+        own.register("source_awaited", help, self.source_awaited.clone());
         let help = "Time since the source was last heard";
         own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
         let help = "Size of the records of a source (limit `source_bytes`)";
@@ -408,6 +411,7 @@ impl StateGauges {
         self.read_policies(state);
         // Sources that were forgotten have no series any more.
         self.source_synced.clear();
+        self.source_awaited.clear();
         self.source_silence.clear();
         self.source_records.clear();
         for source in state.sources() {
@@ -416,6 +420,8 @@ impl StateGauges {
             };
             self.source_synced.get_or_create(&label).set(source.synced.into());
             self.source_records.get_or_create(&label).set(count(source.bytes));
+            let awaited = source.dropped_labels.intersects(snapshot.read_labels()).into();
+            self.source_awaited.get_or_create(&label).set(awaited);
             if let Some(silence) = source.silence {
                 self.source_silence.get_or_create(&label).set(silence.as_secs_f64());
             }

@@ -27,6 +27,7 @@ fn against(cluster: &pb::Cluster, tiers: &str, compatibility: &str, now: Option<
 fn gang(second: pb::Task) -> pb::Cluster {
     let running = task_on_node(task("a/j-w-9", "a/j", &[("cpu", "1")]), pb::TaskStatus::Running, "n");
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![node("n", &[("cpu", "8")])],
         queues: vec![queue("q")],
         jobs: vec![pb::Job {

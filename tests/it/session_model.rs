@@ -220,6 +220,7 @@ fn inline_ref() -> pb::EvaluationRef {
         job
     };
     let cluster = pb::Cluster {
+        namespaces: Vec::new(),
         nodes: ["n1", "n2"].map(|name| node(name, &[("cpu", "500")])).to_vec(),
         queues: vec![queue("q")],
         jobs: vec![

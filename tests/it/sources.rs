@@ -184,3 +184,56 @@ fn a_malformed_record_is_rejected_alone_and_the_last_valid_one_counts_until_it_i
     );
     assert_eq!(verdict(wire), (vec!["a".to_owned(), "b".to_owned()], vec![]));
 }
+
+#[test]
+fn a_required_term_that_can_match_no_node_is_reported() {
+    let server = EmbeddedServer::start();
+    let term = |operator: &str, value: &str| pb::NodeSelectorTerm {
+        match_expressions: vec![pb::SelectorRequirement {
+            key: "rank".to_owned(),
+            operator: operator.to_owned(),
+            values: vec![value.to_owned()],
+        }],
+        ..pb::NodeSelectorTerm::default()
+    };
+    let affinity = pb::Affinity {
+        node_affinity: Some(pb::NodeAffinity {
+            required: Some(pb::NodeSelector {
+                terms: vec![term("Gt", "5"), term("Gt", "-5"), term("in", "5")],
+            }),
+            ..pb::NodeAffinity::default()
+        }),
+        ..pb::Affinity::default()
+    };
+    let asked = pb::Task {
+        name: "a/b".to_owned(),
+        constraints: Some(Box::new(pb::PodConstraints {
+            affinity: Some(affinity),
+            ..pb::PodConstraints::default()
+        })),
+        ..hypothetical_task(&[("cpu", "1")])
+    };
+    let batch = full_sync(
+        "s",
+        1,
+        pb::Cluster {
+            tasks: vec![asked],
+            ..pb::Cluster::default()
+        },
+    );
+    let outcome = server.wire.apply_batch(batch).unwrap();
+    let fields = outcome
+        .warnings
+        .iter()
+        .map(|warning| (warning.reason.as_str(), warning.field.as_str()));
+    let at = "batch.put.tasks[0].constraints.affinity.node_affinity.required";
+    let (second, third) = (format!("{at}[1]"), format!("{at}[2]"));
+    assert_eq!(
+        fields.collect::<Vec<_>>(),
+        [
+            ("NODE_TERM_INVALID", second.as_str()),
+            ("NODE_TERM_INVALID", third.as_str())
+        ]
+    );
+    assert!(outcome.refused.is_empty());
+}

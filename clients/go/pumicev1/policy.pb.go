@@ -455,9 +455,14 @@ type ReloadPolicyResponse struct {
 	Difference string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
 	// Durability of the version in force. MEMORY: a restart of the server loses it.
 	// Unspecified in a dry run.
-	Durability    Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Durability Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	// Sources whose records lack labels that the policy reads, because no policy in
+	// force read them when the records came. The server asks LIVE sources for a full
+	// sync (LABELS_NEEDED); a file has to be loaded again. Until then Filter refuses
+	// under the policy, and results name its plugins as not evaluated.
+	AwaitedSources []string `protobuf:"bytes,6,rep,name=awaited_sources,json=awaitedSources,proto3" json:"awaited_sources,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReloadPolicyResponse) Reset() {
@@ -523,6 +528,13 @@ func (x *ReloadPolicyResponse) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *ReloadPolicyResponse) GetAwaitedSources() []string {
+	if x != nil {
+		return x.AwaitedSources
+	}
+	return nil
 }
 
 // Request of RollbackPolicy.
@@ -611,9 +623,11 @@ type RollbackPolicyResponse struct {
 	Difference string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
 	// Durability of the version in force. MEMORY: a restart of the server loses it.
 	// Unspecified in a dry run.
-	Durability    Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Durability Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	// Sources whose records lack labels that the policy reads, as for ReloadPolicy.
+	AwaitedSources []string `protobuf:"bytes,6,rep,name=awaited_sources,json=awaitedSources,proto3" json:"awaited_sources,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RollbackPolicyResponse) Reset() {
@@ -679,6 +693,13 @@ func (x *RollbackPolicyResponse) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *RollbackPolicyResponse) GetAwaitedSources() []string {
+	if x != nil {
+		return x.AwaitedSources
+	}
+	return nil
 }
 
 // Request of DeletePolicy.
@@ -1066,7 +1087,7 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x16\n" +
 	"\x06strict\x18\x05 \x01(\bR\x06strict\x12$\n" +
 	"\rcompatibility\x18\x06 \x01(\tR\rcompatibilityB\x13\n" +
-	"\x11_expected_version\"\xe7\x01\n" +
+	"\x11_expected_version\"\x90\x02\n" +
 	"\x14ReloadPolicyResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\x06policy\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12/\n" +
@@ -1076,13 +1097,14 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"difference\x125\n" +
 	"\n" +
 	"durability\x18\x05 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability\"\xa3\x01\n" +
+	"durability\x12'\n" +
+	"\x0fawaited_sources\x18\x06 \x03(\tR\x0eawaitedSources\"\xa3\x01\n" +
 	"\x15RollbackPolicyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12.\n" +
 	"\x10expected_version\x18\x03 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRunB\x13\n" +
-	"\x11_expected_version\"\xe9\x01\n" +
+	"\x11_expected_version\"\x92\x02\n" +
 	"\x16RollbackPolicyResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\x06policy\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12/\n" +
@@ -1092,7 +1114,8 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"difference\x125\n" +
 	"\n" +
 	"durability\x18\x05 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability\"n\n" +
+	"durability\x12'\n" +
+	"\x0fawaited_sources\x18\x06 \x03(\tR\x0eawaitedSources\"n\n" +
 	"\x13DeletePolicyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x10expected_version\x18\x02 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01B\x13\n" +

@@ -39,6 +39,8 @@ const (
 	RecordKind_RECORD_KIND_JOB RecordKind = 3
 	// A task.
 	RecordKind_RECORD_KIND_TASK RecordKind = 4
+	// A namespace.
+	RecordKind_RECORD_KIND_NAMESPACE RecordKind = 5
 )
 
 // Enum value maps for RecordKind.
@@ -49,6 +51,7 @@ var (
 		2: "RECORD_KIND_QUEUE",
 		3: "RECORD_KIND_JOB",
 		4: "RECORD_KIND_TASK",
+		5: "RECORD_KIND_NAMESPACE",
 	}
 	RecordKind_value = map[string]int32{
 		"RECORD_KIND_UNSPECIFIED": 0,
@@ -56,6 +59,7 @@ var (
 		"RECORD_KIND_QUEUE":       2,
 		"RECORD_KIND_JOB":         3,
 		"RECORD_KIND_TASK":        4,
+		"RECORD_KIND_NAMESPACE":   5,
 	}
 )
 
@@ -420,7 +424,9 @@ type Removals struct {
 	// Jobs.
 	Jobs []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// Tasks.
-	Tasks         []string `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []string `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// Namespaces.
+	Namespaces    []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +485,13 @@ func (x *Removals) GetJobs() []string {
 func (x *Removals) GetTasks() []string {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Removals) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
 	}
 	return nil
 }
@@ -571,7 +584,7 @@ func (x *BatchOutcome) GetWarnings() []*Problem {
 // A request to the source for a full sync.
 type Resync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED.
+	// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Sentence for people.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -1191,9 +1204,14 @@ type SourceStatus struct {
 	// True: the source is LIVE and has been silent for longer than `source_stale_ms`.
 	// Leases of reservations and assumptions of its jobs are paused. The next batch
 	// ends the staleness.
-	Stale         bool `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Stale bool `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
+	// True: the server left labels out of records of nodes, because no policy in force
+	// read them.
+	WithoutNodeLabels bool `protobuf:"varint,6,opt,name=without_node_labels,json=withoutNodeLabels,proto3" json:"without_node_labels,omitempty"`
+	// True: likewise for records of tasks.
+	WithoutTaskLabels bool `protobuf:"varint,7,opt,name=without_task_labels,json=withoutTaskLabels,proto3" json:"without_task_labels,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SourceStatus) Reset() {
@@ -1257,6 +1275,20 @@ func (x *SourceStatus) GetKind() SourceKind {
 func (x *SourceStatus) GetStale() bool {
 	if x != nil {
 		return x.Stale
+	}
+	return false
+}
+
+func (x *SourceStatus) GetWithoutNodeLabels() bool {
+	if x != nil {
+		return x.WithoutNodeLabels
+	}
+	return false
+}
+
+func (x *SourceStatus) GetWithoutTaskLabels() bool {
+	if x != nil {
+		return x.WithoutTaskLabels
 	}
 	return false
 }
@@ -2181,6 +2213,199 @@ func (x *Account) GetDominantResource() string {
 	return ""
 }
 
+// Request of ListNamespaces.
+type ListNamespacesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// State to list. Absent: the latest snapshot under the policy "default".
+	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
+	// Names of the namespaces to list. Empty: all.
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Page of the list.
+	Page          *Page `protobuf:"bytes,3,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesRequest) Reset() {
+	*x = ListNamespacesRequest{}
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesRequest) ProtoMessage() {}
+
+func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
+func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListNamespacesRequest) GetAgainst() *EvaluationRef {
+	if x != nil {
+		return x.Against
+	}
+	return nil
+}
+
+func (x *ListNamespacesRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ListNamespacesRequest) GetPage() *Page {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
+// Response of ListNamespaces.
+type ListNamespacesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// State and policy that the list shows.
+	Metadata *ResponseMetadata `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Namespaces, sorted by name.
+	Namespaces []*NamespaceStatus `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Token of the next page. Empty: this page is the last.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesResponse) Reset() {
+	*x = ListNamespacesResponse{}
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesResponse) ProtoMessage() {}
+
+func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
+func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListNamespacesResponse) GetMetadata() *ResponseMetadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *ListNamespacesResponse) GetNamespaces() []*NamespaceStatus {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *ListNamespacesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A namespace as the server stores it.
+type NamespaceStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The record.
+	Namespace *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Source that owns the record.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Problems of the newest record of this name, which was refused; the record
+	// shown is the last good one. Empty: the record is valid.
+	Invalid       []*Problem `protobuf:"bytes,3,rep,name=invalid,proto3" json:"invalid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceStatus) Reset() {
+	*x = NamespaceStatus{}
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceStatus) ProtoMessage() {}
+
+func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceStatus.ProtoReflect.Descriptor instead.
+func (*NamespaceStatus) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *NamespaceStatus) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+func (x *NamespaceStatus) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *NamespaceStatus) GetInvalid() []*Problem {
+	if x != nil {
+		return x.Invalid
+	}
+	return nil
+}
+
 // Request of ListTasks.
 type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2196,7 +2421,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2433,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2446,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListTasksRequest) GetAgainst() *EvaluationRef {
@@ -2260,7 +2485,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2497,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2510,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTasksResponse) GetMetadata() *ResponseMetadata {
@@ -2329,7 +2554,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2566,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2579,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoredTask) GetTask() *Task {
@@ -2407,7 +2632,7 @@ type ReleaseAssumptionsRequest struct {
 
 func (x *ReleaseAssumptionsRequest) Reset() {
 	*x = ReleaseAssumptionsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2644,7 @@ func (x *ReleaseAssumptionsRequest) String() string {
 func (*ReleaseAssumptionsRequest) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2657,7 @@ func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReleaseAssumptionsRequest) GetSession() string {
@@ -2465,7 +2690,7 @@ type ReleaseAssumptionsResponse struct {
 
 func (x *ReleaseAssumptionsResponse) Reset() {
 	*x = ReleaseAssumptionsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2702,7 @@ func (x *ReleaseAssumptionsResponse) String() string {
 func (*ReleaseAssumptionsResponse) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2715,7 @@ func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
@@ -2527,7 +2752,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2764,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2777,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -2582,7 +2807,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2819,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2832,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -2651,7 +2876,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2888,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2901,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reservation) GetJob() string {
@@ -2751,7 +2976,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2988,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3001,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -2813,7 +3038,7 @@ type ReleaseReservationResponse struct {
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +3050,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +3063,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -2869,7 +3094,7 @@ type ForgetSourceRequest struct {
 
 func (x *ForgetSourceRequest) Reset() {
 	*x = ForgetSourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3106,7 @@ func (x *ForgetSourceRequest) String() string {
 func (*ForgetSourceRequest) ProtoMessage() {}
 
 func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3119,7 @@ func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetSourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ForgetSourceRequest) GetSource() string {
@@ -2922,7 +3147,7 @@ type ForgetResourceRequest struct {
 
 func (x *ForgetResourceRequest) Reset() {
 	*x = ForgetResourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3159,7 @@ func (x *ForgetResourceRequest) String() string {
 func (*ForgetResourceRequest) ProtoMessage() {}
 
 func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3172,7 @@ func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ForgetResourceRequest) GetResource() string {
@@ -2968,7 +3193,7 @@ type ForgetResourceResponse struct {
 
 func (x *ForgetResourceResponse) Reset() {
 	*x = ForgetResourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3205,7 @@ func (x *ForgetResourceResponse) String() string {
 func (*ForgetResourceResponse) ProtoMessage() {}
 
 func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3218,7 @@ func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ForgetResourceResponse) GetRevision() *Revision {
@@ -3021,7 +3246,7 @@ type ForgetSourceResponse struct {
 
 func (x *ForgetSourceResponse) Reset() {
 	*x = ForgetSourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3258,7 @@ func (x *ForgetSourceResponse) String() string {
 func (*ForgetSourceResponse) ProtoMessage() {}
 
 func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3271,7 @@ func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ForgetSourceResponse) GetRevision() *Revision {
@@ -3100,12 +3325,15 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
-	"\x04node\x18\x05 \x01(\tR\x04node\"b\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"\x82\x01\n" +
 	"\bRemovals\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12\x12\n" +
 	"\x04jobs\x18\x03 \x03(\tR\x04jobs\x12\x14\n" +
-	"\x05tasks\x18\x04 \x03(\tR\x05tasks\"\xff\x01\n" +
+	"\x05tasks\x18\x04 \x03(\tR\x05tasks\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x05 \x03(\tR\n" +
+	"namespaces\"\xff\x01\n" +
 	"\fBatchOutcome\x125\n" +
 	"\bposition\x18\x01 \x01(\v2\x19.pumice.v1.SourcePositionR\bposition\x12/\n" +
 	"\brevision\x18\x02 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12,\n" +
@@ -3145,13 +3373,15 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x10extension_points\x18\x02 \x03(\tR\x0fextensionPoints\"7\n" +
 	"\vServerLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value\"\xd3\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"\xb3\x02\n" +
 	"\fSourceStatus\x125\n" +
 	"\bposition\x18\x01 \x01(\v2\x19.pumice.v1.SourcePositionR\bposition\x123\n" +
 	"\asilence\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\asilence\x12\x16\n" +
 	"\x06synced\x18\x03 \x01(\bR\x06synced\x12)\n" +
 	"\x04kind\x18\x04 \x01(\x0e2\x15.pumice.v1.SourceKindR\x04kind\x12\x14\n" +
-	"\x05stale\x18\x05 \x01(\bR\x05stale\"0\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\x12.\n" +
+	"\x13without_node_labels\x18\x06 \x01(\bR\x11withoutNodeLabels\x12.\n" +
+	"\x13without_task_labels\x18\a \x01(\bR\x11withoutTaskLabels\"0\n" +
 	"\x04Page\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\"\x81\x01\n" +
@@ -3219,7 +3449,21 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\rmin_resources\x18\n" +
 	" \x03(\v2\x11.pumice.v1.AmountR\fminResources\x12\x14\n" +
 	"\x05share\x18\v \x01(\x01R\x05share\x12+\n" +
-	"\x11dominant_resource\x18\f \x01(\tR\x10dominantResource\"\x81\x01\n" +
+	"\x11dominant_resource\x18\f \x01(\tR\x10dominantResource\"\x86\x01\n" +
+	"\x15ListNamespacesRequest\x122\n" +
+	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12#\n" +
+	"\x04page\x18\x03 \x01(\v2\x0f.pumice.v1.PageR\x04page\"\xb5\x01\n" +
+	"\x16ListNamespacesResponse\x127\n" +
+	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12:\n" +
+	"\n" +
+	"namespaces\x18\x02 \x03(\v2\x1a.pumice.v1.NamespaceStatusR\n" +
+	"namespaces\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\x8b\x01\n" +
+	"\x0fNamespaceStatus\x122\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x14.pumice.v1.NamespaceR\tnamespace\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12,\n" +
+	"\ainvalid\x18\x03 \x03(\v2\x12.pumice.v1.ProblemR\ainvalid\"\x81\x01\n" +
 	"\x10ListTasksRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12#\n" +
@@ -3282,14 +3526,15 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\freservations\x18\x03 \x01(\x04R\freservations\x125\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability*\x81\x01\n" +
+	"durability*\x9c\x01\n" +
 	"\n" +
 	"RecordKind\x12\x1b\n" +
 	"\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RECORD_KIND_NODE\x10\x01\x12\x15\n" +
 	"\x11RECORD_KIND_QUEUE\x10\x02\x12\x13\n" +
 	"\x0fRECORD_KIND_JOB\x10\x03\x12\x14\n" +
-	"\x10RECORD_KIND_TASK\x10\x04*U\n" +
+	"\x10RECORD_KIND_TASK\x10\x04\x12\x19\n" +
+	"\x15RECORD_KIND_NAMESPACE\x10\x05*U\n" +
 	"\n" +
 	"SourceKind\x12\x1b\n" +
 	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3299,7 +3544,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x16BATCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10BATCH_KIND_DELTA\x10\x01\x12\x1d\n" +
 	"\x19BATCH_KIND_FULL_SYNC_PART\x10\x02\x12\x1d\n" +
-	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\x97\b\n" +
+	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xee\b\n" +
 	"\fStateService\x12:\n" +
 	"\x05Apply\x12\x17.pumice.v1.ApplyRequest\x1a\x18.pumice.v1.ApplyResponse\x12;\n" +
 	"\x04Sync\x12\x16.pumice.v1.SyncRequest\x1a\x17.pumice.v1.SyncResponse(\x010\x01\x12O\n" +
@@ -3309,7 +3554,8 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"ListQueues\x12\x1c.pumice.v1.ListQueuesRequest\x1a\x1d.pumice.v1.ListQueuesResponse\x12C\n" +
 	"\bListJobs\x12\x1a.pumice.v1.ListJobsRequest\x1a\x1b.pumice.v1.ListJobsResponse\x12F\n" +
-	"\tListTasks\x12\x1b.pumice.v1.ListTasksRequest\x1a\x1c.pumice.v1.ListTasksResponse\x12[\n" +
+	"\tListTasks\x12\x1b.pumice.v1.ListTasksRequest\x1a\x1c.pumice.v1.ListTasksResponse\x12U\n" +
+	"\x0eListNamespaces\x12 .pumice.v1.ListNamespacesRequest\x1a!.pumice.v1.ListNamespacesResponse\x12[\n" +
 	"\x10ListReservations\x12\".pumice.v1.ListReservationsRequest\x1a#.pumice.v1.ListReservationsResponse\x12a\n" +
 	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponse\x12a\n" +
 	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponse\x12O\n" +
@@ -3332,7 +3578,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
 	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
@@ -3365,145 +3611,157 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*ListJobsResponse)(nil),           // 28: pumice.v1.ListJobsResponse
 	(*JobStatus)(nil),                  // 29: pumice.v1.JobStatus
 	(*Account)(nil),                    // 30: pumice.v1.Account
-	(*ListTasksRequest)(nil),           // 31: pumice.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 32: pumice.v1.ListTasksResponse
-	(*StoredTask)(nil),                 // 33: pumice.v1.StoredTask
-	(*ReleaseAssumptionsRequest)(nil),  // 34: pumice.v1.ReleaseAssumptionsRequest
-	(*ReleaseAssumptionsResponse)(nil), // 35: pumice.v1.ReleaseAssumptionsResponse
-	(*ListReservationsRequest)(nil),    // 36: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 37: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 38: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 39: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 40: pumice.v1.ReleaseReservationResponse
-	(*ForgetSourceRequest)(nil),        // 41: pumice.v1.ForgetSourceRequest
-	(*ForgetResourceRequest)(nil),      // 42: pumice.v1.ForgetResourceRequest
-	(*ForgetResourceResponse)(nil),     // 43: pumice.v1.ForgetResourceResponse
-	(*ForgetSourceResponse)(nil),       // 44: pumice.v1.ForgetSourceResponse
-	(*Cluster)(nil),                    // 45: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 46: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 47: pumice.v1.Revision
-	(*Problem)(nil),                    // 48: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 49: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 50: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 51: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 52: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 53: pumice.v1.Node
-	(*Amount)(nil),                     // 54: pumice.v1.Amount
-	(*Queue)(nil),                      // 55: pumice.v1.Queue
-	(*Job)(nil),                        // 56: pumice.v1.Job
-	(*Task)(nil),                       // 57: pumice.v1.Task
-	(Durability)(0),                    // 58: pumice.v1.Durability
-	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
+	(*ListNamespacesRequest)(nil),      // 31: pumice.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 32: pumice.v1.ListNamespacesResponse
+	(*NamespaceStatus)(nil),            // 33: pumice.v1.NamespaceStatus
+	(*ListTasksRequest)(nil),           // 34: pumice.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),          // 35: pumice.v1.ListTasksResponse
+	(*StoredTask)(nil),                 // 36: pumice.v1.StoredTask
+	(*ReleaseAssumptionsRequest)(nil),  // 37: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 38: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 39: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 40: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 41: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 42: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 43: pumice.v1.ReleaseReservationResponse
+	(*ForgetSourceRequest)(nil),        // 44: pumice.v1.ForgetSourceRequest
+	(*ForgetResourceRequest)(nil),      // 45: pumice.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),     // 46: pumice.v1.ForgetResourceResponse
+	(*ForgetSourceResponse)(nil),       // 47: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 48: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 49: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 50: pumice.v1.Revision
+	(*Problem)(nil),                    // 51: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 52: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 53: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 54: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 55: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 56: pumice.v1.Node
+	(*Amount)(nil),                     // 57: pumice.v1.Amount
+	(*Queue)(nil),                      // 58: pumice.v1.Queue
+	(*Job)(nil),                        // 59: pumice.v1.Job
+	(*Namespace)(nil),                  // 60: pumice.v1.Namespace
+	(*Task)(nil),                       // 61: pumice.v1.Task
+	(Durability)(0),                    // 62: pumice.v1.Durability
+	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
 	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	45, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	48, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
 	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
 	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
 	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
 	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
-	46, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	47, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	48, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	49, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	50, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	51, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
 	7,  // 9: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	48, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	51, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
 	3,  // 11: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
 	6,  // 12: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
 	3,  // 13: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
 	6,  // 14: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	49, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	47, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	52, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	50, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
 	16, // 17: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
 	17, // 18: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
 	18, // 19: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	49, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	46, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	50, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	52, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	49, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	53, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
 	1,  // 23: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
-	51, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	54, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 25: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	52, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	55, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	22, // 27: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	53, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	54, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	54, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	54, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	56, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	57, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	57, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	57, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
 	23, // 32: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	48, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	51, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	51, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	54, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 35: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	52, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	55, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	26, // 37: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	55, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	58, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
 	30, // 39: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	48, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	51, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	51, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	54, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
 	19, // 42: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	52, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	55, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	29, // 44: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	56, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	59, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
 	30, // 46: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	48, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	54, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	54, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	54, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	54, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	54, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	54, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	54, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	54, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	54, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	54, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	51, // 58: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 59: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	52, // 60: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	33, // 61: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	57, // 62: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	48, // 63: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	47, // 64: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	58, // 65: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
-	19, // 66: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	38, // 67: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	54, // 68: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	54, // 69: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	59, // 70: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	59, // 71: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	38, // 72: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	58, // 73: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
-	47, // 74: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
-	47, // 75: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	58, // 76: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
-	8,  // 77: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	10, // 78: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	12, // 79: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	14, // 80: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	20, // 81: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	24, // 82: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	27, // 83: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	31, // 84: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	36, // 85: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	39, // 86: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	34, // 87: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	41, // 88: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	42, // 89: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
-	9,  // 90: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	11, // 91: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	13, // 92: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	15, // 93: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	21, // 94: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	25, // 95: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	28, // 96: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	32, // 97: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	37, // 98: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	40, // 99: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	35, // 100: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	44, // 101: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	43, // 102: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
-	90, // [90:103] is the sub-list for method output_type
-	77, // [77:90] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	51, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	57, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	57, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	57, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	57, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	57, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	57, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	57, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	57, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	57, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	57, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	54, // 58: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 59: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
+	55, // 60: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	33, // 61: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
+	60, // 62: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
+	51, // 63: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
+	54, // 64: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 65: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
+	55, // 66: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	36, // 67: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
+	61, // 68: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	51, // 69: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	50, // 70: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	62, // 71: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	19, // 72: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	41, // 73: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	57, // 74: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	57, // 75: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	63, // 76: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	63, // 77: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	41, // 78: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	62, // 79: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	50, // 80: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
+	50, // 81: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	62, // 82: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	8,  // 83: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	10, // 84: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	12, // 85: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	14, // 86: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	20, // 87: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	24, // 88: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	27, // 89: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	34, // 90: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	31, // 91: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
+	39, // 92: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	42, // 93: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	37, // 94: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	44, // 95: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	45, // 96: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
+	9,  // 97: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	11, // 98: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	13, // 99: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	15, // 100: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	21, // 101: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	25, // 102: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	28, // 103: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	35, // 104: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	32, // 105: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
+	40, // 106: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	43, // 107: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	38, // 108: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	47, // 109: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	46, // 110: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
+	97, // [97:111] is the sub-list for method output_type
+	83, // [83:97] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -3518,7 +3776,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	StateService_ListQueues_FullMethodName         = "/pumice.v1.StateService/ListQueues"
 	StateService_ListJobs_FullMethodName           = "/pumice.v1.StateService/ListJobs"
 	StateService_ListTasks_FullMethodName          = "/pumice.v1.StateService/ListTasks"
+	StateService_ListNamespaces_FullMethodName     = "/pumice.v1.StateService/ListNamespaces"
 	StateService_ListReservations_FullMethodName   = "/pumice.v1.StateService/ListReservations"
 	StateService_ReleaseReservation_FullMethodName = "/pumice.v1.StateService/ReleaseReservation"
 	StateService_ReleaseAssumptions_FullMethodName = "/pumice.v1.StateService/ReleaseAssumptions"
@@ -58,6 +59,8 @@ type StateServiceClient interface {
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// Lists tasks, sorted by name.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
+	// Lists namespaces, sorted by name.
+	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
 	// Lists the reservations of the admission ledger, sorted by job.
 	ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error)
 	// Ends a reservation.
@@ -164,6 +167,16 @@ func (c *stateServiceClient) ListTasks(ctx context.Context, in *ListTasksRequest
 	return out, nil
 }
 
+func (c *stateServiceClient) ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNamespacesResponse)
+	err := c.cc.Invoke(ctx, StateService_ListNamespaces_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *stateServiceClient) ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListReservationsResponse)
@@ -236,6 +249,8 @@ type StateServiceServer interface {
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// Lists tasks, sorted by name.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
+	// Lists namespaces, sorted by name.
+	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
 	// Lists the reservations of the admission ledger, sorted by job.
 	ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error)
 	// Ends a reservation.
@@ -282,6 +297,9 @@ func (UnimplementedStateServiceServer) ListJobs(context.Context, *ListJobsReques
 }
 func (UnimplementedStateServiceServer) ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTasks not implemented")
+}
+func (UnimplementedStateServiceServer) ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
 }
 func (UnimplementedStateServiceServer) ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListReservations not implemented")
@@ -452,6 +470,24 @@ func _StateService_ListTasks_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StateService_ListNamespaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNamespacesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StateServiceServer).ListNamespaces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StateService_ListNamespaces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StateServiceServer).ListNamespaces(ctx, req.(*ListNamespacesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StateService_ListReservations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListReservationsRequest)
 	if err := dec(in); err != nil {
@@ -576,6 +612,10 @@ var StateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTasks",
 			Handler:    _StateService_ListTasks_Handler,
+		},
+		{
+			MethodName: "ListNamespaces",
+			Handler:    _StateService_ListNamespaces_Handler,
 		},
 		{
 			MethodName: "ListReservations",

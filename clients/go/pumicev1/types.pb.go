@@ -580,7 +580,8 @@ type Node struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Kubernetes uid. A new uid under the same name is a new node. Optional.
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Labels. The server keeps only labels that a plugin declares.
+	// Labels. The server keeps those that a plugin names, and all others while a
+	// policy in force has a plugin that reads all of them.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// status.allocatable, unchanged.
 	Allocatable *ResourceList `protobuf:"bytes,4,opt,name=allocatable,proto3" json:"allocatable,omitempty"`
@@ -1368,7 +1369,7 @@ type Task struct {
 	// record carries, such as "nodeSelector". Results for the task say that these
 	// fields were not evaluated. Empty: none.
 	UnevaluatedFields []string `protobuf:"bytes,15,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
-	// metadata.labels.
+	// metadata.labels. The server keeps them as it keeps those of nodes.
 	Labels map[string]string `protobuf:"bytes,16,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Constraints of the pod on nodes and on other pods. Absent: none.
 	Constraints *PodConstraints `protobuf:"bytes,17,opt,name=constraints,proto3" json:"constraints,omitempty"`
@@ -1602,7 +1603,13 @@ type PodConstraints struct {
 	// and is empty for a container without one.
 	Images []string `protobuf:"bytes,6,rep,name=images,proto3" json:"images,omitempty"`
 	// Reference of each image volume.
-	ImageVolumes  []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
+	ImageVolumes []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
+	// Selector of the pods that belong together with this one: the selectors of the
+	// Services that select it, and that of the ReplicaSet, ReplicationController or
+	// StatefulSet that controls it. Default topology spread constraints count these
+	// pods. Absent: the pod belongs to none of them. A sender that cannot tell lists
+	// "ownerSelector" in `unevaluated_fields`.
+	OwnerSelector *LabelSelector `protobuf:"bytes,8,opt,name=owner_selector,json=ownerSelector,proto3" json:"owner_selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1682,6 +1689,13 @@ func (x *PodConstraints) GetImages() []string {
 func (x *PodConstraints) GetImageVolumes() []string {
 	if x != nil {
 		return x.ImageVolumes
+	}
+	return nil
+}
+
+func (x *PodConstraints) GetOwnerSelector() *LabelSelector {
+	if x != nil {
+		return x.OwnerSelector
 	}
 	return nil
 }
@@ -2524,7 +2538,9 @@ type Cluster struct {
 	// Jobs.
 	Jobs []*Job `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// Tasks.
-	Tasks         []*Task `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []*Task `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// Namespaces, whose labels a `namespace_selector` reads.
+	Namespaces    []*Namespace `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2587,6 +2603,68 @@ func (x *Cluster) GetTasks() []*Task {
 	return nil
 }
 
+func (x *Cluster) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// A namespace.
+type Namespace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of the namespace.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// metadata.labels.
+	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Namespace) Reset() {
+	*x = Namespace{}
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Namespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Namespace) ProtoMessage() {}
+
+func (x *Namespace) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
+func (*Namespace) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Namespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Namespace) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 // Version of the shared state. Revisions of different epochs cannot be compared.
 type Revision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2600,7 +2678,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2690,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2703,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2658,7 +2736,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2748,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2761,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2723,7 +2801,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2813,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2826,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -2789,7 +2867,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2879,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2892,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -2863,7 +2941,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +2953,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +2966,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -2984,7 +3062,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3074,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3087,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3065,7 +3143,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3155,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3168,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3140,7 +3218,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3230,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3243,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3213,7 +3291,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3303,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3316,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3429,7 +3507,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3519,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3532,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3512,7 +3590,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3602,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3615,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3628,7 +3706,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3718,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3731,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3701,7 +3779,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3791,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3804,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -3766,7 +3844,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3856,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3869,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -3829,7 +3907,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +3919,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +3932,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Amount) GetResource() string {
@@ -3892,7 +3970,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3982,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3995,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -3977,7 +4055,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4067,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4080,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Measurement) GetName() string {
@@ -4043,7 +4121,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4133,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4146,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4222,7 +4300,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x04\n" +
 	"\x0ePodConstraints\x12P\n" +
 	"\rnode_selector\x18\x01 \x03(\v2+.pumice.v1.PodConstraints.NodeSelectorEntryR\fnodeSelector\x12/\n" +
 	"\baffinity\x18\x02 \x01(\v2\x13.pumice.v1.AffinityR\baffinity\x127\n" +
@@ -4231,7 +4309,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"host_ports\x18\x04 \x03(\v2\x13.pumice.v1.HostPortR\thostPorts\x12c\n" +
 	"\x1btopology_spread_constraints\x18\x05 \x03(\v2#.pumice.v1.TopologySpreadConstraintR\x19topologySpreadConstraints\x12\x16\n" +
 	"\x06images\x18\x06 \x03(\tR\x06images\x12#\n" +
-	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x1a?\n" +
+	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x12?\n" +
+	"\x0eowner_selector\x18\b \x01(\v2\x18.pumice.v1.LabelSelectorR\rownerSelector\x1a?\n" +
 	"\x11NodeSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x01\n" +
@@ -4295,12 +4374,21 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x14node_affinity_policy\x18\x06 \x01(\tR\x12nodeAffinityPolicy\x12,\n" +
 	"\x12node_taints_policy\x18\a \x01(\tR\x10nodeTaintsPolicy\x12(\n" +
 	"\x10match_label_keys\x18\b \x03(\tR\x0ematchLabelKeysB\x0e\n" +
-	"\f_min_domains\"\xa5\x01\n" +
+	"\f_min_domains\"\xdb\x01\n" +
 	"\aCluster\x12%\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x0f.pumice.v1.NodeR\x05nodes\x12(\n" +
 	"\x06queues\x18\x02 \x03(\v2\x10.pumice.v1.QueueR\x06queues\x12\"\n" +
 	"\x04jobs\x18\x03 \x03(\v2\x0e.pumice.v1.JobR\x04jobs\x12%\n" +
-	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.TaskR\x05tasks\"8\n" +
+	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.TaskR\x05tasks\x124\n" +
+	"\n" +
+	"namespaces\x18\x05 \x03(\v2\x14.pumice.v1.NamespaceR\n" +
+	"namespaces\"\x94\x01\n" +
+	"\tNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
+	"\x06labels\x18\x02 \x03(\v2 .pumice.v1.Namespace.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\bRevision\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"g\n" +
@@ -4484,7 +4572,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
@@ -4519,48 +4607,50 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(*HostPort)(nil),                 // 30: pumice.v1.HostPort
 	(*TopologySpreadConstraint)(nil), // 31: pumice.v1.TopologySpreadConstraint
 	(*Cluster)(nil),                  // 32: pumice.v1.Cluster
-	(*Revision)(nil),                 // 33: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 34: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 35: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 36: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 37: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 38: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 39: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 40: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 41: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 42: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 43: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 44: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 45: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 46: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 47: pumice.v1.Amount
-	(*Reason)(nil),                   // 48: pumice.v1.Reason
-	(*Measurement)(nil),              // 49: pumice.v1.Measurement
-	(*Problem)(nil),                  // 50: pumice.v1.Problem
-	nil,                              // 51: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 52: pumice.v1.Node.LabelsEntry
-	nil,                              // 53: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 54: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 55: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 56: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 57: pumice.v1.Task.LabelsEntry
-	nil,                              // 58: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 59: pumice.v1.LabelSelector.MatchLabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*Namespace)(nil),                // 33: pumice.v1.Namespace
+	(*Revision)(nil),                 // 34: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 35: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 36: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 37: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 38: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 39: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 40: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 41: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 42: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 43: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 44: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 45: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 46: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 47: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 48: pumice.v1.Amount
+	(*Reason)(nil),                   // 49: pumice.v1.Reason
+	(*Measurement)(nil),              // 50: pumice.v1.Measurement
+	(*Problem)(nil),                  // 51: pumice.v1.Problem
+	nil,                              // 52: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 53: pumice.v1.Node.LabelsEntry
+	nil,                              // 54: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 55: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 56: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 57: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 58: pumice.v1.Task.LabelsEntry
+	nil,                              // 59: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 60: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 61: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 63: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	51, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	52, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	52, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	53, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	60, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	62, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
 	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
 	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	60, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	53, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	62, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	54, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
 	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
 	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
@@ -4568,78 +4658,81 @@ var file_pumice_v1_types_proto_depIdxs = []int32{
 	13, // 15: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
 	14, // 16: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
 	14, // 17: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	60, // 18: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	62, // 18: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	1,  // 19: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
 	8,  // 20: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	54, // 21: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	55, // 22: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	55, // 21: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	56, // 22: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
 	16, // 23: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
 	2,  // 24: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	56, // 25: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	57, // 25: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
 	8,  // 26: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
 	8,  // 27: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
 	8,  // 28: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
 	8,  // 29: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	60, // 30: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	57, // 31: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	62, // 30: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	58, // 31: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
 	18, // 32: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
 	8,  // 33: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
 	8,  // 34: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	58, // 35: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	59, // 35: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
 	19, // 36: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
 	29, // 37: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
 	30, // 38: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
 	31, // 39: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	20, // 40: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	25, // 41: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	25, // 42: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	21, // 43: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	24, // 44: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	22, // 45: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	23, // 46: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	23, // 47: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	22, // 48: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	26, // 49: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	27, // 50: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	28, // 51: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	28, // 52: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	26, // 53: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	59, // 54: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	23, // 55: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28, // 56: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 57: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	12, // 58: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	15, // 59: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	17, // 60: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	38, // 61: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	40, // 62: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	39, // 63: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	35, // 64: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	60, // 65: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	33, // 66: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	34, // 67: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	61, // 68: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	32, // 69: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	41, // 70: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	42, // 71: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	42, // 72: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	33, // 73: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	35, // 74: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	45, // 75: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	50, // 76: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	44, // 77: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	60, // 78: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	46, // 79: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	50, // 80: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 81: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	36, // 82: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 83: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	49, // 84: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	28, // 40: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	20, // 41: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	25, // 42: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	25, // 43: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	21, // 44: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	24, // 45: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	22, // 46: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	23, // 47: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	23, // 48: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	22, // 49: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	26, // 50: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	27, // 51: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	28, // 52: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	28, // 53: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	26, // 54: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	60, // 55: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	23, // 56: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	28, // 57: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 58: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	12, // 59: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	15, // 60: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	17, // 61: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	33, // 62: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	61, // 63: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	39, // 64: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	41, // 65: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	40, // 66: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	36, // 67: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	62, // 68: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	34, // 69: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	35, // 70: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	63, // 71: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	32, // 72: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	42, // 73: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	43, // 74: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	43, // 75: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	34, // 76: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	36, // 77: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	46, // 78: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	51, // 79: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	45, // 80: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	62, // 81: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	47, // 82: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	51, // 83: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 84: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	37, // 85: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 86: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	50, // 87: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	88, // [88:88] is the sub-list for method output_type
+	88, // [88:88] is the sub-list for method input_type
+	88, // [88:88] is the sub-list for extension type_name
+	88, // [88:88] is the sub-list for extension extendee
+	0,  // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4651,12 +4744,12 @@ func file_pumice_v1_types_proto_init() {
 	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[8].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[23].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[29].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[30].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[33].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[34].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4674,7 +4767,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

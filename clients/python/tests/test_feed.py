@@ -319,3 +319,62 @@ def test_one_object_that_cannot_be_read_keeps_no_other_out() -> None:
     assert [record.name for record in loaded.cluster.nodes] == ["n1", "n3"]
     assert [mark.name for mark in loaded.unreadable] == ["n2", "ml/p", "default/g", "q"]
     assert len(loaded.refused) == 10
+
+
+def test_a_feed_sends_labels_again_that_a_policy_reads_by_now(client: pumice.Client) -> None:
+    def reload(plugin: str) -> list[str]:
+        document = f"actions: allocate\ntiers: [{{plugins: [{{name: {plugin}}}]}}]\n"
+        return list(client.reload_policy(document=document).awaited_sources)
+
+    def everything() -> v1.Cluster:
+        plain, labelled = (pumice.node(name, cpu=8, memory="32Gi") for name in ("plain", "labelled"))
+        labelled.labels["zone"] = "a"
+        return v1.Cluster(nodes=[plain, labelled])
+
+    reload("binpack")
+    feed = client.feed("tests", full=everything)
+    feed.full_sync(everything())
+    assert reload("predicates") == ["tests"]
+    task = pumice.task("default/new", cpu=1)
+    task.constraints.node_selector["zone"] = "a"
+    with pytest.raises(errors.PumiceError):
+        client.filter(tasks=[task])
+    feed.delta(put=v1.Cluster())
+    found = client.filter(tasks=[task]).result.items[0]
+    assert list(found.fit.names) == ["labelled"]
+
+
+def test_namespaces_and_owners_of_manifests_are_records(client: pumice.Client) -> None:
+    def pod(name: str, controller: str) -> dict[str, object]:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": controller, "controller": True}
+        metadata = {"name": name, "namespace": "red", "labels": {"app": "web", "tier": "1"}, "ownerReferences": [owner]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+
+    labels = {"matchLabels": {"tier": "1"}}
+    loaded = kube.cluster(
+        [
+            pod("a", "set"),
+            pod("b", "lost"),
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red", "labels": {"team": "red"}}},
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": "web", "namespace": "red"},
+                "spec": {"selector": {"app": "web"}},
+            },
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {"name": "set", "namespace": "red"},
+                "spec": {"selector": labels},
+            },
+        ]
+    )
+    assert loaded.refused == []
+    assert loaded.left_out == {}
+    client.feed("tests").full_sync(loaded)
+    assert dict(client.namespaces()[0].namespace.labels) == {"team": "red"}
+    first, second = (stored.task for stored in client.tasks())
+    assert dict(first.constraints.owner_selector.match_labels) == {"app": "web", "tier": "1"}
+    assert dict(second.constraints.owner_selector.match_labels) == {"app": "web"}
+    assert list(second.unevaluated_fields) == ["ownerSelector"]

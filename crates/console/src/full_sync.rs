@@ -135,6 +135,7 @@ fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
         "queues" => format!("queue {}", part.queues.get(at)?.name),
         "jobs" => format!("job {}", part.jobs.get(at)?.name),
         "tasks" => format!("task {}", part.tasks.get(at)?.name),
+        "namespaces" => format!("namespace {}", part.namespaces.get(at)?.name),
         _ => return None,
     })
 }
@@ -145,10 +146,13 @@ fn first_index(field: &str) -> Option<usize> {
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// Cuts a cluster into parts of bounded size: nodes and queues first, then the jobs in them, then the tasks, and unreadable
-/// records last.
+/// Cuts a cluster into parts of bounded size: namespaces, nodes and queues first, then the jobs in them, then the tasks, and
+/// unreadable records last.
 fn split_into_parts(cluster: pb::Cluster, unreadable: Vec<pb::UnreadableRecord>) -> Vec<SyncPart> {
     let mut parts = SyncParts::default();
+    for namespace in cluster.namespaces {
+        parts.part_for(namespace.encoded_len()).put.namespaces.push(namespace);
+    }
     for node in cluster.nodes {
         parts.part_for(node.encoded_len()).put.nodes.push(node);
     }

@@ -43,6 +43,8 @@ pub struct KnownRecords {
     pub jobs: BTreeMap<String, pb::JobStatus>,
     /// Tasks by name.
     pub tasks: BTreeMap<String, pb::StoredTask>,
+    /// Namespaces, in the order of their names.
+    pub namespaces: Vec<pb::Namespace>,
 }
 
 /// Records of all pages of a listing.
@@ -153,6 +155,7 @@ impl PinnedClient {
         let queues = list!(self, list_queues, ListQueuesRequest, queues);
         let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
         let tasks = list!(self, list_tasks, ListTasksRequest, tasks);
+        let namespaces = list!(self, list_namespaces, ListNamespacesRequest, namespaces);
         let queue = |status: pb::QueueStatus| Some((status.queue.as_ref()?.name.clone(), status));
         let job = |status: pb::JobStatus| Some((status.job.as_ref()?.name.clone(), status));
         let task = |stored: pb::StoredTask| Some((stored.task.as_ref()?.name.clone(), stored));
@@ -161,6 +164,7 @@ impl PinnedClient {
             queues: queues.into_iter().filter_map(queue).collect(),
             jobs: jobs.into_iter().filter_map(job).collect(),
             tasks: tasks.into_iter().filter_map(task).collect(),
+            namespaces: namespaces.into_iter().filter_map(|status| status.namespace).collect(),
         })
     }
 

@@ -153,6 +153,7 @@ pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterS
         queues: cluster.queues.clone(),
         jobs: cluster.jobs.clone(),
         tasks: annotated_tasks(&cluster.tasks),
+        namespaces: cluster.namespaces.clone(),
     };
     let read = |cluster: pb::Cluster| services.read_cluster(cluster);
     if let Some(state) = read(whole.clone()) {
@@ -181,6 +182,12 @@ pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterS
     usable.tasks.retain(|task| {
         alone(pb::Cluster {
             tasks: vec![task.clone()],
+            ..pb::Cluster::default()
+        })
+    });
+    usable.namespaces.retain(|namespace| {
+        alone(pb::Cluster {
+            namespaces: vec![namespace.clone()],
             ..pb::Cluster::default()
         })
     });

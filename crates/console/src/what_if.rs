@@ -121,6 +121,7 @@ async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Resu
         queues: known.queues.into_values().filter_map(queue).collect(),
         jobs: known.jobs.into_values().filter_map(job).collect(),
         tasks: known.tasks.into_values().filter_map(|stored| stored.task).collect(),
+        namespaces: known.namespaces,
     })
 }
 
@@ -148,6 +149,7 @@ fn lay_over(cluster: &mut pb::Cluster, overlay: pb::Cluster) {
     replace(&mut cluster.queues, overlay.queues, |queue| &queue.name);
     replace(&mut cluster.jobs, overlay.jobs, |job| &job.name);
     replace(&mut cluster.tasks, overlay.tasks, |task| &task.name);
+    replace(&mut cluster.namespaces, overlay.namespaces, |namespace| &namespace.name);
 }
 
 async fn start_copy(
@@ -176,6 +178,7 @@ fn record_counts(cluster: &pb::Cluster) -> String {
         (cluster.queues.len(), "queue"),
         (cluster.jobs.len(), "job"),
         (cluster.tasks.len(), "task"),
+        (cluster.namespaces.len(), "namespace"),
     ];
     let counts = counts.into_iter().filter(|(number, _)| *number > 0);
     let counts: Vec<String> = counts.map(|(number, thing)| output::count(number, thing)).collect();

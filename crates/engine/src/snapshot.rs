@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::model::ClusterState;
+use super::model::{ClusterState, LabelKinds};
 use super::plugin_state::PluginStates;
 use super::policy::{Policy, UnknownProfileError};
 use super::short_lock::ShortLock;
@@ -83,6 +83,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Kinds of records of which policies in force read all labels.
+    pub fn read_labels(&self) -> LabelKinds {
+        let policies = self.policies.values().map(|own| own.policy.all_labels());
+        policies.fold(LabelKinds::default(), LabelKinds::union)
+    }
+
     /// Plugin states of a policy for this state. The first caller computes them, if possible by advancing those of an
     /// older snapshot. This may take long.
     pub fn plugin_states(&self, policy: &PolicyInForce) -> PluginStates {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
-use pumice_engine::model::{Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError};
+use pumice_engine::model::{
+    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError,
+};
 use pumice_state::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
     ResyncRequest, SourceKind,
@@ -69,7 +71,8 @@ fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
     }
 }
 
-/// Reads a batch. A record that cannot be read is rejected alone.
+/// Reads a batch, with all labels of the records in `stored_labels`, and those that plugins name of others. A record that cannot
+/// be read is rejected alone.
 ///
 /// # Errors
 /// The batch as a whole is invalid.
@@ -77,6 +80,7 @@ pub fn read_batch(
     batch: pb::Batch,
     names: &mut dyn ResourceInterner,
     declared: &ReadOptions,
+    stored_labels: LabelKinds,
 ) -> Result<Batch, CallError> {
     let pb::Batch {
         source,
@@ -109,8 +113,7 @@ pub fn read_batch(
     };
     let remove = read_removals(remove.unwrap_or_default());
     let put = put.unwrap_or_default();
-    let records = put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len();
-    let records = records + remove.len() + unreadable.len();
+    let records = record_count(&put) + remove.len() + unreadable.len();
     let limit = declared.limits.batch_records;
     if records > limit {
         let message = format!("batch: {records} records; send a full sync in parts, or changes in several batches");
@@ -129,19 +132,34 @@ pub fn read_batch(
     for (i, record) in unreadable.into_iter().enumerate() {
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
-    read_cluster(put, &mut WireReader::new(names, declared), &mut batch);
+    let mut reader = WireReader::new(names, declared).keeping(stored_labels);
+    read_cluster(put, &mut reader, &mut batch);
+    batch.dropped_labels = reader.dropped_labels;
     Ok(batch)
 }
 
-/// Reads the records of a cluster into a batch.
-pub(super) fn read_cluster(cluster: pb::Cluster, reader: &mut WireReader<'_>, batch: &mut Batch) {
+/// Number of records of all kinds.
+pub(in crate::server) fn record_count(cluster: &pb::Cluster) -> usize {
     let pb::Cluster {
         nodes,
         queues,
         jobs,
         tasks,
+        namespaces,
     } = cluster;
-    batch.put.reserve(nodes.len() + queues.len() + jobs.len() + tasks.len());
+    nodes.len() + queues.len() + jobs.len() + tasks.len() + namespaces.len()
+}
+
+/// Reads the records of a cluster into a batch.
+pub(super) fn read_cluster(cluster: pb::Cluster, reader: &mut WireReader<'_>, batch: &mut Batch) {
+    batch.put.reserve(record_count(&cluster));
+    let pb::Cluster {
+        nodes,
+        queues,
+        jobs,
+        tasks,
+        namespaces,
+    } = cluster;
     // Values that many records of a batch share are deduplicated where they are read.
     let mut pool = RecordInterner::default();
     for (i, node) in nodes.into_iter().enumerate() {
@@ -161,6 +179,10 @@ pub(super) fn read_cluster(cluster: pb::Cluster, reader: &mut WireReader<'_>, ba
         let mut record = reader.stored_task(task);
         pool.intern_batch_task(&mut record);
         push_record(BatchRecord::Task(record), reader, batch, i);
+    }
+    for (i, namespace) in namespaces.into_iter().enumerate() {
+        let record = reader.namespace(namespace);
+        push_record(BatchRecord::Namespace(record), reader, batch, i);
     }
 }
 
@@ -193,7 +215,11 @@ fn occupied_node(put: &BatchRecord, problems: &[Problem]) -> Arc<str> {
         {
             Arc::clone(&task.node)
         }
-        BatchRecord::Node(_) | BatchRecord::Queue(_) | BatchRecord::Job(_) | BatchRecord::Task(_) => Arc::default(),
+        BatchRecord::Node(_)
+        | BatchRecord::Queue(_)
+        | BatchRecord::Job(_)
+        | BatchRecord::Task(_)
+        | BatchRecord::Namespace(_) => Arc::default(),
     }
 }
 
@@ -216,6 +242,7 @@ fn read_unreadable(
         Ok(pb::RecordKind::Queue) => RecordKind::Queue,
         Ok(pb::RecordKind::Job) => RecordKind::Job,
         Ok(pb::RecordKind::Task) => RecordKind::Task,
+        Ok(pb::RecordKind::Namespace) => RecordKind::Namespace,
         Ok(pb::RecordKind::Unspecified) | Err(_) => {
             let message = format!("batch.{place}.kind: {kind} is no kind of a record");
             return Err(CallError::invalid("INVALID_ENUM", message));
@@ -257,12 +284,14 @@ fn read_removals(removals: pb::Removals) -> Vec<(RecordKind, Arc<str>)> {
         queues,
         jobs,
         tasks,
+        namespaces,
     } = removals;
     let of = |kind: RecordKind, names: Vec<String>| names.into_iter().map(move |name| (kind, Arc::from(name)));
     of(RecordKind::Node, nodes)
         .chain(of(RecordKind::Queue, queues))
         .chain(of(RecordKind::Job, jobs))
         .chain(of(RecordKind::Task, tasks))
+        .chain(of(RecordKind::Namespace, namespaces))
         .collect()
 }
 

@@ -182,5 +182,6 @@ pub(super) fn constraint_messages(constraints: &PodConstraints) -> pb::PodConstr
         topology_spread_constraints: constraints.spread_constraints.iter().map(spread_message).collect(),
         images: texts(&constraints.images),
         image_volumes: texts(&constraints.image_volumes),
+        owner_selector: constraints.owner_selector.as_ref().map(selector_message),
     }
 }

@@ -172,6 +172,7 @@ impl WireReader<'_> {
             topology_spread_constraints,
             images,
             image_volumes,
+            owner_selector,
         } = constraints;
         let pb::Affinity {
             node_affinity,
@@ -195,8 +196,25 @@ impl WireReader<'_> {
             spread_constraints: spread.map(|(at, own)| self.spread_constraint(at, own)).collect(),
             images: all_shared(images),
             image_volumes: all_shared(image_volumes),
+            // An empty selector belongs to no owner.
+            owner_selector: owner_selector.map(label_selector).filter(|own| !own.is_empty()),
         };
+        self.warn_of_invalid_terms(&read);
         (!read.is_empty()).then(|| Arc::new(read))
+    }
+
+    /// Warns of required terms that match no node because they are invalid, which Kubernetes passes over in silence.
+    fn warn_of_invalid_terms(&mut self, read: &PodConstraints) {
+        let terms = read.required_node_terms.iter().flatten().enumerate();
+        for (number, _) in terms.filter(|(_, term)| !term.is_valid()) {
+            let message = "the term is invalid, so that no node matches it: correct its operators, keys and values (`Gt` and \
+                           `Lt` take no sign)";
+            self.warning(
+                "NODE_TERM_INVALID",
+                format!("constraints.affinity.node_affinity.required[{number}]"),
+                message.to_owned(),
+            );
+        }
     }
 
     fn spread_constraint(&mut self, number: usize, constraint: pb::TopologySpreadConstraint) -> SpreadConstraint {
@@ -264,6 +282,7 @@ impl WireReader<'_> {
             topology_spread_constraints,
             images,
             image_volumes,
+            owner_selector,
         } = constraints;
         let counts = [
             ("node_selector", node_selector.len()),
@@ -276,6 +295,7 @@ impl WireReader<'_> {
             ),
             ("images", images.len()),
             ("image_volumes", image_volumes.len()),
+            ("owner_selector", selector_parts(owner_selector.as_ref())),
         ];
         counts.into_iter().all(|(field, count)| self.check_count(field, count))
     }

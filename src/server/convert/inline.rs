@@ -8,7 +8,7 @@ use pumice_engine::model::{ClusterState, NodeSlot, Problem, RecordKind, SortedTa
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
 use super::amounts::QueryResourceNames;
-use super::batch::read_cluster;
+use super::batch::{read_cluster, record_count};
 use super::reader::{ReadOptions, WireReader};
 
 /// Owner of all records of an inline cluster.
@@ -19,7 +19,7 @@ pub const INLINE_SOURCE: &str = "inline";
 /// # Errors
 /// A record cannot be read, or is given twice: no result could be trusted.
 pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(ClusterState, Vec<Problem>), CallError> {
-    let records = cluster.nodes.len() + cluster.queues.len() + cluster.jobs.len() + cluster.tasks.len();
+    let records = record_count(&cluster);
     let limit = declared.limits.inline_records;
     if records > limit {
         let message = format!("against.inline.cluster: {records} records");
@@ -68,6 +68,7 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
             BatchRecord::Queue(queue) => cluster_state.queues().contains(&queue.name),
             BatchRecord::Job(job) => cluster_state.jobs().contains(&job.name),
             BatchRecord::Task(task) => cluster_state.tasks().contains(&task.name),
+            BatchRecord::Namespace(namespace) => cluster_state.namespaces().contains(&namespace.name),
         };
         if known {
             let (kind, name) = record.key();
@@ -80,6 +81,7 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
             BatchRecord::Queue(queue) => cluster_state.put_queue(queue, &source),
             BatchRecord::Job(job) => cluster_state.put_job(job, &source),
             BatchRecord::Task(task) => cluster_state.put_task(task, &source),
+            BatchRecord::Namespace(namespace) => cluster_state.put_namespace(namespace, &source),
         }
     }
     cluster_state.refresh_ranks();

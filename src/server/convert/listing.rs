@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    ClusterState, JobPhase, JobRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector, QueueAffinity,
-    QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord,
-    TaskRecord, TaskShape, TaskStatus, TextMap,
+    ClusterState, JobPhase, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector,
+    QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
+    StoredRecord, TaskRecord, TaskShape, TaskStatus, TextMap,
 };
 use pumice_engine::plugin_state::PluginStates;
 
@@ -148,6 +148,20 @@ pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::Sto
         source: stored.source.to_string(),
         assumed: cluster_state.is_assumed(&stored.record.name),
         card: stored.record.card.to_string(),
+        invalid: record_problems(stored.invalid()),
+    };
+    (page.into_iter().map(status).collect(), token)
+}
+
+/// Page of namespaces.
+pub fn namespaces(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::NamespaceStatus>, String) {
+    let (page, token) = wanted.rows(cluster_state.namespaces());
+    let status = |stored: &Arc<StoredRecord<NamespaceRecord>>| pb::NamespaceStatus {
+        namespace: Some(pb::Namespace {
+            name: stored.record.name.to_string(),
+            labels: text_map(&stored.record.labels),
+        }),
+        source: stored.source.to_string(),
         invalid: record_problems(stored.invalid()),
     };
     (page.into_iter().map(status).collect(), token)

@@ -32,6 +32,11 @@ pub fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     messages(&decide::not_evaluated_of_policy(policy, kind))
 }
 
+/// Plugins of a policy that wait for labels which the records lack.
+pub fn for_labels(policy: &Policy, cluster_state: &ClusterState) -> Vec<pb::NotEvaluated> {
+    messages(&decide::not_evaluated_for_labels(policy, cluster_state))
+}
+
 /// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
 pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     match kind {
@@ -82,8 +87,12 @@ impl<'a> EvaluatedState<'a> {
 
     /// Fields of a task.
     pub(super) fn of_task(self, task: &TaskRecord) -> Vec<pb::NotEvaluated> {
-        let task = UnevaluatedTask::of(&task.shape);
-        messages(&decide::not_evaluated_of_tasks([(task, 1)], self.evaluated))
+        let task = UnevaluatedTask::of(task);
+        messages(&decide::not_evaluated_of_tasks(
+            [(task, 1)],
+            self.cluster_state,
+            self.evaluated,
+        ))
     }
 
     /// Puts the fields of a question's task before those of nodes, in the place of another task's.
@@ -105,17 +114,21 @@ impl<'a> EvaluatedState<'a> {
         let named = asked.unevaluated.iter().map(|(fields, count)| {
             let task = UnevaluatedTask {
                 fields,
-                constraints: None,
+                constrained: None,
             };
             (task, *count)
         });
         let none = UnevaluatedFields::default();
         let equal = UnevaluatedTask {
             fields: &none,
-            constraints: asked.task.constraints.as_deref(),
+            constrained: Some(&asked.task),
         };
         let tasks = named.chain([(equal, asked.count)]);
-        let mut all = messages(&decide::not_evaluated_of_tasks(tasks, self.evaluated));
+        let mut all = messages(&decide::not_evaluated_of_tasks(
+            tasks,
+            self.cluster_state,
+            self.evaluated,
+        ));
         if let Some(placed) = placed.filter(|_| self.cluster_state.has_unevaluated_nodes()) {
             let mut nodes: Vec<NodeSlot> = placed.allocated.iter().chain(&placed.pipelined).copied().collect();
             nodes.sort_unstable();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
-use pumice_engine::model::{Problem, ProblemKind, TextMap};
-use pumice_engine::plugin::PluginDef;
+use pumice_engine::model::{LabelKinds, Problem, ProblemKind, TextMap};
+use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 
 use super::amounts::ResourceInterner;
 
@@ -20,6 +20,7 @@ pub struct ReadOptions {
     pub(super) queue_annotations: KeyPatterns,
     pub(super) node_labels: KeyPatterns,
     pub(super) task_labels: KeyPatterns,
+    pub(super) namespace_labels: KeyPatterns,
     /// Limits on what is read.
     pub limits: EdgeLimits,
 }
@@ -37,6 +38,8 @@ impl ReadOptions {
             queue_annotations: gather(|row| row.queue_annotations),
             node_labels: gather(|row| row.node_labels),
             task_labels: with(gather(|row| row.task_labels), PREEMPTABLE),
+            // Selectors of namespaces name any label.
+            namespace_labels: KeyPatterns(vec![EVERY_LABEL]),
             limits,
         }
     }
@@ -47,9 +50,11 @@ impl ReadOptions {
 pub(super) struct KeyPatterns(Vec<&'static str>);
 
 impl KeyPatterns {
-    fn matches(&self, name: &str) -> bool {
+    /// True if a pattern matches; `EVERY_LABEL` counts only for labels that are all kept.
+    fn matches(&self, name: &str, keeps_all: bool) -> bool {
         self.0
             .iter()
+            .filter(|pattern| keeps_all || **pattern != EVERY_LABEL)
             .any(|pattern| match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
                 (Some(prefix), _) => name.starts_with(prefix),
                 (None, Some(suffix)) => name.ends_with(suffix),
@@ -89,6 +94,10 @@ pub(super) struct WireReader<'a> {
     pub(super) options: &'a ReadOptions,
     problems: ReadProblems,
     empty_texts: TextMap,
+    /// Kinds of records of which all labels are kept that some plugin of the registry reads.
+    stored_labels: LabelKinds,
+    /// Labels that were left out, although some plugin of the registry reads them.
+    pub(super) dropped_labels: LabelKinds,
 }
 
 impl fmt::Debug for WireReader<'_> {
@@ -100,14 +109,35 @@ impl fmt::Debug for WireReader<'_> {
 }
 
 impl<'a> WireReader<'a> {
-    /// Reader that takes the ids of resources from `resource_names`.
+    /// Reader that takes the ids of resources from `resource_names` and keeps all labels.
     pub(super) fn new(resource_names: &'a mut dyn ResourceInterner, options: &'a ReadOptions) -> Self {
         Self {
             resource_names,
             options,
             problems: ReadProblems::default(),
             empty_texts: TextMap::default(),
+            stored_labels: LabelKinds::ALL,
+            dropped_labels: LabelKinds::default(),
         }
+    }
+
+    /// Same reader, which keeps all labels of these records, and of others only those that plugins name.
+    pub(super) fn keeping(self, stored_labels: LabelKinds) -> Self {
+        Self { stored_labels, ..self }
+    }
+
+    /// Reads the labels of a node.
+    pub(super) fn node_labels(&mut self, labels: BTreeMap<String, String>) -> TextMap {
+        let (read, dropped) = self.filtered_texts("labels", labels, |own| &own.node_labels, self.stored_labels.nodes);
+        self.dropped_labels.nodes |= dropped;
+        read
+    }
+
+    /// Reads the labels of a task.
+    pub(super) fn task_labels(&mut self, labels: BTreeMap<String, String>) -> TextMap {
+        let (read, dropped) = self.filtered_texts("labels", labels, |own| &own.task_labels, self.stored_labels.tasks);
+        self.dropped_labels.tasks |= dropped;
+        read
     }
 
     /// Takes the problems and warnings since the last call.
@@ -156,6 +186,17 @@ impl<'a> WireReader<'a> {
         texts: BTreeMap<String, String>,
         declared: fn(&ReadOptions) -> &KeyPatterns,
     ) -> TextMap {
+        self.filtered_texts(field, texts, declared, true).0
+    }
+
+    /// Texts of the declared names, and whether one was left out only because not all are kept.
+    fn filtered_texts(
+        &mut self,
+        field: &'static str,
+        texts: BTreeMap<String, String>,
+        declared: fn(&ReadOptions) -> &KeyPatterns,
+        keeps_all: bool,
+    ) -> (TextMap, bool) {
         let EdgeLimits {
             texts: limit,
             label_bytes,
@@ -164,12 +205,16 @@ impl<'a> WireReader<'a> {
         if texts.len() > limit {
             let message = format!("{} entries; limit `labels` is {limit}", texts.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_LABELS", field.to_owned(), message);
-            return TextMap::default();
+            return (TextMap::default(), false);
         }
         let declared = declared(self.options);
+        let dropped = !keeps_all
+            && texts
+                .keys()
+                .any(|name| declared.matches(name, true) && !declared.matches(name, false));
         let stored: Vec<(Arc<str>, Arc<str>)> = texts
             .into_iter()
-            .filter(|(name, _)| declared.matches(name))
+            .filter(|(name, _)| declared.matches(name, keeps_all))
             .map(|(name, text)| (name.into(), text.into()))
             .collect();
         for (name, text) in stored.iter().filter(|(_, text)| text.len() > label_bytes) {
@@ -182,9 +227,9 @@ impl<'a> WireReader<'a> {
             );
         }
         if stored.is_empty() {
-            return Arc::clone(&self.empty_texts);
+            return (Arc::clone(&self.empty_texts), dropped);
         }
-        stored.into()
+        (stored.into(), dropped)
     }
 
     /// Reads a time in whole seconds.

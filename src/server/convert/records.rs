@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    GangMember, GangMinimums, JobPhase, JobRecord, NodeGroupLists, NodeRecord, ProblemKind, QueueAffinity, QueueRecord,
-    QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    GangMember, GangMinimums, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists, NodeRecord, ProblemKind,
+    QueueAffinity, QueueRecord, QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord,
+    TaskStatus, UnevaluatedFields,
 };
 
 use super::reader::WireReader;
@@ -38,7 +39,7 @@ impl WireReader<'_> {
             name: self.record_name(name),
             uid: self.name("uid", uid),
             creation_time: self.seconds("creation_time", creation_time),
-            labels: self.text_map("labels", labels, |declared| &declared.node_labels),
+            labels: self.node_labels(labels),
             allocatable: self.optional_amounts("allocatable", allocatable).unwrap_or_default(),
             oversubscription: self.optional_amounts("oversubscription", oversubscription),
             ready,
@@ -110,6 +111,15 @@ impl WireReader<'_> {
             min_resources: self.optional_amounts("min_resources", min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
             gang: self.gang_minimums(min_task_member, sub_group_policies),
+        }
+    }
+
+    /// Reads a namespace.
+    pub(super) fn namespace(&mut self, namespace: pb::Namespace) -> NamespaceRecord {
+        let pb::Namespace { name, labels } = namespace;
+        NamespaceRecord {
+            name: self.record_name(name),
+            labels: self.text_map("labels", labels, |declared| &declared.namespace_labels),
         }
     }
 
@@ -186,7 +196,7 @@ impl WireReader<'_> {
             .into_field(),
             creation_time: self.seconds("creation_time", creation_time),
             constraints: self.pod_constraints(constraints),
-            labels: self.text_map("labels", labels, |declared| &declared.task_labels),
+            labels: self.task_labels(labels),
         })
     }
 

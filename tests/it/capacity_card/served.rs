@@ -292,6 +292,7 @@ fn a_queue_without_a_state_takes_jobs() {
     let server = EmbeddedServer::start();
     let permits = |plugin: &str, compatibility: &str, state: pb::QueueState| {
         let cluster = pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![crate::support::records::node(
                 "n",
                 &[("cpu", "8"), ("memory", "8Gi"), ("pods", "9")],

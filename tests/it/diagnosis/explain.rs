@@ -89,6 +89,7 @@ fn a_card_quota_is_reported_with_its_headroom() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![card_node("n-1", "8"), card_node("n-2", "8")],
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],
@@ -139,6 +140,7 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "64"), ("memory", "64Gi")])],
             queues: vec![small],
             jobs: vec![
@@ -185,6 +187,7 @@ fn a_node_that_is_full_and_tainted_counts_as_tainted() {
     let server = server(
         policy,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![
                 tainted("n-1"),
                 tainted("n-2"),
@@ -223,6 +226,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes,
             queues: vec![queue("q")],
             jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 1)],
@@ -279,6 +283,7 @@ fn scheduling_gates_are_reported() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q")],
             jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 2)],
@@ -298,6 +303,7 @@ fn rejected_records_are_reported_with_their_field() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q"), queue("r")],
             jobs: vec![
@@ -340,6 +346,7 @@ fn rejected_records_are_reported_with_their_field() {
 #[test]
 fn jobs_ahead_are_distinguished_from_none_ahead() {
     let cluster = |first: i32| pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
         queues: vec![queue("q")],
         jobs: vec![
@@ -407,6 +414,7 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q")],
             jobs: vec![
@@ -465,6 +473,7 @@ fn unknown_names_come_with_the_one_that_was_meant() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q")],
             jobs: vec![gang("train/bert", "q", pb::JobPhase::Inqueue, 1)],

@@ -34,6 +34,7 @@ fn what_was_not_tried_is_not_claimed() {
     let pairs = (0..52).map(|at| aged(&format!("a/j-{at:02}"), "q", 10 + at, "100m"));
     let (jobs, tasks): (Vec<_>, Vec<_>) = pairs.unzip();
     let cluster = pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![small_node()],
         queues: vec![queue("q")],
         jobs,
@@ -85,6 +86,7 @@ fn what_a_quota_lacks_counts_what_is_admitted_and_not_allocated() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![small_node()],
             queues: vec![pb::Queue {
                 capability: Some(amounts(&[("cpu", "8"), ("memory", "64Gi")])),
@@ -129,6 +131,7 @@ fn only_jobs_that_use_the_capacity_are_named() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![small_node()],
             queues: vec![queue("q")],
             jobs,
@@ -153,6 +156,7 @@ fn a_gang_that_never_fits_does_not_wait_for_what_is_released() {
     let leaving = task_on_node(task("a/old-0", "", &[("cpu", "7")]), pb::TaskStatus::Releasing, "n-1");
     let member = |at: u32| task(&format!("a/gang-{at}"), "a/gang", &[("cpu", "4")]);
     let with = |min_member: i32| pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![node("n-1", &[("cpu", "10"), ("memory", "64Gi")])],
         queues: vec![queue("q")],
         jobs: vec![gang("a/gang", "q", pb::JobPhase::Inqueue, min_member)],
@@ -216,6 +220,7 @@ fn an_unreadable_quota_is_reported_first() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![card_node("n-1", "8")],
             queues: vec![card_queue("research", "{\"H100\": eight}")],
             jobs: vec![job],

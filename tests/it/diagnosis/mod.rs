@@ -17,7 +17,7 @@ use crate::support::EmbeddedServer;
 use crate::support::process::{err, out, pumice};
 
 /// Runs `pumice`, which must end with this code. Returns its output.
-fn ends(server: Option<&EmbeddedServer>, arguments: &[&str], code: i32) -> String {
+pub(crate) fn ends(server: Option<&EmbeddedServer>, arguments: &[&str], code: i32) -> String {
     let output = pumice(server, arguments);
     let said = format!("{}{}", out(&output), err(&output));
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");

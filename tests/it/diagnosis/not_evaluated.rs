@@ -25,6 +25,7 @@ fn cluster(job_fields: &[&str], node_fields: &[&str]) -> pb::Cluster {
         ..task(name, "a/web", &[("cpu", "4")])
     };
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![
             pb::Node {
                 unevaluated_fields: fields(node_fields),
@@ -425,4 +426,51 @@ fn policy_check_says_what_an_unserved_plugin_would_do() {
         said.contains("note: Pumice does not serve `resourcequota`. Not evaluated: ResourceQuotas"),
         "{said}"
     );
+}
+
+/// Node with room, and a pod with a claim of a volume and one of a device.
+const CLAIMS: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
+  {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n-1"},
+   "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "10"}}},
+  {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1", "metadata": {"name": "new", "namespace": "a"},
+   "spec": {"minMember": 1, "queue": "q"}, "status": {"phase": "Inqueue"}},
+  {"kind": "Queue", "apiVersion": "scheduling.volcano.sh/v1beta1", "metadata": {"name": "q"}, "spec": {"weight": 1}},
+  {"kind": "Pod", "apiVersion": "v1",
+   "metadata": {"name": "new", "namespace": "a", "annotations": {"scheduling.k8s.io/group-name": "new"}},
+   "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}]}"#;
+
+#[test]
+fn no_command_calls_a_pod_with_claims_placeable_without_that_word() {
+    let folder = ToolTestFolder::new("claims");
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let cluster = write("cluster.json", CLAIMS);
+    let server = EmbeddedServer::start();
+    ends(Some(&server), &["state", "load", &cluster], 0);
+    let tests = write(
+        "cases.yaml",
+        &format!(
+            "clusterFile: {cluster}\ncases:\n- name: fits\n  filter: {{task: {{name: a/new}}}}\n  expect: {{fit: [n-1]}}\n"
+        ),
+    );
+    for (server, arguments) in [
+        (Some(&server), vec!["filter", "--task", "a/new"]),
+        (Some(&server), vec!["score", "--task", "a/new"]),
+        (Some(&server), vec!["place", "--file", &cluster]),
+        (Some(&server), vec!["capacity", "--file", &cluster]),
+        (Some(&server), vec!["explain", "task", "a/new"]),
+        (None, vec!["simulate", &cluster]),
+        (None, vec!["simulate", &cluster, "--cycles"]),
+        (None, vec!["policy", "test", &tests]),
+    ] {
+        let said = ends(server, &arguments, 0);
+        for name in ["resourceClaims (1 task)", "volumes (1 task)"] {
+            assert!(said.contains(name), "{arguments:?}: {name}: {said}");
+        }
+    }
 }

@@ -50,6 +50,7 @@ fn a_closed_queue_takes_nothing_new_whoever_asks() {
             let (pending, its_task) = waiting_job("a/new", "shut", pb::JobPhase::Pending);
             let (inqueue, other_task) = waiting_job("a/enqueued", "shut", pb::JobPhase::Inqueue);
             let cluster = pb::Cluster {
+                namespaces: Vec::new(),
                 nodes: vec![small_node("n-1")],
                 queues: vec![closed],
                 jobs: vec![pending.clone(), inqueue],
@@ -148,6 +149,7 @@ fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![small_node("cpu-1"), card_node("gpu-1", "8")],
             queues: vec![queue("research")],
             jobs: vec![gang("train/bert", "research", pb::JobPhase::Inqueue, 1)],
@@ -227,6 +229,7 @@ fn with_lays_records_of_a_file_over_the_state_for_one_query() {
     let server = server(
         PLAIN,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![small_node("n-1")],
             queues: vec![queue("q")],
             jobs: vec![job],
@@ -271,6 +274,7 @@ fn a_quota_that_names_no_card_is_0_in_sentence_and_table() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![card_node("n-1", "8")],
             queues: vec![pb::Queue {
                 capability: Some(amounts(&[("cpu", "100"), ("memory", "8G")])),
@@ -314,6 +318,7 @@ fn tables_and_sentences_fit_the_terminal() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![card_node("node-1", "8"), card_node("node-2", "8")],
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],

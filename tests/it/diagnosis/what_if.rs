@@ -28,6 +28,7 @@ fn a_reservation_counts_in_the_copy() {
     let server = server(
         CARDS,
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes: vec![card_node("n-1", "8"), card_node("n-2", "8")],
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],

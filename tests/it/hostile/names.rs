@@ -45,6 +45,7 @@ fn batches(name: &str) -> Vec<pb::Batch> {
         .insert("volcano.sh/card.name".to_owned(), name.to_owned());
     annotated.annotations.insert(name.to_owned(), name.to_owned());
     let cluster = |nodes, queues, jobs, tasks| pb::Cluster {
+        namespaces: Vec::new(),
         nodes,
         queues,
         jobs,

@@ -17,6 +17,7 @@ fn records() -> pb::Cluster {
         .insert("nvidia.com/gpu.product".to_owned(), NAME.to_owned());
     let waiting = task("b", NAME, &[("cpu", "800")]);
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![named],
         queues: vec![queue(NAME), queue("default")],
         jobs: vec![job(NAME, NAME), job("elsewhere", NAME)],

@@ -53,6 +53,7 @@ fn cluster() -> pb::Cluster {
         })
     };
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: NODES.map(|name| node(name, &[("cpu", &CORES.to_string())])).to_vec(),
         queues: vec![queue("q")],
         jobs: names().map(gang).collect(),

@@ -339,6 +339,7 @@ impl PlaceCase {
             ..pb::Job::default()
         };
         pb::Cluster {
+            namespaces: Vec::new(),
             nodes,
             queues: vec![queue],
             jobs: vec![job(JOB, self.min_member), job("ns/other", 1)],

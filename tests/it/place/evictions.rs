@@ -102,6 +102,7 @@ fn poor_and_rich() -> pb::Cluster {
     };
     let held = task("ns/two-0", "ns/two", &[("cpu", "4")]);
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![node("n", &[("cpu", "9"), ("memory", "9Gi"), ("pods", "9")])],
         queues: vec![queue("poor"), queue("rich")],
         jobs: vec![job("ns/one", "poor"), job("ns/two", "rich")],

@@ -241,6 +241,7 @@ fn cards(quota: &str, tasks: Vec<pb::Task>) -> EmbeddedServer {
         }
     };
     let cluster = pb::Cluster {
+        namespaces: Vec::new(),
         nodes: vec![with("a", "A"), with("b", "B")],
         queues: vec![pb::Queue {
             annotations: [("volcano.sh/card.quota".to_owned(), quota.to_owned())].into(),

@@ -65,6 +65,7 @@ impl BlockingClients {
             list_queues(ListQueuesRequest) -> ListQueuesResponse,
             list_jobs(ListJobsRequest) -> ListJobsResponse,
             list_tasks(ListTasksRequest) -> ListTasksResponse,
+            list_namespaces(ListNamespacesRequest) -> ListNamespacesResponse,
             list_reservations(ListReservationsRequest) -> ListReservationsResponse,
             release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse,
             release_assumptions(ReleaseAssumptionsRequest) -> ReleaseAssumptionsResponse,

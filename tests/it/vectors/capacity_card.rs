@@ -101,6 +101,7 @@ fn records(case: &Value) -> pb::Cluster {
     };
     let cluster = &case["cluster"];
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: members(&cluster["nodes"])
             .iter()
             .map(|node| pb::Node {

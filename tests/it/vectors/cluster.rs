@@ -76,6 +76,7 @@ pub(crate) fn members(list: &Value) -> &[Value] {
 pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
     let jobs = members(&cluster["jobs"]);
     pb::Cluster {
+        namespaces: Vec::new(),
         nodes: members(&cluster["nodes"]).iter().map(node).collect(),
         queues: members(&cluster["queues"]).iter().map(queue).collect(),
         jobs: jobs.iter().map(job).collect(),

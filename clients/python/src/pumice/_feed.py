@@ -335,7 +335,7 @@ class FeedFlow:
 def _parts(cluster: v1.Cluster, unreadable: list[v1.UnreadableRecord], most: int) -> Iterator[_Contents]:
     """Splits records into parts of at most `most`. No record makes one empty part."""
     part, marks, left = v1.Cluster(), list[v1.UnreadableRecord](), most
-    for kind in ("nodes", "queues", "jobs", "tasks", ""):
+    for kind in ("nodes", "queues", "jobs", "tasks", "namespaces", ""):
         records = getattr(cluster, kind) if kind else unreadable
         for at in range(len(records)):
             if left == 0:

@@ -44,6 +44,7 @@ LIST_NODES = Rpc("StateService/ListNodes", v1.ListNodesRequest, v1.ListNodesResp
 LIST_QUEUES = Rpc("StateService/ListQueues", v1.ListQueuesRequest, v1.ListQueuesResponse)
 LIST_JOBS = Rpc("StateService/ListJobs", v1.ListJobsRequest, v1.ListJobsResponse)
 LIST_TASKS = Rpc("StateService/ListTasks", v1.ListTasksRequest, v1.ListTasksResponse)
+LIST_NAMESPACES = Rpc("StateService/ListNamespaces", v1.ListNamespacesRequest, v1.ListNamespacesResponse)
 LIST_SESSIONS = Rpc("DecisionService/ListSessions", v1.ListSessionsRequest, v1.ListSessionsResponse)
 LIST_RESERVATIONS = Rpc("StateService/ListReservations", v1.ListReservationsRequest, v1.ListReservationsResponse)
 FORGET_SOURCE = Rpc("StateService/ForgetSource", v1.ForgetSourceRequest, v1.ForgetSourceResponse, _never)

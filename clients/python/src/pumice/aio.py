@@ -70,6 +70,8 @@ class AsyncClient:
     """Returns one page of jobs; `jobs` returns all."""
     list_tasks = _Method(rpcs.LIST_TASKS)
     """Returns one page of tasks; `tasks` returns all."""
+    list_namespaces = _Method(rpcs.LIST_NAMESPACES)
+    """Returns one page of namespaces; `namespaces` returns all."""
     list_sessions = _Method(rpcs.LIST_SESSIONS)
     """Returns one page of the open sessions."""
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
@@ -180,6 +182,13 @@ class AsyncClient:
         request = v1.ListTasksRequest(against=against, names=names)
         return await self.run(flows.every(self.options, rpcs.LIST_TASKS, request, "tasks"))
 
+    async def namespaces(
+        self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None
+    ) -> list[v1.NamespaceStatus]:
+        """Returns all namespaces, or those named."""
+        request = v1.ListNamespacesRequest(against=against, names=names)
+        return await self.run(flows.every(self.options, rpcs.LIST_NAMESPACES, request, "namespaces"))
+
     async def run(self, flow: Flow[R]) -> R:
         """Runs the steps of a call."""
         try:
@@ -286,6 +295,7 @@ class AsyncSession:
     list_queues = _SessionCall(rpcs.LIST_QUEUES)
     list_jobs = _SessionCall(rpcs.LIST_JOBS)
     list_tasks = _SessionCall(rpcs.LIST_TASKS)
+    list_namespaces = _SessionCall(rpcs.LIST_NAMESPACES)
 
     def __init__(self, client: AsyncClient, opened: v1.OpenSessionResponse) -> None:
         """`AsyncClient.open_session` makes one."""

@@ -1,4 +1,4 @@
-"""Kubernetes and Volcano objects as records: nodes, pods, queues, pod groups."""
+"""Kubernetes and Volcano objects as records: nodes, pods, namespaces, queues, pod groups."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pumice import v1
 from pumice.derive import Pod, PodError, RawNumber, effective
 from pumice.derive.constraints import images, pod_constraints, queue_affinity, taints
+from pumice.derive.owners import PodOwners, is_owner
 from pumice.derive.pod import At
 from pumice.derive.sub_groups import sub_group, sub_group_policies
 from pumice.derive.unevaluated import unevaluated_pod_fields
 
-__all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
+__all__ = ["Loaded", "ObjectError", "cluster", "namespace", "node", "objects", "pod", "pod_group", "queue"]
 
 # Names the pod group of a pod; the first that is there and not empty counts.
 _GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -51,7 +52,8 @@ def node(manifest: object) -> v1.Node:
 def pod(manifest: object, derivation: str = "auto") -> v1.Task:
     """A v1 Pod, counted as `derivation` says: `kubernetes`, `volcano`, or `auto` by the scheduler that it names.
 
-    The record is without `sub_group`, which the pod group decides: `cluster` fills it.
+    The record is without `sub_group`, which the pod group decides, and without `owner_selector`, which Services and
+    workloads decide: `cluster` fills both.
     """
     root = _root(manifest)
     name = _namespaced(root)
@@ -84,6 +86,12 @@ def pod(manifest: object, derivation: str = "auto") -> v1.Task:
         priority_class_name=task.priority_class,
         scheduling_gates=task.scheduling_gates,
     )
+
+
+def namespace(manifest: object) -> v1.Namespace:
+    """A v1 Namespace: its labels, which the namespace selectors of pods read."""
+    root = _root(manifest)
+    return v1.Namespace(name=_name(root), labels=root.at("metadata").at("labels").strings())
 
 
 def queue(manifest: object) -> v1.Queue:
@@ -155,7 +163,9 @@ def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
         "Pod": _Kind(loaded.cluster.tasks, lambda manifest: pod(manifest, derivation), v1.RECORD_KIND_TASK),
         "Queue": _Kind(loaded.cluster.queues, queue, v1.RECORD_KIND_QUEUE),
         "PodGroup": _Kind(loaded.cluster.jobs, pod_group, v1.RECORD_KIND_JOB),
+        "Namespace": _Kind(loaded.cluster.namespaces, namespace, v1.RECORD_KIND_NAMESPACE),
     }
+    owners = PodOwners()
     unreadable: dict[tuple[int, str], v1.UnreadableRecord] = {}
     pod_groups: dict[str, At] = {}
     for manifest in _flat(manifests):
@@ -164,6 +174,12 @@ def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
             continue
         name = str(manifest.get("kind", ""))
         kind = kinds.get(name)
+        if is_owner(manifest):
+            try:
+                owners.add(At(manifest))
+            except (ValueError, TypeError) as error:
+                loaded.refused.append(f"{name} {_text(_at(manifest, 'metadata', 'name')) or '?'}: {error}")
+            continue
         if kind is None:
             loaded.left_out[name] = loaded.left_out.get(name, 0) + 1
             continue
@@ -180,10 +196,13 @@ def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
             unreadable.pop((kind.record, record.name), None)
             if name == "PodGroup":
                 pod_groups[record.name] = At(manifest)
-    # A pod group may stand behind its pods.
+            elif name == "Pod":
+                owners.add_pod(record.name, At(manifest))
+    # A pod group and an owner may stand behind their pods.
     for task in loaded.cluster.tasks:
         if task.job in pod_groups:
             task.sub_group = sub_group(pod_groups[task.job], dict(task.labels))
+        owners.complete(task)
     loaded.unreadable.extend(unreadable.values())
     return loaded
 

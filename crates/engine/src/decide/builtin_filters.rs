@@ -103,15 +103,18 @@ pub(super) struct ResourceFitFilter<'c> {
 impl<'c> ResourceFitFilter<'c> {
     /// Filter of a class; `None`: the query asks for no check. The reference compares cpu and memory even if nothing of them
     /// is requested: a node that lacks either is refused.
-    pub(super) fn of(class: &'c TaskClass, fit: ResourceFit, compatibility: Compatibility) -> Option<Self> {
+    pub(super) fn of(class: &'c TaskClass, fit: ResourceFit, policy: &Policy) -> Option<Self> {
         let future = match fit {
             ResourceFit::None => return None,
             ResourceFit::Idle => false,
             ResourceFit::FutureIdle => true,
         };
         let mut requested = Cow::Borrowed(class.requested.as_slice());
+        if requested.iter().any(|own| policy.ignores_resource(&own.name)) {
+            requested.to_mut().retain(|own| !policy.ignores_resource(&own.name));
+        }
         for (id, name) in [(ResourceId::CPU, "cpu"), (ResourceId::MEMORY, "memory")] {
-            if compatibility == Compatibility::Upstream && class.amount(id) == 0.0 {
+            if policy.compatibility() == Compatibility::Upstream && class.amount(id) == 0.0 {
                 requested.to_mut().push(RequestedAmount {
                     id,
                     name: Arc::from(name),

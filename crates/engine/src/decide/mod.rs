@@ -34,8 +34,8 @@ pub(crate) use job_state::{
     is_group_pipelined, is_group_ready, is_job_pipelined, is_job_ready, is_job_starving, job_objection,
 };
 pub use not_evaluated::{
-    ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_of_node_fields, not_evaluated_of_nodes,
-    not_evaluated_of_policy, not_evaluated_of_tasks,
+    ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_for_labels, not_evaluated_of_node_fields,
+    not_evaluated_of_nodes, not_evaluated_of_policy, not_evaluated_of_tasks,
 };
 pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order, order_key_meanings};
 pub use place::{

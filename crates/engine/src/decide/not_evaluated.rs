@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::constraints::{ConstraintKind, ConstraintSet, PodConstraints};
-use crate::model::{ClusterState, NodeSlot, TaskShape, UnevaluatedFields};
+use crate::model::constraints::{ConstraintKind, ConstraintSet, PodAffinityTerm, PodConstraints};
+use crate::model::{ClusterState, NodeSlot, PodIdentity, TaskRecord, UnevaluatedFields};
 use crate::policy::{DecisionKind, Policy};
 
 /// Carrier of a constraint. The order is that of lists.
@@ -56,15 +56,34 @@ pub fn not_evaluated_of_policy(policy: &Policy, kind: DecisionKind) -> Vec<NotEv
         .collect()
 }
 
-/// Fields of tasks that a policy does not evaluate.
+/// Plugins of a policy that wait for labels which the records of a cluster state lack.
+pub fn not_evaluated_for_labels(policy: &Policy, cluster_state: &ClusterState) -> Vec<NotEvaluated> {
+    let waiting = policy.without_labels(cluster_state);
+    waiting
+        .map(|plugin| NotEvaluated {
+            subject: ConstraintSubject::Policy,
+            name: Arc::clone(&plugin.name),
+            count: 0,
+            effect: "The plugin waits for labels of records that the server did not keep before the policy read them.",
+        })
+        .collect()
+}
+
+/// Fields of tasks that a policy does not evaluate, and those that need namespaces which the cluster state does not have.
 pub fn not_evaluated_of_tasks<'a>(
     tasks: impl IntoIterator<Item = (UnevaluatedTask<'a>, usize)>,
+    cluster_state: &ClusterState,
     evaluated: ConstraintSet,
 ) -> Vec<NotEvaluated> {
     let mut counts = FieldCounts::default();
-    for (UnevaluatedTask { fields, constraints }, number) in tasks {
+    for (UnevaluatedTask { fields, constrained }, number) in tasks {
+        let constraints = constrained.and_then(|task| task.constraints.as_deref());
         let kinds = constraints.into_iter().flat_map(PodConstraints::kinds);
-        let is_known = |kind| evaluated.contains(kind) && !constraints.is_some_and(|own| own.needs_namespaces(kind));
+        let is_open = |term: &PodAffinityTerm| {
+            let pod = constrained.filter(|_| term.needs_namespaces()).map(PodIdentity::of);
+            pod.is_some_and(|pod| cluster_state.leaves_open(term, &pod))
+        };
+        let is_known = |kind| evaluated.contains(kind) && !constraints.is_some_and(|own| own.has_term(kind, is_open));
         let left_out = kinds.filter(|kind| !is_known(*kind));
         let left_out = left_out.map(|kind| -> &'a str { kind.name() });
         let named = fields.iter().map(|name| -> &'a str { name });
@@ -78,16 +97,16 @@ pub fn not_evaluated_of_tasks<'a>(
 pub struct UnevaluatedTask<'a> {
     /// Named fields.
     pub fields: &'a UnevaluatedFields,
-    /// Constraints, which a policy may evaluate.
-    pub constraints: Option<&'a PodConstraints>,
+    /// Task whose constraints a policy may evaluate; `None`: they are not in question.
+    pub constrained: Option<&'a TaskRecord>,
 }
 
 impl<'a> UnevaluatedTask<'a> {
     /// Fields of a task.
-    pub fn of(shape: &'a TaskShape) -> Self {
+    pub fn of(task: &'a TaskRecord) -> Self {
         Self {
-            fields: &shape.unevaluated_fields,
-            constraints: shape.constraints.as_deref(),
+            fields: &task.shape.unevaluated_fields,
+            constrained: Some(task),
         }
     }
 }
@@ -150,6 +169,9 @@ impl<'a> FieldCounts<'a> {
 fn task_field_effect(name: &str) -> &'static str {
     match name {
         "hostPorts" => "A host port may reject nodes on which the port is in use.",
+        "ownerSelector" => {
+            "The pod may belong to a Service or a workload whose record is missing: default spread constraints may change scores."
+        }
         "nodeAffinity" => "Node affinity may reject nodes and change scores.",
         "nodeSelector" => "A node selector may reject nodes without its labels.",
         "podAffinity" => "Pod affinity may reject nodes and change scores.",
@@ -173,10 +195,23 @@ mod tests {
     use super::*;
     use crate::model::constraints::{LabelSelector, PodAffinityTerm, PodTerms};
     use crate::model::constraints::{NodeProperties, PreferredTerm, Taint, TaintEffect};
-    use crate::model::{NodeRecord, SortedTable};
+    use crate::model::{NamespaceRecord, NodeRecord, SortedTable, TaskFields};
 
     fn fields(names: &[&str]) -> UnevaluatedFields {
         names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    fn empty_state() -> ClusterState {
+        ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0)
+    }
+
+    fn task_with(constraints: PodConstraints) -> TaskRecord {
+        let fields = TaskFields {
+            name: "web/pod".into(),
+            constraints: Some(Arc::new(constraints)),
+            ..TaskFields::default()
+        };
+        fields.into()
     }
 
     #[test]
@@ -185,22 +220,28 @@ mod tests {
         let none = UnevaluatedFields::default();
         let task = |fields| UnevaluatedTask {
             fields,
-            constraints: None,
+            constrained: None,
         };
+        let state = empty_state();
         let tasks = [(task(&both), 2), (task(&none), 7), (task(&one), 3)];
-        let found = not_evaluated_of_tasks(tasks, ConstraintSet::NONE);
+        let found = not_evaluated_of_tasks(tasks, &state, ConstraintSet::NONE);
         let found: Vec<_> = found.iter().map(|own| (&*own.name, own.count)).collect();
         assert_eq!(found, [("nodeSelector", 2), ("volumes", 5)]);
-        assert_eq!(not_evaluated_of_tasks([(task(&none), 1)], ConstraintSet::NONE), []);
+        assert_eq!(
+            not_evaluated_of_tasks([(task(&none), 1)], &state, ConstraintSet::NONE),
+            []
+        );
     }
 
     #[test]
     fn terms_that_need_labels_of_namespaces_are_named() {
         let none = UnevaluatedFields::default();
         let evaluated = ConstraintSet::NONE.with(ConstraintKind::PodAffinity);
-        let named = |namespaces: &[&str]| {
+        let mut state = empty_state();
+        let named = |state: &ClusterState, namespaces: &[&str]| {
             let match_labels = namespaces.iter().map(|name| ((*name).into(), "v".into()));
             let term = PodAffinityTerm {
+                label_selector: Some(LabelSelector::default()),
                 namespace_selector: Some(LabelSelector {
                     match_labels: match_labels.collect(),
                     ..LabelSelector::default()
@@ -215,13 +256,21 @@ mod tests {
                 pod_affinity: attracts,
                 ..PodConstraints::default()
             };
+            let task = task_with(constraints);
             let task = UnevaluatedTask {
                 fields: &none,
-                constraints: Some(&constraints),
+                constrained: Some(&task),
             };
-            not_evaluated_of_tasks([(task, 1)], evaluated).len()
+            not_evaluated_of_tasks([(task, 1)], state, evaluated).len()
         };
-        assert_eq!((named(&[]), named(&["team"])), (0, 1));
+        assert_eq!((named(&state, &[]), named(&state, &["team"])), (0, 1));
+        // The labels of the pod's own namespace decide whether it may be the first of its group.
+        let own = NamespaceRecord {
+            name: "web".into(),
+            ..NamespaceRecord::default()
+        };
+        state.put_namespace(own, &Arc::default());
+        assert_eq!(named(&state, &["team"]), 0);
     }
 
     #[test]
@@ -233,12 +282,14 @@ mod tests {
             ..PodConstraints::default()
         };
         let named = fields(&["nodeSelector"]);
+        let task = task_with(constraints);
         let task = UnevaluatedTask {
             fields: &named,
-            constraints: Some(&constraints),
+            constrained: Some(&task),
         };
+        let state = empty_state();
         let found = |evaluated| -> Vec<(Arc<str>, u32)> {
-            let found = not_evaluated_of_tasks([(task, 2)], evaluated).into_iter();
+            let found = not_evaluated_of_tasks([(task, 2)], &state, evaluated).into_iter();
             found.map(|own| (own.name, own.count)).collect()
         };
         let both = [("nodeAffinity".into(), 2), ("nodeSelector".into(), 2)];

@@ -36,6 +36,11 @@ impl<'p> PluginSelection<'p> {
         Ok(Self::Named(policy, named_plugins(policy, &query.plugins)?))
     }
 
+    fn policy(&self) -> &'p Policy {
+        let (Self::Tiers(policy) | Self::Named(policy, _)) = self;
+        policy
+    }
+
     /// True if each filter judges every node, whatever the others say.
     pub(super) fn is_named(&self) -> bool {
         matches!(self, Self::Named(..))
@@ -52,8 +57,7 @@ impl<'p> PluginSelection<'p> {
 
     /// Filter on the node's resources; `None`: the query asks for no check.
     pub(super) fn resource_fit<'c>(&self, class: &'c TaskClass, fit: ResourceFit) -> Option<ResourceFitFilter<'c>> {
-        let (Self::Tiers(policy) | Self::Named(policy, _)) = self;
-        ResourceFitFilter::of(class, fit, policy.compatibility())
+        ResourceFitFilter::of(class, fit, self.policy())
     }
 
     /// Filters of a class, in order: the node's state (unless plugins are named), the node's resources, plugins.
@@ -76,16 +80,20 @@ impl<'p> PluginSelection<'p> {
         if let Some(room) = self.resource_fit(class, query.resource_fit) {
             filterers.push(Box::new(room));
         }
-        let mut add = |plugin: &'p Arc<dyn Plugin>| {
+        let mut add = |name: &str, plugin: &'p Arc<dyn Plugin>| {
+            check_labels(self.policy(), name, context)?;
             filterers.extend(plugin.prepare_filter(context, class)?);
             Ok(())
         };
         match self {
-            Self::Tiers(policy) => policy.filters().iter().try_for_each(|hook| add(&hook.plugin))?,
+            Self::Tiers(policy) => {
+                let mut hooks = policy.filters().iter();
+                hooks.try_for_each(|hook| add(&hook.name, &hook.plugin))?;
+            }
             Self::Named(_, each) => each
                 .iter()
-                .filter_map(|named| named.filter.as_ref())
-                .try_for_each(add)?,
+                .filter_map(|named| Some((&named.name, named.filter.as_ref()?)))
+                .try_for_each(|(name, plugin)| add(name, plugin))?,
         }
         Ok(filterers)
     }
@@ -103,6 +111,8 @@ impl<'p> PluginSelection<'p> {
         'p: 'a,
     {
         let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>, weight: i32| {
+            // A result names a plugin that waits for labels as not evaluated.
+            let plugin = plugin.filter(|_| check_labels(self.policy(), name, context).is_ok());
             let scorer = plugin
                 .map(|plugin| plugin.prepare_scorer(context, class))
                 .transpose()?
@@ -126,6 +136,33 @@ impl<'p> PluginSelection<'p> {
                 .collect(),
         }
     }
+}
+
+/// Checks that the records have all labels that a plugin reads.
+///
+/// # Errors
+/// Some source sent its records when no policy read them.
+fn check_labels(policy: &Policy, plugin: &str, context: PluginContext<'_>) -> Result<(), Problem> {
+    let state = context.cluster_state;
+    if state.dropped_labels().is_empty() {
+        return Ok(());
+    }
+    let labels = policy.registered(plugin).map(|own| own.all_labels).unwrap_or_default();
+    let sources: Vec<&str> = state.sources_without(labels).map(|source| &**source).collect();
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "`{plugin}` reads labels that were not kept, because no policy read them when the records came: the server asks \
+         sources that follow a cluster for a full sync, and a file has to be loaded again. Waits for: {}",
+        sources.join(", ")
+    );
+    Err(Problem::new(
+        ProblemKind::FailedPrecondition,
+        "LABELS_MISSING",
+        "",
+        message,
+    ))
 }
 
 /// Plugins of these names.

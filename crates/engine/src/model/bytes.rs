@@ -8,7 +8,7 @@ use super::cluster_state::ClusterState;
 use super::constraints::{NodeProperties, PodConstraints};
 use super::gang::{GangMember, GangMinimums, SubGroupPolicy};
 use super::node::NodeEntry;
-use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
+use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
 use super::stored::RecordOwner;
 use super::table::SortedTable;
 
@@ -43,11 +43,12 @@ impl ClusterState {
         self.queues().unshared_bytes(other.queues())
             + self.jobs().unshared_bytes(other.jobs())
             + self.tasks().unshared_bytes(other.tasks())
+            + self.namespaces().unshared_bytes(other.namespaces())
             + self.allocated.unshared_bytes(&other.allocated)
             + self.assumed.unshared_bytes(&other.assumed)
     }
 
-    /// Bytes of records of queues and jobs, and of what jobs hold.
+    /// Bytes of records of queues, jobs and namespaces, and of what jobs hold.
     fn unshared_accounts(&self, other: &Self) -> usize {
         let stored = size_of::<RecordOwner>();
         let queues = unshared_values(self.queues(), other.queues(), |queue| {
@@ -56,10 +57,13 @@ impl ClusterState {
         let jobs = unshared_values(self.jobs(), other.jobs(), |job| {
             size_of::<JobRecord>() + stored + job_bytes(&job.record)
         });
+        let namespaces = unshared_values(self.namespaces(), other.namespaces(), |namespace| {
+            size_of::<NamespaceRecord>() + stored + namespace_bytes(&namespace.record)
+        });
         let allocated = unshared_values(&self.allocated, &other.allocated, |totals| {
             size_of::<ResourceTotals>() + totals.held_bytes()
         });
-        queues + jobs + allocated
+        queues + jobs + namespaces + allocated
     }
 }
 
@@ -131,6 +135,10 @@ fn queue_bytes(queue: &QueueRecord) -> usize {
     texts.iter().sum::<usize>() + map_bytes(&queue.annotations) + amounts_bytes(queue.amounts())
 }
 
+fn namespace_bytes(namespace: &NamespaceRecord) -> usize {
+    text_bytes(&namespace.name) + map_bytes(&namespace.labels)
+}
+
 fn job_bytes(job: &JobRecord) -> usize {
     let texts = [&job.name, &job.uid, &job.queue].map(text_bytes);
     texts.iter().sum::<usize>()
@@ -191,10 +199,14 @@ impl ClusterState {
         let tasks = table_bytes(self.tasks(), |task| {
             held_share(task, size_of::<TaskRecord>() + stored + task_bytes(&task.record))
         });
+        let namespaces = table_bytes(self.namespaces(), |namespace| {
+            let bytes = size_of::<NamespaceRecord>() + stored + namespace_bytes(&namespace.record);
+            held_share(namespace, bytes)
+        });
         let allocated = table_bytes(&self.allocated, |totals| {
             held_share(totals, size_of::<ResourceTotals>() + totals.held_bytes())
         });
-        columns + index + nodes + queues + jobs + tasks + allocated
+        columns + index + nodes + queues + jobs + tasks + namespaces + allocated
     }
 }
 

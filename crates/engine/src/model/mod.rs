@@ -16,6 +16,7 @@ pub mod constraints;
 mod gang;
 mod hypothetical;
 mod integer_column;
+mod label_kinds;
 mod mask;
 mod node;
 mod node_groups;
@@ -48,12 +49,13 @@ pub use chunk_attributes::ChunkAttributes;
 pub use chunk_images::ChunkImages;
 pub use chunks::NodeChunks;
 pub use class::{ChargedAccount, MIN_AMOUNT, PodIdentity, RequestedAmount, TaskClass};
-pub use cluster_state::{ClusterState, NodeSlot};
+pub use cluster_state::{ClusterState, NamespaceTable, NodeSlot};
 pub(crate) use column::ChunkResource;
 pub use column::{ChunkColumn, NodeVector};
 pub use gang::{GangMember, GangMinimums, SubGroupPolicy};
 pub(crate) use hypothetical::HypotheticalNodes;
 pub use integer_column::{IntegerColumn, WholeVector};
+pub use label_kinds::{DroppedLabels, LabelKinds};
 pub use mask::NodeMask;
 pub use node::{NodeEntry, NodeUsage, UpstreamNode};
 pub use node_groups::{NodeGroupLists, QueueAffinity};
@@ -63,8 +65,8 @@ pub use pods::{PodClass, PodIndex, TopologyDomains};
 pub use port_counts::PortCounts;
 pub use problem::{Problem, ProblemKind};
 pub use records::{
-    JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus, TextMap,
-    find_text,
+    JobPhase, JobRecord, NamespaceRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape,
+    TaskStatus, TextMap, find_text,
 };
 pub use reservation::{NamedAmounts, Reservation};
 pub use resource_table::{NameEra, ResourceTable, TooManyResourcesError};

@@ -19,6 +19,15 @@ pub fn find_text<'a>(texts: &'a TextMap, name: &str) -> Option<&'a str> {
     texts.get(at).map(|(_, text)| &**text)
 }
 
+/// Record of a namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespaceRecord {
+    /// Name of the namespace; the key.
+    pub name: Arc<str>,
+    /// Labels, which selectors of namespaces read.
+    pub labels: TextMap,
+}
+
 /// Record of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRecord {

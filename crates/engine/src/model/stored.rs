@@ -98,6 +98,8 @@ pub enum RecordKind {
     Job,
     /// A task.
     Task,
+    /// A namespace.
+    Namespace,
 }
 
 impl RecordKind {
@@ -108,6 +110,7 @@ impl RecordKind {
             Self::Queue => "queue",
             Self::Job => "job",
             Self::Task => "task",
+            Self::Namespace => "namespace",
         }
     }
 }

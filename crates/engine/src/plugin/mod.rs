@@ -19,7 +19,7 @@ pub use reason::{Measurement, Reason, Resolution};
 pub use record_rules::{RecordRules, RecordWarning, RecordWarningKind};
 
 use super::model::constraints::ConstraintSet;
-use super::model::{ClusterState, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord};
+use super::model::{ClusterState, JobRecord, LabelKinds, NamedAmounts, Problem, TaskClass, TaskRecord};
 use super::plugin_state::{PluginState, PluginStates};
 use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
@@ -37,12 +37,6 @@ pub trait Plugin: Debug + Send + Sync {
     /// Constraints between pods and nodes that the plugin evaluates; a result names the others as not evaluated.
     fn evaluates(&self) -> ConstraintSet {
         ConstraintSet::NONE
-    }
-
-    /// Parts of the plugin that its arguments ask for and that this service does not evaluate, by the names under which
-    /// results list them.
-    fn unserved_parts(&self) -> Vec<&'static str> {
-        Vec::new()
     }
 
     /// Prepares the scores of a task class; `None`: 0 on every node.
@@ -208,6 +202,12 @@ pub trait Plugin: Debug + Send + Sync {
                 .map(|(position, _)| position)
                 .collect()
         }))
+    }
+
+    /// True if the filter on resources leaves out the amounts of a resource.
+    fn ignores_resource(&self, name: &str) -> bool {
+        let _ = name;
+        false
     }
 
     /// The plugin as one that keeps quotas; `None`: it keeps none.
@@ -391,6 +391,9 @@ pub struct PluginHooks {
     pub template_annotation: Option<&'static str>,
 }
 
+/// Pattern of a plugin that reads all labels.
+pub const EVERY_LABEL: &str = "*";
+
 /// Registry entry of a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginDef {
@@ -434,6 +437,14 @@ pub struct PluginDef {
 }
 
 impl PluginDef {
+    /// Kinds of records of which the plugin reads all labels.
+    pub fn all_labels(&self) -> LabelKinds {
+        LabelKinds {
+            nodes: self.node_labels.contains(&EVERY_LABEL),
+            tasks: self.task_labels.contains(&EVERY_LABEL),
+        }
+    }
+
     /// Entry of a plugin that takes part in nothing and reads nothing yet.
     pub const fn new(name: &'static str, compile: PluginCompiler) -> Self {
         Self {

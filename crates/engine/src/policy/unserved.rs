@@ -102,31 +102,12 @@ pub fn unserved_effect(name: &str) -> &'static str {
 }
 
 fn find(name: &str) -> (u8, &'static str) {
-    let known = EFFECTS.iter().chain(PARTS).find(|(own, _, _)| *own == name);
+    let known = EFFECTS.iter().find(|(own, _, _)| *own == name);
     known.map_or(
         (ALL, "Pumice does not know this plugin; its decisions are unknown."),
         |(_, families, effect)| (*families, *effect),
     )
 }
-
-/// Parts of served plugins that are not served.
-const PARTS: &[(&str, u8, &str)] = &[
-    (
-        "NodeResourcesFit.ignoredResources",
-        FILTER,
-        "Resources that the profile ignores may still reject nodes.",
-    ),
-    (
-        "PodTopologySpread.defaultConstraints",
-        FILTER | SCORE,
-        "Default constraints of pods that belong to a Service or a workload may reject nodes and change scores.",
-    ),
-    (
-        "PodTopologySpread.systemDefaults",
-        SCORE,
-        "Kubernetes' default constraints spread pods that belong to a Service or a workload: scores may change.",
-    ),
-];
 
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[

@@ -14,9 +14,25 @@ pub fn unevaluated_pod_fields(pod: &Value) -> Vec<&'static str> {
     present.map(|(name, _)| name).collect()
 }
 
-/// True of a volume that may be bound to some nodes only.
+/// Kinds of volumes that may be bound to some nodes only, or attached to a few.
+const LIMITING_VOLUMES: [&str; 12] = [
+    "persistentVolumeClaim",
+    "ephemeral",
+    "csi",
+    "awsElasticBlockStore",
+    "gcePersistentDisk",
+    "azureDisk",
+    "cinder",
+    "iscsi",
+    "rbd",
+    "vsphereVolume",
+    "portworxVolume",
+    "fc",
+];
+
+/// True of a volume that may limit the nodes of its pod.
 fn is_bound_volume(volume: &Value) -> bool {
-    ["persistentVolumeClaim", "ephemeral"]
+    LIMITING_VOLUMES
         .iter()
         .any(|kind| volume.get(kind).is_some_and(Value::is_object))
 }
@@ -39,6 +55,25 @@ mod tests {
             "resourceClaims": [{"name": "gpu"}],
         }});
         assert_eq!(unevaluated_pod_fields(&pod), ["resourceClaims", "volumes"]);
+    }
+
+    #[test]
+    fn volumes_of_every_kind_that_limits_nodes_are_named() {
+        let volumes = |kind: &str| unevaluated_pod_fields(&json!({"spec": {"volumes": [{"name": "v", kind: {}}]}}));
+        for kind in LIMITING_VOLUMES {
+            assert_eq!(volumes(kind), ["volumes"], "{kind}");
+        }
+        for kind in [
+            "emptyDir",
+            "configMap",
+            "secret",
+            "hostPath",
+            "nfs",
+            "projected",
+            "image",
+        ] {
+            assert_eq!(volumes(kind), [""; 0], "{kind}");
+        }
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
         topology_spread_constraints: items(object, "spec.topologySpreadConstraints", spread_constraint)?,
         images,
         image_volumes,
+        // Known when the owners are.
+        owner_selector: None,
     };
     Ok((constraints != pb::PodConstraints::default()).then(|| Box::new(constraints)))
 }
@@ -213,7 +215,7 @@ fn pod_term(term: &Value) -> ImportConstraintResult<pb::PodAffinityTerm> {
     })
 }
 
-fn label_selector(selector: &Value) -> ImportConstraintResult<pb::LabelSelector> {
+pub(super) fn label_selector(selector: &Value) -> ImportConstraintResult<pb::LabelSelector> {
     Ok(pb::LabelSelector {
         match_labels: texts(selector, "matchLabels")?,
         match_expressions: items(selector, "matchExpressions", requirement)?,

@@ -27,7 +27,7 @@ pub(super) fn namespaced(object: &Value) -> ImportObjectResult<String> {
     ))
 }
 
-/// Record of a node or queue that cannot be read; `None`: not even its name can.
+/// Record of a node, queue or namespace that cannot be read; `None`: not even its name can.
 pub(super) fn cluster_identity(kind: pb::RecordKind, object: &Value) -> Option<RecordIdentity> {
     let name = required_text(object, "metadata.name").ok()?;
     Some(RecordIdentity::new(kind, name))
@@ -93,6 +93,14 @@ fn oversubscription(object: &Value) -> ImportObjectResult<Option<pb::ResourceLis
     Ok(found.then(|| pb::ResourceList {
         items: cpu.into_iter().chain(memory).collect(),
     }))
+}
+
+/// Reads a v1 Namespace: its labels.
+pub(super) fn namespace(object: &Value) -> ImportObjectResult<pb::Namespace> {
+    Ok(pb::Namespace {
+        name: required_text(object, "metadata.name")?,
+        labels: texts(object, "metadata.labels")?,
+    })
 }
 
 /// Reads a Volcano Queue.

@@ -148,6 +148,7 @@ impl MisspeltFields {
             "Queue" => (TOP, QUEUE),
             "PodGroup" => (TOP, POD_GROUP),
             "Job" => (TOP, VOLCANO_JOB),
+            "Namespace" => (TOP, [].as_slice()),
             "PriorityClass" => (PRIORITY_CLASS, [].as_slice()),
             _ => return found,
         };

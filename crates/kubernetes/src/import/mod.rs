@@ -9,6 +9,7 @@ mod fields;
 mod kubernetes;
 mod misspelt;
 mod openb;
+mod owners;
 mod pod;
 mod priority;
 mod sub_groups;
@@ -128,6 +129,7 @@ pub struct ClusterImport {
     queues: BTreeMap<String, pb::Queue>,
     jobs: BTreeMap<String, pb::Job>,
     tasks: BTreeMap<String, pb::Task>,
+    namespaces: BTreeMap<String, pb::Namespace>,
     rejected: Vec<RejectedObject>,
     unreadable: BTreeMap<(pb::RecordKind, String), pb::UnreadableRecord>,
     notes: BTreeMap<String, u64>,
@@ -135,6 +137,7 @@ pub struct ClusterImport {
     amount_rules: AmountRules,
     priority_classes: priority::PriorityClasses,
     sub_groups: sub_groups::SubGroups,
+    owners: owners::PodOwners,
     misspelt_fields: misspelt::MisspeltFields,
     warnings: Vec<ImportWarning>,
 }
@@ -214,11 +217,13 @@ impl ClusterImport {
     pub fn into_cluster(mut self) -> pb::Cluster {
         self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
         self.sub_groups.apply(&mut self.tasks);
+        self.owners.apply(&mut self.tasks);
         pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
             jobs: self.jobs.into_values().collect(),
             tasks: self.tasks.into_values().collect(),
+            namespaces: self.namespaces.into_values().collect(),
         }
     }
 
@@ -313,8 +318,10 @@ impl ClusterImport {
             self.warn_misspelt(kind, object);
         }
         let outcome = match (group, kind) {
-            ("", "Node") => self.node(object),
+            ("", "Node") => kubernetes::node(object).map(|node| self.put_node(node)),
             ("", "Pod") => self.pod(object),
+            ("", "Namespace") => kubernetes::namespace(object).map(|namespace| self.put_namespace(namespace)),
+            _ if owners::is_owner(group, kind) => self.owners.add_owner(kind, object),
             (VOLCANO_GROUP, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
             (VOLCANO_GROUP, "PodGroup") => self.job(object),
             (VOLCANO_BATCH_GROUP, "Job") => self.volcano_job(object),
@@ -327,6 +334,9 @@ impl ClusterImport {
         if let Err(error) = outcome {
             let record = match (group, kind) {
                 ("", "Node") => kubernetes::cluster_identity(pb::RecordKind::Node, object),
+                ("", "Namespace") => kubernetes::cluster_identity(pb::RecordKind::Namespace, object),
+                // Its pods name their owner as missing.
+                _ if owners::is_owner(group, kind) => None,
                 (VOLCANO_GROUP, "Queue") => kubernetes::cluster_identity(pb::RecordKind::Queue, object),
                 ("", "Pod") => pod::identity(object),
                 _ => kubernetes::job_identity(object),
@@ -360,11 +370,6 @@ impl ClusterImport {
         }
     }
 
-    fn node(&mut self, object: &Value) -> Result<(), FieldError> {
-        self.put_node(kubernetes::node(object)?);
-        Ok(())
-    }
-
     /// Reads a Job as the pod group and the pods that its controller makes of it.
     fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
         let (group, pods) = vcjob::split(object)?;
@@ -386,6 +391,7 @@ impl ClusterImport {
         }
         self.priority_classes.add_task(object, &task)?;
         self.sub_groups.add_task(object, &task)?;
+        self.owners.add_pod(object, &task)?;
         self.put_task(task);
         Ok(())
     }
@@ -410,6 +416,13 @@ impl ClusterImport {
         self.unreadable.remove(&(pb::RecordKind::Node, name.clone()));
         let replaced = insert_record(&mut self.nodes, name.clone(), node);
         self.warn_duplicate("node", &name, replaced);
+    }
+
+    fn put_namespace(&mut self, namespace: pb::Namespace) {
+        let name = namespace.name.clone();
+        self.unreadable.remove(&(pb::RecordKind::Namespace, name.clone()));
+        let replaced = insert_record(&mut self.namespaces, name.clone(), namespace);
+        self.warn_duplicate("namespace", &name, replaced);
     }
 
     fn put_queue(&mut self, queue: pb::Queue) {
@@ -448,7 +461,7 @@ impl ClusterImport {
 fn is_read(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
-        ("", "Node" | "Pod")
+        ("", "Node" | "Pod" | "Namespace")
             | (VOLCANO_GROUP, "Queue" | "PodGroup")
             | (VOLCANO_BATCH_GROUP, "Job")
             | (SCHEDULING_GROUP, "PriorityClass")

@@ -29,7 +29,8 @@ pub struct Node {
     /// Kubernetes uid. A new uid under the same name is a new node. Optional.
     #[prost(string, tag = "2")]
     pub uid: ::prost::alloc::string::String,
-    /// Labels. The server keeps only labels that a plugin declares.
+    /// Labels. The server keeps those that a plugin names, and all others while a
+    /// policy in force has a plugin that reads all of them.
     #[prost(btree_map = "string, string", tag = "3")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -367,7 +368,7 @@ pub struct Task {
     /// fields were not evaluated. Empty: none.
     #[prost(string, repeated, tag = "15")]
     pub unevaluated_fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// metadata.labels.
+    /// metadata.labels. The server keeps them as it keeps those of nodes.
     #[prost(btree_map = "string, string", tag = "16")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -443,6 +444,13 @@ pub struct PodConstraints {
     /// Reference of each image volume.
     #[prost(string, repeated, tag = "7")]
     pub image_volumes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Selector of the pods that belong together with this one: the selectors of the
+    /// Services that select it, and that of the ReplicaSet, ReplicationController or
+    /// StatefulSet that controls it. Default topology spread constraints count these
+    /// pods. Absent: the pod belongs to none of them. A sender that cannot tell lists
+    /// "ownerSelector" in `unevaluated_fields`.
+    #[prost(message, optional, tag = "8")]
+    pub owner_selector: ::core::option::Option<LabelSelector>,
 }
 impl ::prost::Name for PodConstraints {
     const NAME: &'static str = "PodConstraints";
@@ -773,6 +781,9 @@ pub struct Cluster {
     /// Tasks.
     #[prost(message, repeated, tag = "4")]
     pub tasks: ::prost::alloc::vec::Vec<Task>,
+    /// Namespaces, whose labels a `namespace_selector` reads.
+    #[prost(message, repeated, tag = "5")]
+    pub namespaces: ::prost::alloc::vec::Vec<Namespace>,
 }
 impl ::prost::Name for Cluster {
     const NAME: &'static str = "Cluster";
@@ -782,6 +793,29 @@ impl ::prost::Name for Cluster {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Cluster".into()
+    }
+}
+/// A namespace.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Namespace {
+    /// Key of the namespace.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// metadata.labels.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+impl ::prost::Name for Namespace {
+    const NAME: &'static str = "Namespace";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.Namespace".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.Namespace".into()
     }
 }
 /// Version of the shared state. Revisions of different epochs cannot be compared.
@@ -1747,6 +1781,9 @@ pub struct Removals {
     /// Tasks.
     #[prost(string, repeated, tag = "4")]
     pub tasks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Namespaces.
+    #[prost(string, repeated, tag = "5")]
+    pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for Removals {
     const NAME: &'static str = "Removals";
@@ -1793,7 +1830,7 @@ impl ::prost::Name for BatchOutcome {
 /// A request to the source for a full sync.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resync {
-    /// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED.
+    /// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
     /// Sentence for people.
@@ -2033,6 +2070,13 @@ pub struct SourceStatus {
     /// ends the staleness.
     #[prost(bool, tag = "5")]
     pub stale: bool,
+    /// True: the server left labels out of records of nodes, because no policy in force
+    /// read them.
+    #[prost(bool, tag = "6")]
+    pub without_node_labels: bool,
+    /// True: likewise for records of tasks.
+    #[prost(bool, tag = "7")]
+    pub without_task_labels: bool,
 }
 impl ::prost::Name for SourceStatus {
     const NAME: &'static str = "SourceStatus";
@@ -2374,6 +2418,76 @@ impl ::prost::Name for Account {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Account".into()
+    }
+}
+/// Request of ListNamespaces.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListNamespacesRequest {
+    /// State to list. Absent: the latest snapshot under the policy "default".
+    #[prost(message, optional, tag = "1")]
+    pub against: ::core::option::Option<EvaluationRef>,
+    /// Names of the namespaces to list. Empty: all.
+    #[prost(string, repeated, tag = "2")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Page of the list.
+    #[prost(message, optional, tag = "3")]
+    pub page: ::core::option::Option<Page>,
+}
+impl ::prost::Name for ListNamespacesRequest {
+    const NAME: &'static str = "ListNamespacesRequest";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ListNamespacesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ListNamespacesRequest".into()
+    }
+}
+/// Response of ListNamespaces.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListNamespacesResponse {
+    /// State and policy that the list shows.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: ::core::option::Option<ResponseMetadata>,
+    /// Namespaces, sorted by name.
+    #[prost(message, repeated, tag = "2")]
+    pub namespaces: ::prost::alloc::vec::Vec<NamespaceStatus>,
+    /// Token of the next page. Empty: this page is the last.
+    #[prost(string, tag = "3")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListNamespacesResponse {
+    const NAME: &'static str = "ListNamespacesResponse";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ListNamespacesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ListNamespacesResponse".into()
+    }
+}
+/// A namespace as the server stores it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamespaceStatus {
+    /// The record.
+    #[prost(message, optional, tag = "1")]
+    pub namespace: ::core::option::Option<Namespace>,
+    /// Source that owns the record.
+    #[prost(string, tag = "2")]
+    pub source: ::prost::alloc::string::String,
+    /// Problems of the newest record of this name, which was refused; the record
+    /// shown is the last good one. Empty: the record is valid.
+    #[prost(message, repeated, tag = "3")]
+    pub invalid: ::prost::alloc::vec::Vec<Problem>,
+}
+impl ::prost::Name for NamespaceStatus {
+    const NAME: &'static str = "NamespaceStatus";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NamespaceStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NamespaceStatus".into()
     }
 }
 /// Request of ListTasks.
@@ -2719,6 +2833,8 @@ pub enum RecordKind {
     Job = 3,
     /// A task.
     Task = 4,
+    /// A namespace.
+    Namespace = 5,
 }
 impl RecordKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -2732,6 +2848,7 @@ impl RecordKind {
             Self::Queue => "RECORD_KIND_QUEUE",
             Self::Job => "RECORD_KIND_JOB",
             Self::Task => "RECORD_KIND_TASK",
+            Self::Namespace => "RECORD_KIND_NAMESPACE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2742,6 +2859,7 @@ impl RecordKind {
             "RECORD_KIND_QUEUE" => Some(Self::Queue),
             "RECORD_KIND_JOB" => Some(Self::Job),
             "RECORD_KIND_TASK" => Some(Self::Task),
+            "RECORD_KIND_NAMESPACE" => Some(Self::Namespace),
             _ => None,
         }
     }
@@ -3108,6 +3226,31 @@ pub mod state_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("pumice.v1.StateService", "ListTasks"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists namespaces, sorted by name.
+        pub async fn list_namespaces(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListNamespacesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListNamespacesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/pumice.v1.StateService/ListNamespaces",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("pumice.v1.StateService", "ListNamespaces"));
             self.inner.unary(req, path, codec).await
         }
         /// Lists the reservations of the admission ledger, sorted by job.
@@ -5271,6 +5414,12 @@ pub struct ReloadPolicyResponse {
     /// Unspecified in a dry run.
     #[prost(enumeration = "Durability", tag = "5")]
     pub durability: i32,
+    /// Sources whose records lack labels that the policy reads, because no policy in
+    /// force read them when the records came. The server asks LIVE sources for a full
+    /// sync (LABELS_NEEDED); a file has to be loaded again. Until then Filter refuses
+    /// under the policy, and results name its plugins as not evaluated.
+    #[prost(string, repeated, tag = "6")]
+    pub awaited_sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ReloadPolicyResponse {
     const NAME: &'static str = "ReloadPolicyResponse";
@@ -5327,6 +5476,9 @@ pub struct RollbackPolicyResponse {
     /// Unspecified in a dry run.
     #[prost(enumeration = "Durability", tag = "5")]
     pub durability: i32,
+    /// Sources whose records lack labels that the policy reads, as for ReloadPolicy.
+    #[prost(string, repeated, tag = "6")]
+    pub awaited_sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for RollbackPolicyResponse {
     const NAME: &'static str = "RollbackPolicyResponse";

@@ -411,11 +411,13 @@ fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
         queues,
         jobs,
         tasks,
+        namespaces,
     } = with;
     put(&mut into.nodes, nodes, |node| &node.name);
     put(&mut into.queues, queues, |queue| &queue.name);
     put(&mut into.jobs, jobs, |job| &job.name);
     put(&mut into.tasks, tasks, |task| &task.name);
+    put(&mut into.namespaces, namespaces, |namespace| &namespace.name);
 }
 
 fn plugins(fields: &mut MapFields<'_>) -> CaseFileResult<Vec<String>> {

@@ -58,6 +58,17 @@ impl CaseResult {
         }
     }
 
+    /// Fields of the task and of nodes that the result leaves out.
+    pub(super) fn not_evaluated(&self) -> &[pb::NotEvaluated] {
+        match self {
+            CaseResult::Filter(item) => &item.not_evaluated,
+            CaseResult::Score(item) => &item.not_evaluated,
+            CaseResult::Admit(item) => &item.not_evaluated,
+            CaseResult::Victims(item, _) => &item.not_evaluated,
+            CaseResult::Order(_) => &[],
+        }
+    }
+
     fn filter(&self) -> Option<&pb::FilterItem> {
         match self {
             CaseResult::Filter(item) => Some(item),

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use case::{CaseQuery, PolicyTestCase};
 use compare::{CaseMismatch, CaseResult};
+use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
 use pumice_console::state_check::{self, StateWarning};
 use pumice_console::{CommandError, OutputFormat, output};
 use pumice_console::{LocalServer, LocalServices};
@@ -47,6 +48,8 @@ struct CaseOutcome {
     line: u32,
     name: String,
     mismatches: Vec<CaseMismatch>,
+    /// Fields of the task and of nodes that the result leaves out.
+    not_evaluated: Vec<UnevaluatedRow>,
 }
 
 /// Runs the cases and prints their outcomes.
@@ -150,12 +153,17 @@ fn unreadable_file(file: String, problem: &yaml::CaseFileError) -> CaseOutcome {
             expected: "a file of cases".to_owned(),
             actual: problem.message.clone(),
         }],
+        not_evaluated: Vec::new(),
     }
 }
 
 async fn run_case(local: &mut LocalServer, file: &str, case: PolicyTestCase) -> CaseOutcome {
+    let mut unevaluated = UnevaluatedSet::default();
     let mismatches = match evaluate_case(local, &case).await {
-        Ok(result) => compare::check(&case.expected, &result),
+        Ok(result) => {
+            unevaluated.add(result.not_evaluated(), 1);
+            compare::check(&case.expected, &result)
+        }
         Err(failure) => vec![CaseMismatch {
             line: case.line,
             subject: "query".to_owned(),
@@ -168,6 +176,7 @@ async fn run_case(local: &mut LocalServer, file: &str, case: PolicyTestCase) -> 
         line: case.line,
         name: case.name,
         mismatches,
+        not_evaluated: unevaluated.rows(),
     }
 }
 
@@ -229,6 +238,7 @@ fn show(outcomes: &[CaseOutcome], format: OutputFormat) -> Result<(), CommandErr
                 "name": one.name,
                 "passed": one.mismatches.is_empty(),
                 "mismatches": one.mismatches,
+                "notEvaluated": one.not_evaluated,
             })
         };
         let cases: Vec<_> = outcomes.iter().map(case).collect();
@@ -238,6 +248,9 @@ fn show(outcomes: &[CaseOutcome], format: OutputFormat) -> Result<(), CommandErr
     for one in outcomes {
         if one.mismatches.is_empty() {
             output::line(&format!("ok    {}: {}", one.file, one.name))?;
+            if let Some(sentence) = not_evaluated::sentence(&one.not_evaluated) {
+                output::line(&format!("        {sentence}"))?;
+            }
             continue;
         }
         output::line(&format!("FAIL  {}:{}: {}", one.file, one.line, one.name))?;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::connection_share::ConnectionShare;
-use pumice_engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord};
+use pumice_engine::model::{
+    JobRecord, LabelKinds, NamespaceRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord,
+};
 use pumice_engine::{Revision, SourcePosition};
 
 /// Record that replaces the one of its kind and name.
@@ -17,6 +19,8 @@ pub enum BatchRecord {
     Job(JobRecord),
     /// A task.
     Task(TaskRecord),
+    /// A namespace.
+    Namespace(NamespaceRecord),
 }
 
 impl BatchRecord {
@@ -27,6 +31,7 @@ impl BatchRecord {
             Self::Queue(record) => (RecordKind::Queue, &record.name),
             Self::Job(record) => (RecordKind::Job, &record.name),
             Self::Task(record) => (RecordKind::Task, &record.name),
+            Self::Namespace(record) => (RecordKind::Namespace, &record.name),
         }
     }
 }
@@ -67,6 +72,7 @@ impl RecordLocation {
             RecordKind::Queue => "queues",
             RecordKind::Job => "jobs",
             RecordKind::Task => "tasks",
+            RecordKind::Namespace => "namespaces",
         };
         let index = self.index;
         match self.parent {
@@ -117,6 +123,8 @@ pub struct Batch {
     pub names: Option<Arc<ResourceTable>>,
     /// Bytes of the records of a full sync, counted when it is staged.
     pub bytes: usize,
+    /// Labels that were left out of the records, because no policy read them.
+    pub dropped_labels: LabelKinds,
     /// Connection that the batch came by; `None`: it came by none.
     pub connection: Option<ConnectionShare>,
 }
@@ -164,6 +172,8 @@ pub enum ResyncReason {
     UnknownSource,
     /// The source's epoch is newer than the last known one.
     EpochChanged,
+    /// A policy reads labels that were left out of the source's records.
+    LabelsNeeded,
 }
 
 impl ResyncReason {
@@ -179,6 +189,7 @@ impl ResyncReason {
             Self::Fenced => "FENCED",
             Self::UnknownSource => "UNKNOWN_SOURCE",
             Self::EpochChanged => "EPOCH_CHANGED",
+            Self::LabelsNeeded => "LABELS_NEEDED",
         }
     }
 }

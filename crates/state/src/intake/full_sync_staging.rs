@@ -118,6 +118,7 @@ pub(crate) fn stage_part(
     staged.rejected.append(&mut batch.rejected);
     staged.warnings.append(&mut batch.warnings);
     staged.bytes += batch.bytes;
+    staged.dropped_labels = staged.dropped_labels.union(batch.dropped_labels);
     (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
     staged.connection = batch.connection;
     check_size(limits, staged, elsewhere)

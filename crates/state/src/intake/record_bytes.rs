@@ -8,8 +8,8 @@ use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records};
 use crate::limits::StateLimits;
 use crate::writer::Writer;
 use pumice_engine::model::{
-    ClusterState, JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap,
-    UnevaluatedFields,
+    ClusterState, JobRecord, NamespaceRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceAmounts,
+    TaskRecord, TextMap, UnevaluatedFields,
 };
 
 /// Bytes of one amount in a list.
@@ -124,6 +124,7 @@ pub(crate) fn record_bytes(record: &BatchRecord) -> usize {
         BatchRecord::Queue(record) => queue_bytes(record),
         BatchRecord::Job(record) => job_bytes(record),
         BatchRecord::Task(record) => task_bytes(record),
+        BatchRecord::Namespace(record) => namespace_bytes(record),
     }
 }
 
@@ -134,6 +135,10 @@ pub(crate) fn stored_bytes(state: &ClusterState, kind: RecordKind, name: &str) -
         RecordKind::Queue => state.queues().get(name).map(|stored| queue_bytes(&stored.record)),
         RecordKind::Job => state.jobs().get(name).map(|stored| job_bytes(&stored.record)),
         RecordKind::Task => state.tasks().get(name).map(|stored| task_bytes(&stored.record)),
+        RecordKind::Namespace => {
+            let stored = state.namespaces().get(name);
+            stored.map(|stored| namespace_bytes(&stored.record))
+        }
     };
     bytes.unwrap_or_default()
 }
@@ -162,6 +167,10 @@ fn queue_bytes(record: &QueueRecord) -> usize {
             .affinity
             .as_ref()
             .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
+}
+
+fn namespace_bytes(record: &NamespaceRecord) -> usize {
+    size_of::<NamespaceRecord>() + record.name.len() + text_bytes(&record.labels)
 }
 
 fn job_bytes(record: &JobRecord) -> usize {

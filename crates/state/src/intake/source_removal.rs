@@ -55,6 +55,7 @@ impl Writer {
         self.unreadable.forget_source(source);
         self.unreadable.mark_nodes(&mut self.next.state);
         Arc::make_mut(&mut self.next.positions).remove(source);
+        self.show_dropped_labels();
         self.changed = true;
         Ok(ForgottenSource {
             revision: self.next.revision,
@@ -96,7 +97,11 @@ impl Writer {
             .tasks()
             .iter()
             .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
-        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
+        let namespaces = cluster_state
+            .namespaces()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Namespace, name, &*stored.source));
+        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks).chain(namespaces))
             .filter(|(.., owner)| *owner == source)
             .peekable();
         // Most snapshots are a source's first, and nobody waits for its tasks.
@@ -127,10 +132,13 @@ impl Writer {
         let queues = state.queues().iter().filter(|(_, stored)| *stored.source == *source);
         let jobs = state.jobs().iter().filter(|(_, stored)| *stored.source == *source);
         let tasks = state.tasks().iter().filter(|(_, stored)| *stored.source == *source);
+        let namespaces = state.namespaces().iter();
+        let namespaces = namespaces.filter(|(_, stored)| *stored.source == *source);
         nodes
             .chain(queues.map(|(name, _)| (RecordKind::Queue, Arc::clone(name))))
             .chain(jobs.map(|(name, _)| (RecordKind::Job, Arc::clone(name))))
             .chain(tasks.map(|(name, _)| (RecordKind::Task, Arc::clone(name))))
+            .chain(namespaces.map(|(name, _)| (RecordKind::Namespace, Arc::clone(name))))
             .collect()
     }
 }

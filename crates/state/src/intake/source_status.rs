@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use super::batch::SourceKind;
 use crate::clock::Clock;
 use pumice_engine::SourcePosition;
+use pumice_engine::model::LabelKinds;
 
 /// Status of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,8 @@ pub struct SourceStatus {
     pub stale: bool,
     /// Bytes of its records.
     pub bytes: usize,
+    /// Labels that its records lack, because no policy read them.
+    pub dropped_labels: LabelKinds,
 }
 
 /// Condition of a source after its last batch.
@@ -33,6 +36,7 @@ pub struct SourceStatus {
 pub(crate) struct SourceCondition {
     pub(crate) epoch: u64,
     pub(crate) sequence: u64,
+    pub(crate) dropped_labels: LabelKinds,
     /// True if a full sync of this epoch was applied and no batch is missing since.
     pub(crate) is_current: bool,
     pub(crate) heard: Option<Duration>,
@@ -105,6 +109,7 @@ impl SourceRegistry {
             kind: source.kind,
             stale: source.is_stale(now, self.stale_after),
             bytes: source.bytes,
+            dropped_labels: source.dropped_labels,
         });
         status.collect()
     }

@@ -11,7 +11,7 @@ use super::source_status::{SourceCondition, SourceRegistry};
 use crate::clock::Clock;
 use crate::error::StateError;
 use crate::limits::StateLimits;
-use pumice_engine::model::{Problem, ProblemKind};
+use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
 
 /// Maximum step of a source's epoch, unless it is a time.
@@ -36,6 +36,8 @@ pub(crate) struct SourceProgress {
     kind: SourceKind,
     /// Bytes of the records in the state.
     bytes: usize,
+    /// Labels that were left out of the records in the state.
+    dropped_labels: LabelKinds,
 }
 
 impl SourceProgress {
@@ -46,6 +48,7 @@ impl SourceProgress {
             heard: Some(now),
             kind: batch.source_kind,
             bytes: self.bytes,
+            dropped_labels: self.dropped_labels,
             ..Self::default()
         };
     }
@@ -58,6 +61,7 @@ impl SourceProgress {
             heard: self.heard,
             kind: self.kind,
             bytes: self.bytes,
+            dropped_labels: self.dropped_labels,
         }
     }
 }
@@ -117,16 +121,22 @@ impl SourceIntake {
         heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
-    pub(crate) fn intake(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now; `read`: the
+    /// labels that policies in force read.
+    pub(crate) fn intake(
+        &mut self,
+        batch: Batch,
+        newest: Revision,
+        read: LabelKinds,
+    ) -> Result<IntakeResult, StateError> {
         let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
         check_epoch(batch.source_epoch, known, self.clock.wall())?;
-        let result = self.judge(batch, newest);
+        let result = self.judge(batch, newest, read);
         self.publish();
         result
     }
 
-    fn judge(&mut self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+    fn judge(&mut self, batch: Batch, newest: Revision, read: LabelKinds) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
         let mut batch = batch.with_locations();
         let (now, limits) = (self.clock.monotonic(), &self.limits);
@@ -175,6 +185,11 @@ impl SourceIntake {
                 None => result(source, None),
             };
         }
+        if batch.kind == BatchKind::Delta && source.dropped_labels.intersects(read) {
+            // The changes of the batch are missing until the full sync.
+            source.gap = true;
+            return result(source, Some(labels_request()));
+        }
         if batch.source_epoch > source.epoch {
             source.begin_epoch(&batch, now);
         }
@@ -188,14 +203,19 @@ impl SourceIntake {
         accept(limits, sources.entry(name).or_default(), batch, newest, elsewhere)
     }
 
-    /// Records that a batch was applied, with its outcome and the bytes of the source's records now.
-    pub(crate) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize) {
+    /// Records that a batch was applied, with its outcome, the bytes of the source's records now, and the labels that were left
+    /// out of it.
+    pub(crate) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize, dropped: LabelKinds) {
         let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
         source.sequence = outcome.position.sequence;
         source.complete |= kind == BatchKind::FullSyncLast;
         (source.gap, source.bytes) = (false, bytes);
+        source.dropped_labels = match kind {
+            BatchKind::FullSyncLast => dropped,
+            BatchKind::Delta | BatchKind::FullSyncPart => source.dropped_labels.union(dropped),
+        };
         store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
         self.publish();
     }
@@ -224,6 +244,19 @@ impl SourceIntake {
         }
         self.publish();
         Ok(())
+    }
+
+    /// Labels that were left out of the records in the state, by source.
+    pub(crate) fn dropped_labels(&self) -> DroppedLabels {
+        let dropped = self
+            .by_name
+            .iter()
+            .filter(|(_, source)| !source.dropped_labels.is_empty());
+        Arc::new(
+            dropped
+                .map(|(name, source)| (Arc::clone(name), source.dropped_labels))
+                .collect(),
+        )
     }
 
     /// Full syncs that are being sent.
@@ -280,6 +313,17 @@ fn accept(
             store_outcome(source, outcome.clone(), limits.stored_outcomes);
             Ok(IntakeResult::Reply(outcome))
         }
+    }
+}
+
+/// Request to a source whose records lack labels that a policy reads by now.
+fn labels_request() -> ResyncRequest {
+    ResyncRequest {
+        reason: ResyncReason::LabelsNeeded,
+        message:
+            "a policy reads labels that were left out of the records, because no policy read them before: send a full \
+                  sync"
+                .to_owned(),
     }
 }
 

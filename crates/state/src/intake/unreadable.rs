@@ -164,6 +164,7 @@ pub(crate) fn uncounted_warning(cluster_state: &ClusterState, rejected: &Rejecte
         RecordKind::Node => format!("no good record of node `{name}` is known: the node is left out"),
         RecordKind::Queue => format!("no good record of queue `{name}` is known: its jobs have no queue"),
         RecordKind::Job => format!("no good record of job `{name}` is known: its tasks have no job"),
+        RecordKind::Namespace => format!("no good record of namespace `{name}` is known: its labels are not"),
         RecordKind::Task => format!("no good record of task `{name}` is known: the task is left out"),
     };
     let kind = ProblemKind::FailedPrecondition;

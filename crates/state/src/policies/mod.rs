@@ -154,6 +154,8 @@ pub struct ReloadedPolicy {
     pub difference: String,
     /// Queues, as they are now, that the policy cannot place in its hierarchy.
     pub queue_problems: Vec<Problem>,
+    /// Sources whose records lack labels that the policy reads.
+    pub awaited_sources: Vec<Arc<str>>,
     pub(crate) dry_run: bool,
 }
 

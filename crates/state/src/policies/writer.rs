@@ -71,6 +71,7 @@ impl PolicyWriter {
             unchanged,
             difference,
             queue_problems: Vec::new(),
+            awaited_sources: Vec::new(),
             dry_run,
         };
         if let Some(active) = active.filter(|active| draft.is_in_force(active)) {

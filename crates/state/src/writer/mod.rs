@@ -213,12 +213,13 @@ impl Writer {
         match command {
             WriterCommand::Apply(batch, reply) => match self.intake(*batch) {
                 Ok(IntakeResult::Apply(batch)) => {
-                    let kind = batch.kind;
+                    let (kind, dropped) = (batch.kind, batch.dropped_labels);
                     let outcome = self.apply_batch(*batch);
                     self.changed = true;
                     // Later batches of this group are judged after this one.
                     let bytes = self.source_bytes.of(&outcome.position.source);
-                    self.sources.applied(kind, &outcome, bytes);
+                    self.sources.applied(kind, &outcome, bytes, dropped);
+                    self.show_dropped_labels();
                     pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
                 // The stored outcome of a batch of this group waits for the publication, too.
@@ -238,6 +239,8 @@ impl Writer {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queue_problems =
                         truncate_problems(record_rules::policy_problems(policy, &self.next.state));
+                    let awaited = self.next.state.sources_without(policy.all_labels());
+                    reloaded.awaited_sources = awaited.cloned().collect();
                 }
                 match installed {
                     // A repeated reload of a policy that this group put in force waits for the publication, too.
@@ -280,7 +283,16 @@ impl Writer {
     fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {
         self.check_names(&batch)?;
         batch.names = None;
-        self.sources.intake(batch, self.visible_revision())
+        self.sources
+            .intake(batch, self.visible_revision(), self.next.read_labels())
+    }
+
+    /// Tells the next snapshot which labels its records lack.
+    pub(super) fn show_dropped_labels(&mut self) {
+        let dropped = self.sources.dropped_labels();
+        if dropped != *self.next.state.dropped_labels() {
+            self.next.state.set_dropped_labels(dropped);
+        }
     }
 
     /// Applies a batch to the next snapshot.
@@ -299,6 +311,7 @@ impl Writer {
             source_kind: _,
             names: _,
             bytes: _,
+            dropped_labels: _,
             connection: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());
@@ -370,7 +383,7 @@ impl Writer {
             RecordKind::Task if self.record_count() < self.sources.max_records() => {
                 self.unreadable.insert(source, rejected);
             }
-            RecordKind::Task | RecordKind::Queue | RecordKind::Job => {}
+            RecordKind::Task | RecordKind::Queue | RecordKind::Job | RecordKind::Namespace => {}
         }
         uncounted_warning(&self.next.state, rejected)
     }
@@ -389,6 +402,7 @@ impl Writer {
             + cluster_state.queues().len()
             + cluster_state.jobs().len()
             + cluster_state.tasks().len()
+            + cluster_state.namespaces().len()
             + self.unreadable.len()
     }
 
@@ -401,6 +415,7 @@ impl Writer {
                 self.next.state.put_node(record, source);
             }
             BatchRecord::Queue(record) => self.next.state.put_queue(record, source),
+            BatchRecord::Namespace(record) => self.next.state.put_namespace(record, source),
             BatchRecord::Job(mut record) => {
                 self.interner.intern_job(&mut record);
                 let (before, name) = (
@@ -432,11 +447,12 @@ impl Writer {
         }
         let job = match kind {
             RecordKind::Job => self.next.state.jobs().get(name).cloned(),
-            RecordKind::Node | RecordKind::Queue | RecordKind::Task => None,
+            RecordKind::Node | RecordKind::Queue | RecordKind::Task | RecordKind::Namespace => None,
         };
         match kind {
             RecordKind::Node => self.next.state.remove_node(name),
             RecordKind::Queue => self.next.state.remove_queue(name),
+            RecordKind::Namespace => self.next.state.remove_namespace(name),
             RecordKind::Job => self.next.state.remove_job(name),
             RecordKind::Task => {
                 self.arbiter.assumptions.task_removed(name);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice import v1
 from pumice.derive.pod import At
 
-__all__ = ["images", "pod_constraints", "queue_affinity", "taints"]
+__all__ = ["images", "label_selector", "pod_constraints", "queue_affinity", "taints"]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -163,14 +163,15 @@ def _pod_affinity(at: At) -> v1.PodAffinity | None:
 
 def _pod_term(at: At) -> v1.PodAffinityTerm:
     return v1.PodAffinityTerm(
-        label_selector=_label_selector(at.at("labelSelector")),
+        label_selector=label_selector(at.at("labelSelector")),
         namespaces=at.at("namespaces").each_string(),
-        namespace_selector=_label_selector(at.at("namespaceSelector")),
+        namespace_selector=label_selector(at.at("namespaceSelector")),
         topology_key=at.at("topologyKey").string(),
     )
 
 
-def _label_selector(at: At) -> v1.LabelSelector | None:
+def label_selector(at: At) -> v1.LabelSelector | None:
+    """A LabelSelector; None: there is none, which is not an empty one."""
     if at.mapping() is None:
         return None
     return v1.LabelSelector(
@@ -183,7 +184,7 @@ def _spread_constraint(at: At) -> v1.TopologySpreadConstraint:
         max_skew=at.at("maxSkew").int32() or 0,
         topology_key=at.at("topologyKey").string(),
         when_unsatisfiable=at.at("whenUnsatisfiable").string(),
-        label_selector=_label_selector(at.at("labelSelector")),
+        label_selector=label_selector(at.at("labelSelector")),
         min_domains=at.at("minDomains").int32(),
         node_affinity_policy=at.at("nodeAffinityPolicy").string(),
         node_taints_policy=at.at("nodeTaintsPolicy").string(),

@@ -7,6 +7,22 @@ from typing import Any
 
 __all__ = ["unevaluated_pod_fields"]
 
+# Volumes that may be bound to some nodes only, or attached to a few.
+_LIMITING_VOLUMES = (
+    "persistentVolumeClaim",
+    "ephemeral",
+    "csi",
+    "awsElasticBlockStore",
+    "gcePersistentDisk",
+    "azureDisk",
+    "cinder",
+    "iscsi",
+    "rbd",
+    "vsphereVolume",
+    "portworxVolume",
+    "fc",
+)
+
 
 def unevaluated_pod_fields(manifest: object) -> list[str]:
     """Names of such fields of a v1 Pod, sorted. A malformed field counts as absent."""
@@ -16,7 +32,7 @@ def unevaluated_pod_fields(manifest: object) -> list[str]:
         "volumes": any(
             isinstance(_mapping(volume).get(kind), Mapping)
             for volume in _items(spec.get("volumes"))
-            for kind in ("persistentVolumeClaim", "ephemeral")
+            for kind in _LIMITING_VOLUMES
         ),
     }
     return [name for name, present in fields.items() if present]

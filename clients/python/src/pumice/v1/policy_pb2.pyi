@@ -245,6 +245,7 @@ class ReloadPolicyResponse(_message.Message):
     REPORT_FIELD_NUMBER: _builtins.int
     DIFFERENCE_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    AWAITED_SOURCES_FIELD_NUMBER: _builtins.int
     unchanged: _builtins.bool
     """True: the same document was in force before, and nothing changed."""
     difference: _builtins.str
@@ -265,6 +266,14 @@ class ReloadPolicyResponse(_message.Message):
         field of the queue.
         """
 
+    @_builtins.property
+    def awaited_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sources whose records lack labels that the policy reads, because no policy in
+        force read them when the records came. The server asks LIVE sources for a full
+        sync (LABELS_NEEDED); a file has to be loaded again. Until then Filter refuses
+        under the policy, and results name its plugins as not evaluated.
+        """
+
     def __init__(
         self,
         *,
@@ -273,10 +282,11 @@ class ReloadPolicyResponse(_message.Message):
         report: Global___PolicyReport | None = ...,
         difference: _builtins.str = ...,
         durability: _types_pb2.Durability.ValueType = ...,
+        awaited_sources: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_sources", b"awaited_sources", "difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -329,6 +339,7 @@ class RollbackPolicyResponse(_message.Message):
     REPORT_FIELD_NUMBER: _builtins.int
     DIFFERENCE_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    AWAITED_SOURCES_FIELD_NUMBER: _builtins.int
     unchanged: _builtins.bool
     """True: the same document was in force before, and nothing changed."""
     difference: _builtins.str
@@ -345,6 +356,10 @@ class RollbackPolicyResponse(_message.Message):
     def report(self) -> Global___PolicyReport:
         """Warnings."""
 
+    @_builtins.property
+    def awaited_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sources whose records lack labels that the policy reads, as for ReloadPolicy."""
+
     def __init__(
         self,
         *,
@@ -353,10 +368,11 @@ class RollbackPolicyResponse(_message.Message):
         report: Global___PolicyReport | None = ...,
         difference: _builtins.str = ...,
         durability: _types_pb2.Durability.ValueType = ...,
+        awaited_sources: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_sources", b"awaited_sources", "difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

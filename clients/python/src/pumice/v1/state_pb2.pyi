@@ -38,6 +38,8 @@ class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind
     """A job."""
     RECORD_KIND_TASK: _RecordKind.ValueType  # 4
     """A task."""
+    RECORD_KIND_NAMESPACE: _RecordKind.ValueType  # 5
+    """A namespace."""
 
 class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
     """Kind of a record."""
@@ -52,6 +54,8 @@ RECORD_KIND_JOB: RecordKind.ValueType  # 3
 """A job."""
 RECORD_KIND_TASK: RecordKind.ValueType  # 4
 """A task."""
+RECORD_KIND_NAMESPACE: RecordKind.ValueType  # 5
+"""A namespace."""
 Global___RecordKind: _TypeAlias = RecordKind  # noqa: Y015
 
 class _SourceKind:
@@ -243,6 +247,7 @@ class Removals(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes."""
@@ -259,6 +264,10 @@ class Removals(_message.Message):
     def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Tasks."""
 
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Namespaces."""
+
     def __init__(
         self,
         *,
@@ -266,10 +275,11 @@ class Removals(_message.Message):
         queues: _abc.Iterable[_builtins.str] | None = ...,
         jobs: _abc.Iterable[_builtins.str] | None = ...,
         tasks: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -337,7 +347,7 @@ class Resync(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED."""
+    """Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED."""
     message: _builtins.str
     """Sentence for people."""
     def __init__(
@@ -656,6 +666,8 @@ class SourceStatus(_message.Message):
     SYNCED_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
+    WITHOUT_NODE_LABELS_FIELD_NUMBER: _builtins.int
+    WITHOUT_TASK_LABELS_FIELD_NUMBER: _builtins.int
     synced: _builtins.bool
     """True: a full sync has been applied, no batch is missing since, and the source
     is not stale.
@@ -667,6 +679,12 @@ class SourceStatus(_message.Message):
     Leases of reservations and assumptions of its jobs are paused. The next batch
     ends the staleness.
     """
+    without_node_labels: _builtins.bool
+    """True: the server left labels out of records of nodes, because no policy in force
+    read them.
+    """
+    without_task_labels: _builtins.bool
+    """True: likewise for records of tasks."""
     @_builtins.property
     def position(self) -> _types_pb2.SourcePosition:
         """Last applied batch."""
@@ -683,10 +701,12 @@ class SourceStatus(_message.Message):
         synced: _builtins.bool = ...,
         kind: Global___SourceKind.ValueType = ...,
         stale: _builtins.bool = ...,
+        without_node_labels: _builtins.bool = ...,
+        without_task_labels: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "silence", b"silence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "position", b"position", "silence", b"silence", "stale", b"stale", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "position", b"position", "silence", b"silence", "stale", b"stale", "synced", b"synced", "without_node_labels", b"without_node_labels", "without_task_labels", b"without_task_labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1203,6 +1223,112 @@ class Account(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Account: _TypeAlias = Account  # noqa: Y015
+
+@_typing.final
+class ListNamespacesRequest(_message.Message):
+    """Request of ListNamespaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGAINST_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def against(self) -> _types_pb2.EvaluationRef:
+        """State to list. Absent: the latest snapshot under the policy "default"."""
+
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the namespaces to list. Empty: all."""
+
+    @_builtins.property
+    def page(self) -> Global___Page:
+        """Page of the list."""
+
+    def __init__(
+        self,
+        *,
+        against: _types_pb2.EvaluationRef | None = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        page: Global___Page | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "names", b"names", "page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNamespacesRequest: _TypeAlias = ListNamespacesRequest  # noqa: Y015
+
+@_typing.final
+class ListNamespacesResponse(_message.Message):
+    """Response of ListNamespaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this page is the last."""
+    @_builtins.property
+    def metadata(self) -> _types_pb2.ResponseMetadata:
+        """State and policy that the list shows."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceStatus]:
+        """Namespaces, sorted by name."""
+
+    def __init__(
+        self,
+        *,
+        metadata: _types_pb2.ResponseMetadata | None = ...,
+        namespaces: _abc.Iterable[Global___NamespaceStatus] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "namespaces", b"namespaces", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNamespacesResponse: _TypeAlias = ListNamespacesResponse  # noqa: Y015
+
+@_typing.final
+class NamespaceStatus(_message.Message):
+    """A namespace as the server stores it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    INVALID_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source that owns the record."""
+    @_builtins.property
+    def namespace(self) -> _types_pb2.Namespace:
+        """The record."""
+
+    @_builtins.property
+    def invalid(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Problem]:
+        """Problems of the newest record of this name, which was refused; the record
+        shown is the last good one. Empty: the record is valid.
+        """
+
+    def __init__(
+        self,
+        *,
+        namespace: _types_pb2.Namespace | None = ...,
+        source: _builtins.str = ...,
+        invalid: _abc.Iterable[_types_pb2.Problem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invalid", b"invalid", "namespace", b"namespace", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamespaceStatus: _TypeAlias = NamespaceStatus  # noqa: Y015
 
 @_typing.final
 class ListTasksRequest(_message.Message):

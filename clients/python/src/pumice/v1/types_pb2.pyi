@@ -391,7 +391,9 @@ class Node(_message.Message):
     """spec.unschedulable. True: no new task goes to this node."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels. The server keeps only labels that a plugin declares."""
+        """Labels. The server keeps those that a plugin names, and all others while a
+        policy in force has a plugin that reads all of them.
+        """
 
     @_builtins.property
     def allocatable(self) -> Global___ResourceList:
@@ -997,7 +999,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """metadata.labels."""
+        """metadata.labels. The server keeps them as it keeps those of nodes."""
 
     @_builtins.property
     def constraints(self) -> Global___PodConstraints:
@@ -1088,6 +1090,7 @@ class PodConstraints(_message.Message):
     TOPOLOGY_SPREAD_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     IMAGE_VOLUMES_FIELD_NUMBER: _builtins.int
+    OWNER_SELECTOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """spec.nodeSelector."""
@@ -1118,6 +1121,15 @@ class PodConstraints(_message.Message):
     def image_volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Reference of each image volume."""
 
+    @_builtins.property
+    def owner_selector(self) -> Global___LabelSelector:
+        """Selector of the pods that belong together with this one: the selectors of the
+        Services that select it, and that of the ReplicaSet, ReplicationController or
+        StatefulSet that controls it. Default topology spread constraints count these
+        pods. Absent: the pod belongs to none of them. A sender that cannot tell lists
+        "ownerSelector" in `unevaluated_fields`.
+        """
+
     def __init__(
         self,
         *,
@@ -1128,10 +1140,11 @@ class PodConstraints(_message.Message):
         topology_spread_constraints: _abc.Iterable[Global___TopologySpreadConstraint] | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
         image_volumes: _abc.Iterable[_builtins.str] | None = ...,
+        owner_selector: Global___LabelSelector | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "owner_selector", b"owner_selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "host_ports", b"host_ports", "image_volumes", b"image_volumes", "images", b"images", "node_selector", b"node_selector", "tolerations", b"tolerations", "topology_spread_constraints", b"topology_spread_constraints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "host_ports", b"host_ports", "image_volumes", b"image_volumes", "images", b"images", "node_selector", b"node_selector", "owner_selector", b"owner_selector", "tolerations", b"tolerations", "topology_spread_constraints", b"topology_spread_constraints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1605,6 +1618,7 @@ class Cluster(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """Nodes."""
@@ -1621,6 +1635,10 @@ class Cluster(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]:
         """Tasks."""
 
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Namespace]:
+        """Namespaces, whose labels a `namespace_selector` reads."""
+
     def __init__(
         self,
         *,
@@ -1628,14 +1646,63 @@ class Cluster(_message.Message):
         queues: _abc.Iterable[Global___Queue] | None = ...,
         jobs: _abc.Iterable[Global___Job] | None = ...,
         tasks: _abc.Iterable[Global___Task] | None = ...,
+        namespaces: _abc.Iterable[Global___Namespace] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Cluster: _TypeAlias = Cluster  # noqa: Y015
+
+@_typing.final
+class Namespace(_message.Message):
+    """A namespace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Key of the namespace."""
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """metadata.labels."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
 
 @_typing.final
 class Revision(_message.Message):

@@ -10,10 +10,11 @@ use smallvec::SmallVec;
 use super::amounts::ResourceTotals;
 use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::chunks::NodeChunks;
+use super::label_kinds::{DroppedLabels, LabelKinds};
 use super::mask::NodeMask;
 use super::node::{NodeEntry, NodeUsage};
 use super::pods::{PodBook, TopologyCache};
-use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
+use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
 use super::resource_table::ResourceTable;
 use super::stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
@@ -28,6 +29,9 @@ const _: () = assert!(CHUNK_SLOTS as usize == CHUNK_SIZE);
 
 /// Rank of a slot without a node.
 const NO_RANK: u32 = u32::MAX;
+
+/// Namespaces by name.
+pub type NamespaceTable = SortedTable<Arc<StoredRecord<NamespaceRecord>>>;
 
 /// Immutable state of nodes, queues, jobs, tasks and reservations.
 #[derive(Clone, Debug)]
@@ -44,6 +48,7 @@ pub struct ClusterState {
     queues: SortedTable<Arc<StoredRecord<QueueRecord>>>,
     jobs: SortedTable<Arc<StoredRecord<JobRecord>>>,
     pub(super) tasks: SortedTable<Arc<StoredRecord<TaskRecord>>>,
+    namespaces: NamespaceTable,
     /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job's record exists.
     pub(super) allocated: SortedTable<Arc<ResourceTotals>>,
     /// Reservations by job, whether or not the job's record exists.
@@ -54,6 +59,8 @@ pub struct ClusterState {
     pub(super) assumed: SortedTable<()>,
     /// Pods by class, and topology domains.
     pub(super) pod_book: PodBook,
+    /// Labels that the records lack, because no policy read them when they came.
+    dropped_labels: DroppedLabels,
 }
 
 impl ClusterState {
@@ -71,11 +78,13 @@ impl ClusterState {
             queues: SortedTable::default(),
             jobs: SortedTable::default(),
             tasks: SortedTable::default(),
+            namespaces: SortedTable::default(),
             allocated: SortedTable::default(),
             reservations: SortedTable::default(),
             owners: Arc::default(),
             assumed: SortedTable::default(),
             pod_book: PodBook::default(),
+            dropped_labels: DroppedLabels::default(),
         }
     }
 
@@ -182,6 +191,27 @@ impl ClusterState {
         &self.tasks
     }
 
+    /// Namespaces by name.
+    pub fn namespaces(&self) -> &NamespaceTable {
+        &self.namespaces
+    }
+
+    /// Labels that the records of sources lack, because no policy read them when they came.
+    pub fn dropped_labels(&self) -> &DroppedLabels {
+        &self.dropped_labels
+    }
+
+    /// Replaces [`Self::dropped_labels`].
+    pub fn set_dropped_labels(&mut self, dropped: DroppedLabels) {
+        self.dropped_labels = dropped;
+    }
+
+    /// Sources whose records lack some of these labels.
+    pub fn sources_without(&self, labels: LabelKinds) -> impl Iterator<Item = &Arc<str>> {
+        let sources = self.dropped_labels.iter();
+        sources.filter_map(move |(source, dropped)| dropped.intersects(labels).then_some(source))
+    }
+
     /// Requests that the tasks of a job hold: those in Allocated, Binding, Bound and Running.
     pub fn job_allocated(&self, job: &str) -> Option<&ResourceTotals> {
         self.allocated.get(job).map(|totals| &**totals)
@@ -194,6 +224,7 @@ impl ClusterState {
             RecordKind::Queue => self.queues.get(name).map(|stored| &*stored.source),
             RecordKind::Job => self.jobs.get(name).map(|stored| &*stored.source),
             RecordKind::Task => self.tasks.get(name).map(|stored| &*stored.source),
+            RecordKind::Namespace => self.namespaces.get(name).map(|stored| &*stored.source),
         }
     }
 
@@ -347,6 +378,17 @@ impl ClusterState {
         self.queues.remove(name).is_some()
     }
 
+    /// Puts a namespace, replacing the one of its name.
+    pub fn put_namespace(&mut self, record: NamespaceRecord, source: &Arc<str>) {
+        let stored = self.store_record(record, source);
+        self.namespaces.insert(Arc::clone(&stored.record.name), stored);
+    }
+
+    /// Removes a namespace.
+    pub fn remove_namespace(&mut self, name: &str) -> bool {
+        self.namespaces.remove(name).is_some()
+    }
+
     /// Puts a job, replacing the one of its name.
     pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
         let stored = self.store_record(record, source);
@@ -400,6 +442,7 @@ impl ClusterState {
             RecordKind::Queue => mark(&mut self.queues, name, problems, &mut self.owners),
             RecordKind::Job => mark(&mut self.jobs, name, problems, &mut self.owners),
             RecordKind::Task => mark(&mut self.tasks, name, problems, &mut self.owners),
+            RecordKind::Namespace => mark(&mut self.namespaces, name, problems, &mut self.owners),
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorRequirement};
 pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
 pub use taint::{Taint, TaintEffect, Toleration};
+pub use validity::is_qualified_name;
 
 use super::class::PodIdentity;
 use super::records::TextMap;
@@ -62,6 +63,9 @@ pub struct PodConstraints {
     pub images: Vec<Arc<str>>,
     /// References of image volumes.
     pub image_volumes: Vec<Arc<str>>,
+    /// Selector of the pods that belong together with this one, which default spread constraints count; `None`: the pod
+    /// belongs to no Service and no workload. Not empty.
+    pub owner_selector: Option<LabelSelector>,
 }
 
 /// Kinds of constraints between pods and nodes, in the order of their names.
@@ -177,13 +181,14 @@ impl PodConstraints {
     /// True if placing a pod with these constraints may change what the constraints of these kinds say about an equal
     /// pod.
     pub fn selects_itself(&self, pod: &PodIdentity, kinds: ConstraintSet) -> bool {
-        // A selector of namespaces may match.
-        let matches = |term: &PodAffinityTerm| term.matches(&pod.namespace, pod) != Some(false);
+        let matches = |term: &PodAffinityTerm| term.may_match(&pod.namespace, pod);
         let preferred = |terms: &PodTerms| terms.preferred.iter().any(|preferred| matches(&preferred.term));
         let attracts = &self.pod_affinity;
+        let by_default = self.default_spread_selector();
         let spread = |hard| {
             let mut own = self.spread_constraints.iter();
-            own.any(|constraint| constraint.is_hard == hard && constraint.selects(&pod.labels, &pod.labels))
+            by_default.is_some_and(|selector| selector.matches(&pod.labels))
+                || own.any(|constraint| constraint.is_hard == hard && constraint.selects(&pod.labels, &pod.labels))
         };
         let changed = [
             (
@@ -209,10 +214,16 @@ impl PodConstraints {
         changed.iter().any(|(kind, changed)| *changed && kinds.contains(*kind))
     }
 
-    /// True if a term of this kind needs the labels of namespaces, which no record carries.
-    pub fn needs_namespaces(&self, kind: ConstraintKind) -> bool {
-        let required = |terms: &PodTerms| terms.required.iter().any(PodAffinityTerm::needs_namespaces);
-        let preferred = |terms: &PodTerms| terms.preferred.iter().any(|own| own.term.needs_namespaces());
+    /// Selector of the pods that default spread constraints count; `None`: they do not apply to the pod.
+    pub fn default_spread_selector(&self) -> Option<&LabelSelector> {
+        let selector = self.owner_selector.as_ref();
+        selector.filter(|_| self.spread_constraints.is_empty())
+    }
+
+    /// True if some term of this kind is wanted.
+    pub fn has_term(&self, kind: ConstraintKind, is_wanted: impl Fn(&PodAffinityTerm) -> bool) -> bool {
+        let required = |terms: &PodTerms| terms.required.iter().any(&is_wanted);
+        let preferred = |terms: &PodTerms| terms.preferred.iter().any(|own| is_wanted(&own.term));
         match kind {
             ConstraintKind::PodAffinity => required(&self.pod_affinity),
             ConstraintKind::PreferredPodAffinity => preferred(&self.pod_affinity),
@@ -235,7 +246,8 @@ impl PodConstraints {
     /// labels attract the pod, or even out its spread.
     pub fn may_fail_after_release(&self) -> bool {
         let spreads = self.spread_constraints.iter().any(|constraint| constraint.is_hard);
-        spreads || !self.pod_affinity.required.is_empty()
+        // A policy may have default constraints that reject nodes.
+        spreads || self.default_spread_selector().is_some() || !self.pod_affinity.required.is_empty()
     }
 
     /// Kinds of constraints that the pod has, in their order. Tolerations and images reject no node, so they are none.
@@ -285,6 +297,7 @@ impl PodConstraints {
             spread_constraints,
             images,
             image_volumes,
+            owner_selector,
         } = self;
         each_pair(node_selector, visit);
         let terms = required_node_terms.iter_mut().flatten();
@@ -302,7 +315,10 @@ impl PodConstraints {
         for constraint in spread_constraints {
             constraint.each_text(visit);
         }
-        images.iter_mut().chain(image_volumes).for_each(visit);
+        images.iter_mut().chain(image_volumes).for_each(&mut *visit);
+        if let Some(selector) = owner_selector {
+            selector.each_text(visit);
+        }
     }
 }
 

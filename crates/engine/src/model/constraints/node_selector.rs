@@ -18,7 +18,7 @@ pub struct NodeLabels<'a> {
 }
 
 /// Requirement on one label or field.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SelectorRequirement {
     /// Name of the label or field.
     pub key: Arc<str>,

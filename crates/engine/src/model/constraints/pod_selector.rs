@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::each_pair;
 use super::node_selector::SelectorRequirement;
 use crate::model::class::PodIdentity;
+use crate::model::cluster_state::NamespaceTable;
 use crate::model::records::{TextMap, find_text};
 
 /// Selector of objects by label: every pair and every requirement has to hold.
@@ -30,7 +31,7 @@ impl LabelSelector {
             && requirements.all(|own| own.is_met_by(find_text(labels, &own.key)))
     }
 
-    fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
+    pub(super) fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {
         each_pair(&mut self.match_labels, visit);
         self.match_expressions.iter_mut().for_each(|own| own.each_text(visit));
     }
@@ -51,8 +52,31 @@ pub struct PodAffinityTerm {
 
 impl PodAffinityTerm {
     /// True if the term of a pod in namespace `owner` selects this pod; `None`: it depends on the labels of the pod's
-    /// namespace, which no record carries.
-    pub fn matches(&self, owner: &str, pod: &PodIdentity) -> Option<bool> {
+    /// namespace, and these namespaces do not have it.
+    pub fn matches(&self, owner: &str, pod: &PodIdentity, namespaces: &NamespaceTable) -> Option<bool> {
+        self.matches_namespace_by(owner, pod, |selector| {
+            let stored = namespaces.get(&pod.namespace)?;
+            Some(selector.matches(&stored.record.labels))
+        })
+    }
+
+    /// True if the term of a pod in namespace `owner` selects this pod, or would do so if the labels of its namespace
+    /// matched.
+    pub fn may_match(&self, owner: &str, pod: &PodIdentity) -> bool {
+        self.matches_namespace_by(owner, pod, |_| Some(true)) == Some(true)
+    }
+
+    /// True if the term of a pod in namespace `owner` selects this pod, whose namespace has no labels.
+    pub fn matches_without_labels(&self, owner: &str, pod: &PodIdentity) -> bool {
+        self.matches_namespace_by(owner, pod, |selector| Some(selector.matches(&TextMap::default()))) == Some(true)
+    }
+
+    fn matches_namespace_by(
+        &self,
+        owner: &str,
+        pod: &PodIdentity,
+        selects_namespace: impl Fn(&LabelSelector) -> Option<bool>,
+    ) -> Option<bool> {
         let selected = self.label_selector.as_ref();
         if !selected.is_some_and(|selector| selector.matches(&pod.labels)) {
             return Some(false);
@@ -63,7 +87,7 @@ impl PodAffinityTerm {
         match &self.namespace_selector {
             None => Some(self.namespaces.is_empty() && *owner == *pod.namespace),
             Some(selector) if selector.is_empty() => Some(true),
-            Some(_) => None,
+            Some(selector) => selects_namespace(selector),
         }
     }
 

@@ -5,7 +5,7 @@ const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
 /// True of a qualified name: an optional DNS subdomain and `/`, and a name of at most 63 characters.
-pub(super) fn is_qualified_name(key: &str) -> bool {
+pub fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         None => is_name(key),
         Some((prefix, name)) => is_subdomain(prefix) && is_name(name),

@@ -4,8 +4,9 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{PodClass, PodClassKey, PodIndex, TopologyCache, TopologyDomains};
+use crate::model::class::PodIdentity;
 use crate::model::cluster_state::{ClusterState, NodeSlot};
-use crate::model::constraints::PodConstraints;
+use crate::model::constraints::{PodAffinityTerm, PodConstraints};
 use crate::model::records::{TaskRecord, TaskStatus};
 
 /// Pods of a cluster state.
@@ -81,6 +82,13 @@ impl ClusterState {
             }
             index
         })
+    }
+
+    /// True if the records leave open which pods a term of this pod selects: it reads the labels of a namespace without
+    /// a record.
+    pub fn leaves_open(&self, term: &PodAffinityTerm, pod: &PodIdentity) -> bool {
+        let is_open = |other: &PodIdentity| term.matches(&pod.namespace, other, self.namespaces()).is_none();
+        term.needs_namespaces() && (is_open(pod) || self.pods().classes().any(|(class, _)| is_open(&class.pod)))
     }
 
     /// Domains of a topology key.

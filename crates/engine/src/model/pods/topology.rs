@@ -19,6 +19,8 @@ pub struct TopologyDomains {
     numbers: Vec<u32>,
     /// Number of domains.
     count: usize,
+    /// Number of the domain of the empty value, which may have no node.
+    unlabelled: usize,
     /// True if each node is in a domain of its own.
     one_node_each: bool,
 }
@@ -41,6 +43,7 @@ impl TopologyDomains {
         Self {
             numbers,
             count: known.len(),
+            unlabelled: known.get("").map_or(known.len(), |number| *number as usize),
             one_node_each: known.len() == nodes,
         }
     }
@@ -49,6 +52,12 @@ impl TopologyDomains {
     pub fn domain(&self, slot: NodeSlot) -> Option<usize> {
         let number = self.numbers.get(slot as usize).filter(|number| **number != NO_DOMAIN);
         number.map(|number| *number as usize)
+    }
+
+    /// Number of the domain of a node, at most [`Self::count`], where a node without the label is in the domain of the empty
+    /// value.
+    pub fn domain_or_unlabelled(&self, slot: NodeSlot) -> usize {
+        self.domain(slot).unwrap_or(self.unlabelled)
     }
 
     /// Number of domains.
@@ -61,8 +70,7 @@ impl ClusterState {
     /// True if pods with these constraints keep each other off by required terms, and only off the node that each is on:
     /// every node is a domain of its own.
     pub fn repel_each_other_by_node(&self, constraints: &PodConstraints, pod: &PodIdentity) -> bool {
-        // A selector of namespaces may match.
-        let matches = |term: &&PodAffinityTerm| term.matches(&pod.namespace, pod) != Some(false);
+        let matches = |term: &&PodAffinityTerm| term.may_match(&pod.namespace, pod);
         let mut own = constraints.pod_anti_affinity.required.iter().filter(matches).peekable();
         let is_by_node = |term: &PodAffinityTerm| {
             !term.needs_namespaces() && self.topology_domains(&term.topology_key).one_node_each

@@ -3,7 +3,7 @@
 use super::marks::DomainMarks;
 use super::{PodView, unknown_namespaces};
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};
-use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, PodClass, PodIdentity, Problem};
+use crate::model::{NodeChunk, NodeMask, NodeSlot, PodClass, Problem};
 use crate::policy::Compatibility;
 
 /// Prepared filter of the required terms about other pods.
@@ -39,7 +39,7 @@ impl AffinityFilter {
     /// Filter of a class; `None`: no node is rejected.
     ///
     /// # Errors
-    /// Nobody knows whether a pod keeps the class away: labels of namespaces are in no record.
+    /// No record tells whether a pod keeps the class away: the labels of the class's namespace are not known.
     pub(in crate::plugins) fn new(view: &PodView<'_>) -> Result<Option<Self>, Problem> {
         let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
         if attracts.required.is_empty() && repels.required.is_empty() && !view.cluster_state.has_repelling_pods() {
@@ -53,14 +53,14 @@ impl AffinityFilter {
             repelled_by: DomainMarks::default(),
         };
         let state = view.cluster_state;
-        let attracting = keyed_terms(state, &attracts.required, &mut filter.attracting);
-        let repelling = keyed_terms(state, &repels.required, &mut filter.repelling);
+        let attracting = keyed_terms(view, &attracts.required, &mut filter.attracting);
+        let repelling = keyed_terms(view, &repels.required, &mut filter.repelling);
         filter.attracts = !attracting.is_empty();
         filter.mark_selected(view, &attracting, &repelling);
         if state.has_repelling_pods() {
             filter.mark_repelled(view)?;
         }
-        let matches_own = |(term, _): &KeyedTerm<'_>| selects(term, &view.pod.namespace, view.pod);
+        let matches_own = |(term, _): &KeyedTerm<'_>| view.selects(term, view.pod) == Some(true);
         filter.may_be_first = filter.attracting.is_empty() && attracting.iter().all(matches_own);
         Ok(Some(filter))
     }
@@ -70,7 +70,7 @@ impl AffinityFilter {
         if attracting.is_empty() && repelling.is_empty() {
             return;
         }
-        let selects_class = |term: &PodAffinityTerm, class: &PodClass| selects(term, &view.pod.namespace, &class.pod);
+        let selects_class = |term: &PodAffinityTerm, class: &PodClass| view.selects(term, &class.pod) == Some(true);
         for (class, counts) in view.classes() {
             let attracted = self.attracts && attracting.iter().all(|(term, _)| selects_class(term, class));
             let keys = attracting.iter().filter(|_| attracted).map(|(_, key)| *key);
@@ -100,7 +100,7 @@ impl AffinityFilter {
                 continue;
             };
             for term in &constraints.pod_anti_affinity.required {
-                let matches = term.matches(&class.pod.namespace, view.pod);
+                let matches = view.is_selected_by(term, &class.pod);
                 if !matches.ok_or_else(|| unknown_anti_affinity(view, class))? {
                     continue;
                 }
@@ -140,29 +140,20 @@ impl AffinityFilter {
 
 /// Problem of an anti-affinity of another pod that selects namespaces by their labels.
 fn unknown_anti_affinity(view: &PodView<'_>, other: &PodClass) -> Problem {
-    let effect = format!(
-        "it is unknown whether the pod keeps pods of namespace `{}` away",
-        view.pod.namespace
-    );
-    unknown_namespaces(view, other, "required", &effect)
+    unknown_namespaces(
+        view,
+        other,
+        "required",
+        "nobody can say whether the pod keeps the namespace's pods away",
+    )
 }
 
-/// Evaluated terms with their positions among the marks. A result names the others, which need labels of namespaces, as
-/// not evaluated.
-fn keyed_terms<'a>(
-    cluster_state: &ClusterState,
-    terms: &'a [PodAffinityTerm],
-    marks: &mut DomainMarks,
-) -> Vec<KeyedTerm<'a>> {
-    let evaluated = terms.iter().filter(|term| !term.needs_namespaces());
+/// Evaluated terms with their positions among the marks.
+fn keyed_terms<'a>(view: &PodView<'_>, terms: &'a [PodAffinityTerm], marks: &mut DomainMarks) -> Vec<KeyedTerm<'a>> {
+    let evaluated = terms.iter().filter(|term| view.is_evaluated(term));
     evaluated
-        .map(|term| (term, marks.position(cluster_state, &term.topology_key)))
+        .map(|term| (term, marks.position(view.cluster_state, &term.topology_key)))
         .collect()
-}
-
-/// True if an evaluated term of a pod in namespace `owner` selects a pod.
-fn selects(term: &PodAffinityTerm, owner: &str, pod: &PodIdentity) -> bool {
-    term.matches(owner, pod) == Some(true)
 }
 
 /// Slots of the nodes that had a pod with such constraints at the beginning of the cycle, sorted; `None`: all nodes count.

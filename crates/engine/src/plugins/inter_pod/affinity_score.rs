@@ -100,18 +100,20 @@ impl AffinityScore {
         if required_points != 0 {
             self.add_required(view, other, required_points, &mut found);
         }
-        for (owner, constraints, pod, is_own) in [
-            (view.pod, Some(view.constraints), &other.pod, true),
-            (&other.pod, theirs, view.pod, false),
-        ] {
+        for (constraints, is_own) in [(Some(view.constraints), true), (theirs, false)] {
             for (preferred, weight) in constraints.into_iter().flat_map(signed_terms) {
-                match preferred.term.matches(&owner.namespace, pod) {
+                let selects = if is_own {
+                    view.selects(&preferred.term, &other.pod)
+                } else {
+                    view.is_selected_by(&preferred.term, &other.pod)
+                };
+                match selects {
                     Some(true) => {
                         let key = self.points.position(view.cluster_state, &preferred.term.topology_key);
                         found.push((key, i64::from(weight)));
                     }
                     Some(false) => {}
-                    // A result names own terms that need labels of namespaces as not evaluated.
+                    // A result names own terms that depend on labels of unknown namespaces as not evaluated.
                     None if is_own => {}
                     None => self.note_unknown(view, other),
                 }
@@ -124,7 +126,7 @@ impl AffinityScore {
     fn add_required(&mut self, view: &PodView<'_>, other: &PodClass, points: i32, found: &mut PodPoints) {
         let theirs = other.constraints.iter();
         for term in theirs.flat_map(|own| &own.pod_affinity.required) {
-            match term.matches(&other.pod.namespace, view.pod) {
+            match view.is_selected_by(term, &other.pod) {
                 Some(true) => {
                     let key = self.points.position(view.cluster_state, &term.topology_key);
                     found.push((key, i64::from(points)));

@@ -9,6 +9,7 @@ mod candidate_values;
 mod marks;
 mod natural_logarithm;
 mod spread;
+mod spread_defaults;
 mod spread_score;
 #[cfg(test)]
 mod tests;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 pub(super) use affinity::AffinityFilter;
 pub(super) use affinity_score::{AffinityScore, ExistingPodTerms};
 pub(super) use spread::SpreadFilter;
+pub(super) use spread_defaults::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 pub(super) use spread_score::SpreadScore;
 
-use crate::model::constraints::PodConstraints;
+use crate::model::constraints::{PodAffinityTerm, PodConstraints};
 use crate::model::{ClusterState, NodeSlot, PodClass, PodIdentity, Problem, ProblemKind};
 use crate::policy::Compatibility;
 
@@ -33,6 +35,8 @@ pub(super) struct PodView<'a> {
     pub(super) pod: &'a PodIdentity,
     /// Constraints of the class.
     pub(super) constraints: &'a PodConstraints,
+    /// Spread constraints of pods that have none of their own.
+    pub(super) spread_defaults: &'a SpreadDefaults,
     /// Compatibility of the policy.
     pub(super) compatibility: Compatibility,
     /// True: pods that are being released are gone.
@@ -47,6 +51,33 @@ impl<'a> PodView<'a> {
         classes.filter(move |(class, _)| !(after_release && class.is_releasing))
     }
 
+    /// True if a term of the class selects another pod; `None`: it depends on labels that the records do not have. The
+    /// reference finds no namespace then, so that it selects none.
+    fn selects(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
+        let selects = term.matches(&self.pod.namespace, other, self.cluster_state.namespaces());
+        match self.compatibility {
+            Compatibility::Upstream => Some(selects.unwrap_or(false)),
+            Compatibility::Corrected => selects,
+        }
+    }
+
+    /// True if a term of another pod selects the class; `None`: it depends on labels that the records do not have. The
+    /// reference takes a namespace that it does not find for one without labels.
+    fn is_selected_by(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
+        let selects = term.matches(&other.namespace, self.pod, self.cluster_state.namespaces());
+        match self.compatibility {
+            Compatibility::Upstream => {
+                Some(selects.unwrap_or_else(|| term.matches_without_labels(&other.namespace, self.pod)))
+            }
+            Compatibility::Corrected => selects,
+        }
+    }
+
+    /// True if the class's own term is evaluated; a result names the others as not evaluated.
+    fn is_evaluated(&self, term: &PodAffinityTerm) -> bool {
+        self.compatibility == Compatibility::Upstream || !self.cluster_state.leaves_open(term, self.pod)
+    }
+
     /// True if pods on this node count. The reference has no nodes that are not ready.
     fn sees_node(&self, slot: NodeSlot) -> bool {
         self.compatibility == Compatibility::Corrected
@@ -57,7 +88,7 @@ impl<'a> PodView<'a> {
     }
 }
 
-/// Problem of a term of another pod that selects namespaces by their labels.
+/// Problem of a term of another pod that selects namespaces by their labels: those of the class are not known.
 fn unknown_namespaces(view: &PodView<'_>, other: &PodClass, kind: &str, effect: &str) -> Problem {
     let of_class = |constraints: &Arc<PodConstraints>| {
         let terms = other.constraints.as_ref();
@@ -70,8 +101,9 @@ fn unknown_namespaces(view: &PodView<'_>, other: &PodClass, kind: &str, effect: 
     });
     let owner = owner.map_or("another task of the query", |task| &task.name);
     let message = format!(
-        "a {kind} term of pod `{owner}` about other pods selects namespaces by their labels, which Pumice does not have; \
-         so {effect}: list the namespaces in the term"
+        "a {kind} term of pod `{owner}` about other pods selects namespaces by their labels, and no record of namespace \
+         `{}` tells them; so {effect}: send the namespace",
+        view.pod.namespace
     );
     Problem::new(
         ProblemKind::FailedPrecondition,

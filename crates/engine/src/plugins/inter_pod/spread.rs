@@ -32,9 +32,10 @@ pub(in crate::plugins) struct SpreadRejections {
 impl SpreadFilter {
     /// Filter of a class; `None`: it has no such constraint.
     pub(in crate::plugins) fn new(view: &PodView<'_>) -> Option<Self> {
-        let hard = || view.constraints.spread_constraints.iter().filter(|own| own.is_hard);
+        let constraints = view.spread_constraints();
+        let hard = || constraints.iter().filter(|own| own.is_hard);
         hard().next()?;
-        let mut eligible = EligibleNodes::new(view, hard());
+        let mut eligible = EligibleNodes::with_labels(view, hard());
         let rules = hard().map(|constraint| {
             let nodes = eligible.of(constraint);
             SpreadRule::new(view, constraint, &nodes)
@@ -65,7 +66,11 @@ impl SpreadFilter {
 impl SpreadRule {
     fn new(view: &PodView<'_>, constraint: &SpreadConstraint, nodes: &[NodeMask]) -> Self {
         let domains = view.cluster_state.topology_domains(&constraint.topology_key);
-        let counts = domain_counts(view, constraint, &domains, nodes);
+        let counted = CountedDomains {
+            domains: Arc::clone(&domains),
+            with_unlabelled: false,
+        };
+        let counts = domain_counts(view, constraint, &counted, nodes);
         let present = || counts.iter().flatten().copied();
         let min_domains = usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(0);
         let least = present()
@@ -82,11 +87,35 @@ impl SpreadRule {
     }
 }
 
+/// Domains in which pods are counted.
+#[derive(Clone, Debug)]
+pub(super) struct CountedDomains {
+    pub(super) domains: Arc<TopologyDomains>,
+    /// True if nodes without the label are in the domain of the empty value, else in none.
+    pub(super) with_unlabelled: bool,
+}
+
+impl CountedDomains {
+    /// Number of the domain of a node, less than [`Self::count`]; `None`: it is in none.
+    pub(super) fn domain(&self, slot: NodeSlot) -> Option<usize> {
+        if self.with_unlabelled {
+            Some(self.domains.domain_or_unlabelled(slot))
+        } else {
+            self.domains.domain(slot)
+        }
+    }
+
+    /// Number of domains, with one that may be empty.
+    pub(super) fn count(&self) -> usize {
+        self.domains.count() + usize::from(self.with_unlabelled)
+    }
+}
+
 /// Number of pods that a constraint selects in each domain, over these nodes; `None`: the domain has none of the nodes.
 pub(super) fn domain_counts(
     view: &PodView<'_>,
     constraint: &SpreadConstraint,
-    domains: &TopologyDomains,
+    domains: &CountedDomains,
     nodes: &[NodeMask],
 ) -> Vec<Option<i64>> {
     let mut counts = vec![None; domains.count()];
@@ -137,7 +166,8 @@ pub(super) struct EligibleNodes<'a> {
 }
 
 impl<'a> EligibleNodes<'a> {
-    pub(super) fn new<'c>(view: &PodView<'a>, constraints: impl Iterator<Item = &'c SpreadConstraint>) -> Self {
+    /// Nodes that have the topology keys of all constraints.
+    pub(super) fn with_labels<'c>(view: &PodView<'a>, constraints: impl Iterator<Item = &'c SpreadConstraint>) -> Self {
         let keys: Vec<&Arc<str>> = constraints.map(|constraint| &constraint.topology_key).collect();
         let with_keys = |chunk: &Arc<NodeChunk>| {
             let attributes = chunk.attributes();
@@ -155,6 +185,11 @@ impl<'a> EligibleNodes<'a> {
             selected: None,
             tainted: None,
         }
+    }
+
+    /// All nodes, whatever their labels.
+    pub(super) fn with_any_labels(view: &PodView<'a>) -> Self {
+        Self::with_labels(view, std::iter::empty())
     }
 
     /// Nodes of a constraint, chunk by chunk.

@@ -1,15 +1,13 @@
 //! Score by topology spread constraints that reject no node.
 
-use std::cell::Cell;
-use std::sync::Arc;
-
 use super::PodView;
 use super::candidate_values::CandidateValues;
 use super::natural_logarithm::natural_logarithm;
-use super::spread::{EligibleNodes, domain_counts, selected_pods};
+use super::spread::{CountedDomains, EligibleNodes, domain_counts, selected_pods};
 use crate::model::constraints::SpreadConstraint;
-use crate::model::{NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+use crate::model::{NodeChunk, NodeMask, NodeSlot};
 use crate::plugin::ChunkScores;
+use std::cell::Cell;
 
 /// Largest score.
 const MAX_SCORE: i64 = 100;
@@ -18,7 +16,8 @@ const MAX_SCORE: i64 = 100;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Prepared score of the spread constraints with `ScheduleAnyway`: pods in the domains of each node, relative to the
-/// candidates. A candidate that lacks a topology key scores 0.
+/// candidates. A candidate that lacks a topology key scores 0; under the system's defaults, it is one without pods in that
+/// domain.
 #[derive(Debug)]
 pub(in crate::plugins) struct SpreadScore {
     rules: Vec<SoftSpreadRule>,
@@ -30,7 +29,7 @@ pub(in crate::plugins) struct SpreadScore {
 /// Pods by domain of one constraint.
 #[derive(Debug)]
 struct SoftSpreadRule {
-    domains: Arc<TopologyDomains>,
+    domains: CountedDomains,
     pods: CountedPods,
     /// Number of candidates in each domain; empty if each node is a domain.
     candidates: Vec<Cell<u32>>,
@@ -52,12 +51,20 @@ enum CountedPods {
 impl SpreadScore {
     /// Score for a class; `None`: it has no such constraint.
     pub(in crate::plugins) fn new(view: &PodView<'_>) -> Option<Self> {
-        let soft = || view.constraints.spread_constraints.iter().filter(|own| !own.is_hard);
+        let constraints = view.spread_constraints();
+        let soft = || constraints.iter().filter(|own| !own.is_hard);
         soft().next()?;
+        let all_nodes = || {
+            if view.scores_unlabelled() {
+                EligibleNodes::with_any_labels(view)
+            } else {
+                EligibleNodes::with_labels(view, soft())
+            }
+        };
         let mut eligible = None;
         let rules = soft().map(|constraint| {
             SoftSpreadRule::new(view, constraint, || {
-                let eligible = eligible.get_or_insert_with(|| EligibleNodes::new(view, soft()));
+                let eligible = eligible.get_or_insert_with(all_nodes);
                 eligible.of(constraint)
             })
         });
@@ -113,7 +120,10 @@ impl SpreadScore {
 
 impl SoftSpreadRule {
     fn new(view: &PodView<'_>, constraint: &SpreadConstraint, eligible: impl FnOnce() -> Vec<NodeMask>) -> Self {
-        let domains = view.cluster_state.topology_domains(&constraint.topology_key);
+        let domains = CountedDomains {
+            domains: view.cluster_state.topology_domains(&constraint.topology_key),
+            with_unlabelled: view.scores_unlabelled(),
+        };
         let by_node = *constraint.topology_key == *HOSTNAME;
         let pods = if by_node {
             CountedPods::ByNode(node_counts(view, constraint))
@@ -161,6 +171,9 @@ impl SoftSpreadRule {
 
     /// Points of a node.
     fn points(&self, slot: NodeSlot) -> f64 {
+        if self.domains.domains.domain(slot).is_none() {
+            return 0.0;
+        }
         let count = match &self.pods {
             CountedPods::ByNode(counts) => counts.get(slot as usize),
             CountedPods::ByDomain(counts) => self.domains.domain(slot).and_then(|domain| counts.get(domain)),

@@ -1,23 +1,26 @@
 //! Arguments of the plugins, decoded as strictly as kube-scheduler decodes and validates them.
 
+use std::sync::Arc;
+
 use super::allocation::{AllocationRules, NodeFitResource, NodeFitStrategy};
+use crate::model::constraints::is_qualified_name;
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::plugins::inter_pod::ExistingPodTerms;
 use crate::plugins::strict_arguments::{report_type_mismatch, report_unknown_key};
 use crate::policy::{DiagnosticReport, DocumentLocation, PluginArguments, YamlNode, YamlValue, code};
 
 /// Largest weight of a resource and of a required term, and largest use of a shape in percent.
-const MAX_HUNDRED: i64 = 100;
+pub(super) const MAX_HUNDRED: i64 = 100;
 /// Largest score of a point of a shape; the score of a plugin is ten times as large.
 const MAX_SHAPE_SCORE: i64 = 10;
 
 const TYPE_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 
 /// Value with its location.
-type Located<'a> = (&'a YamlValue, DocumentLocation);
+pub(super) type Located<'a> = (&'a YamlValue, DocumentLocation);
 
 /// Arguments by key, without those of the type. A key that is not known is an error.
-fn fields<'a>(
+pub(super) fn fields<'a>(
     arguments: &'a PluginArguments,
     known: &[&str],
     report: &mut DiagnosticReport,
@@ -36,7 +39,7 @@ fn fields<'a>(
 }
 
 /// Fields of a map below the arguments, likewise.
-fn map_fields<'a>(
+pub(super) fn map_fields<'a>(
     (value, at): &Located<'a>,
     known: &[&str],
     report: &mut DiagnosticReport,
@@ -70,7 +73,7 @@ fn map_fields<'a>(
     found
 }
 
-fn items<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport) -> Vec<Located<'a>> {
+pub(super) fn items<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport) -> Vec<Located<'a>> {
     let YamlValue::List(items) = value else {
         report_type_mismatch(at, "a list", value, report);
         return Vec::new();
@@ -86,7 +89,11 @@ fn items<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport) -> Vec<Lo
 }
 
 /// Integer of a range; `None` after an error.
-fn integer((value, at): &Located<'_>, (least, most): (i64, i64), report: &mut DiagnosticReport) -> Option<i64> {
+pub(super) fn integer(
+    (value, at): &Located<'_>,
+    (least, most): (i64, i64),
+    report: &mut DiagnosticReport,
+) -> Option<i64> {
     let YamlValue::Int(number) = value else {
         report_type_mismatch(at, "an integer", value, report);
         return None;
@@ -102,7 +109,7 @@ fn integer((value, at): &Located<'_>, (least, most): (i64, i64), report: &mut Di
     Some(*number)
 }
 
-fn text<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport) -> Option<&'a str> {
+pub(super) fn text<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport) -> Option<&'a str> {
     if let YamlValue::String(text) = value {
         return Some(text);
     }
@@ -115,14 +122,6 @@ pub(super) fn read_none(arguments: &PluginArguments, report: &mut DiagnosticRepo
     if !arguments.is_empty() {
         let message = "the plugin reads no arguments".to_owned();
         report.warning(code::ARGUMENT_IGNORED, &arguments.at(), message);
-    }
-}
-
-/// `NodeAffinityArgs`. Affinity that a profile adds to all pods is refused: it would go unheard.
-pub(super) fn read_node_affinity(arguments: &PluginArguments, report: &mut DiagnosticReport) {
-    for (_, (_, at)) in fields(arguments, &["addedAffinity"], report) {
-        let message = "Pumice does not evaluate `addedAffinity`; write it into the pods".to_owned();
-        report.error(code::ARGUMENT_INVALID, &at, message);
     }
 }
 
@@ -152,55 +151,6 @@ pub(super) fn read_inter_pod_affinity(
         map_entry(IGNORE, YamlValue::Bool(terms.only_for_preferring)),
     ];
     (terms, value_map(effective))
-}
-
-/// Read `PodTopologySpreadArgs`.
-pub(super) struct TopologySpreadArguments {
-    /// Name of the defaults that are in force and not evaluated.
-    pub(super) unserved: Option<&'static str>,
-    pub(super) effective: YamlValue,
-}
-
-/// `PodTopologySpreadArgs`. Default constraints are of pods that belong to something, which no record tells.
-pub(super) fn read_topology_spread(
-    arguments: &PluginArguments,
-    report: &mut DiagnosticReport,
-) -> TopologySpreadArguments {
-    const DEFAULTS: &str = "defaultConstraints";
-    const KIND: &str = "defaultingType";
-    let (mut constraints, mut kind) = (Vec::new(), "System");
-    for (key, located) in fields(arguments, &[DEFAULTS, KIND], report) {
-        if key == DEFAULTS {
-            constraints = items(&located, report);
-            continue;
-        }
-        match text(&located, report) {
-            None | Some("") => {}
-            Some(own @ ("System" | "List")) => kind = own,
-            Some(other) => {
-                let message = format!("`{other}` is neither `System` nor `List`");
-                report.error(code::ARGUMENT_INVALID, &located.1, message);
-            }
-        }
-    }
-    if kind == "System" && !constraints.is_empty() {
-        let message = format!("`{DEFAULTS}` need `{KIND}: List`");
-        report.error(code::ARGUMENT_INVALID, &arguments.key_at(DEFAULTS), message);
-    }
-    let unserved = match (kind, constraints.is_empty()) {
-        ("System", _) => Some("PodTopologySpread.systemDefaults"),
-        (_, false) => Some("PodTopologySpread.defaultConstraints"),
-        (_, true) => None,
-    };
-    let nodes = constraints.iter().map(|(value, _)| YamlNode::new((*value).clone()));
-    let mut effective = vec![map_entry(KIND, YamlValue::String(kind.to_owned()))];
-    if !constraints.is_empty() {
-        effective.push(map_entry(DEFAULTS, YamlValue::List(nodes.collect())));
-    }
-    TopologySpreadArguments {
-        unserved,
-        effective: value_map(effective),
-    }
 }
 
 /// `NodeResourcesBalancedAllocationArgs`.
@@ -273,11 +223,60 @@ fn resource_list(resources: &[NodeFitResource]) -> YamlValue {
     YamlValue::List(entries.collect())
 }
 
+/// Extended resources whose amounts are not checked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IgnoredResources {
+    names: Vec<Arc<str>>,
+    /// Parts of names before `/`.
+    groups: Vec<Arc<str>>,
+}
+
+impl IgnoredResources {
+    /// True if the amounts of a resource are not checked. Those of Kubernetes itself always are.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        let Some((group, _)) = name.split_once('/') else {
+            return false;
+        };
+        is_extended(name)
+            && (self.names.iter().any(|own| **own == *name) || self.groups.iter().any(|own| **own == *group))
+    }
+}
+
+/// True for resources that belong to no part of Kubernetes.
+fn is_extended(name: &str) -> bool {
+    name.contains('/')
+        && !name.contains("kubernetes.io/")
+        && !name.starts_with("requests.")
+        && is_qualified_name(&format!("requests.{name}"))
+}
+
+/// Reads the names of ignored resources, or of their groups.
+fn read_ignored(located: &Located<'_>, is_group: bool, report: &mut DiagnosticReport) -> Vec<Arc<str>> {
+    let mut names = Vec::new();
+    for item in items(located, report) {
+        let Some(name) = text(&item, report) else { continue };
+        let message = if is_group && name.contains('/') {
+            Some(format!(
+                "`{name}` is a name, not a group of resources: leave out what stands behind `/`"
+            ))
+        } else if is_qualified_name(name) {
+            None
+        } else {
+            Some(format!("`{name}` is no name of a resource"))
+        };
+        if let Some(message) = message {
+            report.error(code::ARGUMENT_INVALID, &item.1, message);
+        }
+        names.push(Arc::from(name));
+    }
+    names
+}
+
 /// Read `NodeResourcesFitArgs`.
 pub(super) struct ResourcesFitArguments {
     pub(super) rules: AllocationRules,
-    /// True if the filter should leave out some resources.
-    pub(super) ignores_resources: bool,
+    /// Resources whose amounts are not checked.
+    pub(super) ignored: IgnoredResources,
     pub(super) effective: YamlValue,
 }
 
@@ -289,19 +288,24 @@ pub(super) fn read_resources_fit(arguments: &PluginArguments, report: &mut Diagn
         strategy: NodeFitStrategy::Least,
         resources: Vec::new(),
     };
-    let mut shape = None;
+    let (mut shape, mut ignored) = (None, IgnoredResources::default());
     let mut effective = Vec::new();
     for (key, located) in fields(arguments, &[STRATEGY, IGNORED[0], IGNORED[1]], report) {
         if key == STRATEGY {
             (rules, shape) = read_strategy(&located, report);
+            continue;
+        }
+        let is_group = key == IGNORED[1];
+        let names = read_ignored(&located, is_group, report);
+        if !names.is_empty() {
+            effective.push(map_entry(key, located.0.clone()));
+        }
+        if is_group {
+            ignored.groups = names;
         } else {
-            let names = items(&located, report);
-            if !names.is_empty() {
-                effective.push(map_entry(key, located.0.clone()));
-            }
+            ignored.names = names;
         }
     }
-    let ignores_resources = !effective.is_empty();
     rules.resources = or_default(rules.resources);
     let kind = match &rules.strategy {
         NodeFitStrategy::Most => "MostAllocated",
@@ -316,7 +320,7 @@ pub(super) fn read_resources_fit(arguments: &PluginArguments, report: &mut Diagn
     effective.push(map_entry(STRATEGY, value_map(strategy)));
     ResourcesFitArguments {
         rules,
-        ignores_resources,
+        ignored,
         effective: value_map(effective),
     }
 }

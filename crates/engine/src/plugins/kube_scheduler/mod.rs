@@ -4,18 +4,21 @@
 //! Scores are integers from 0 to 100, which the profile weighs. The rules have no differences between `upstream` and
 //! `corrected`: kube-scheduler has none of the faults that Volcano's way of asking them adds.
 
+mod added_affinity;
 mod allocation;
 mod arguments;
+mod spread_arguments;
 
 use std::sync::Arc;
 
 use allocation::{AllocationRules, AllocationScorer};
+use arguments::IgnoredResources;
 
 use super::inter_pod::ExistingPodTerms;
 use super::nodeorder::{PartWeights, PodScorer, ScoreRules};
-use super::predicates::{PodFilter, PredicateArguments};
+use super::predicates::{AddedRules, NO_ADDED_RULES, PodFilter, PredicateArguments};
 use crate::model::TaskClass;
-use crate::model::constraints::ConstraintSet;
+use crate::model::constraints::{ConstraintSet, PreferredTerm};
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, YamlValue};
 
@@ -75,7 +78,7 @@ pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
     default_weight: Some(2),
     prepares_itself: true,
     ..PluginDef::new("NodeAffinity", |arguments, _, report| {
-        arguments::read_node_affinity(arguments, report);
+        let added = added_affinity::read_node_affinity(arguments, report);
         let checks = PredicateArguments {
             node_affinity: true,
             ..PredicateArguments::NONE
@@ -84,7 +87,10 @@ pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
             node_affinity: 1,
             ..PartWeights::NONE
         };
-        let plugin = KubePlugin::of("NodeAffinity").with_checks(checks);
+        let mut plugin = KubePlugin::of("NodeAffinity").with_checks(checks);
+        plugin.added.required_node_terms = added.required;
+        plugin.added_preferences = added.preferred;
+        plugin.effective = added.effective;
         plugin.with_part(weights).shared()
     })
 });
@@ -117,9 +123,7 @@ pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
             ..PredicateArguments::NONE
         };
         let mut plugin = KubePlugin::of("NodeResourcesFit").with_checks(checks);
-        if read.ignores_resources {
-            plugin.unserved.push("NodeResourcesFit.ignoredResources");
-        }
+        plugin.ignored = read.ignored;
         plugin.effective = read.effective;
         plugin.with_allocation(read.rules).shared()
     })
@@ -131,7 +135,7 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
     profile_points: ALL_POINTS,
     default_weight: Some(2),
     ..PluginDef::new("PodTopologySpread", |arguments, _, report| {
-        let read = arguments::read_topology_spread(arguments, report);
+        let read = spread_arguments::read_topology_spread(arguments, report);
         let checks = PredicateArguments {
             topology_spread: true,
             ..PredicateArguments::NONE
@@ -141,7 +145,7 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
             ..PartWeights::NONE
         };
         let mut plugin = KubePlugin::of("PodTopologySpread").with_checks(checks);
-        plugin.unserved.extend(read.unserved);
+        plugin.added.spread_defaults = read.defaults;
         plugin.effective = read.effective;
         plugin.with_part(weights).shared()
     })
@@ -216,8 +220,13 @@ struct KubePlugin {
     checks: Option<PredicateArguments>,
     score: KubeScore,
     existing_pods: ExistingPodTerms,
+    /// Rules that the profile adds to those of each pod.
+    added: AddedRules,
+    /// Preferred terms of the node affinity that the profile adds.
+    added_preferences: Vec<PreferredTerm>,
+    /// Resources whose amounts are not checked.
+    ignored: IgnoredResources,
     effective: YamlValue,
-    unserved: Vec<&'static str>,
 }
 
 impl KubePlugin {
@@ -228,8 +237,10 @@ impl KubePlugin {
             checks: None,
             score: KubeScore::None,
             existing_pods: ExistingPodTerms::PREFERRED,
+            added: NO_ADDED_RULES.clone(),
+            added_preferences: Vec::new(),
+            ignored: IgnoredResources::default(),
             effective: YamlValue::Map(Vec::new()),
-            unserved: Vec::new(),
         }
     }
 
@@ -263,6 +274,8 @@ impl KubePlugin {
             weights,
             device,
             existing_pods: self.existing_pods,
+            spread_defaults: self.added.spread_defaults.clone(),
+            added_preferences: self.added_preferences.clone(),
             compatibility: Compatibility::Corrected,
         }
     }
@@ -293,8 +306,8 @@ impl Plugin for KubePlugin {
         }
     }
 
-    fn unserved_parts(&self) -> Vec<&'static str> {
-        self.unserved.clone()
+    fn ignores_resource(&self, name: &str) -> bool {
+        self.ignored.contains(name)
     }
 
     fn prepare_filter<'a>(
@@ -303,7 +316,13 @@ impl Plugin for KubePlugin {
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         let Some(checks) = &self.checks else { return Ok(None) };
-        let filter = PodFilter::new(self.name, checks, Compatibility::Corrected, context, class)?;
+        let filter = PodFilter::new(
+            self.name,
+            (checks, &self.added),
+            Compatibility::Corrected,
+            context,
+            class,
+        )?;
         Ok(Some(Box::new(filter)))
     }
 

@@ -3,7 +3,7 @@
 use super::NAME;
 use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Keys of the weights, in the order of the reference, with their defaults.
 const WEIGHTS: [(&str, i64); 8] = [
@@ -57,7 +57,11 @@ impl PartWeights {
         on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
     }
 
-    pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Self {
+    pub(super) fn read(
+        arguments: &PluginArguments,
+        compatibility: Compatibility,
+        report: &mut DiagnosticReport,
+    ) -> Self {
         arguments.warn_unknown(report, NAME, &WEIGHTS.map(|(key, _)| key), |_| false);
         let [
             least,
@@ -68,7 +72,7 @@ impl PartWeights {
             taints,
             images,
             spread,
-        ] = WEIGHTS.map(|(key, default)| weight(arguments, key, default, report));
+        ] = WEIGHTS.map(|(key, default)| weight(arguments, key, default, compatibility, report));
         Self {
             least,
             most,
@@ -97,8 +101,18 @@ impl PartWeights {
     }
 }
 
-/// Weight: an integer. Anything else is ignored with a warning, as upstream ignores it.
-fn weight(arguments: &PluginArguments, key: &str, default: i64, report: &mut DiagnosticReport) -> i64 {
+/// Largest weight with which the sum of all parts is an exact float.
+pub(super) const MAX_EXACT_WEIGHT: u64 = 1 << 43;
+
+/// Weight: an integer. Anything else is ignored with a warning, as upstream ignores it. Under `corrected` a weight is refused
+/// with which scores wrap, or sums lose digits and depend on their order.
+fn weight(
+    arguments: &PluginArguments,
+    key: &str,
+    default: i64,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> i64 {
     let Some(argument) = arguments.get(key) else {
         return default;
     };
@@ -108,6 +122,11 @@ fn weight(arguments: &PluginArguments, key: &str, default: i64, report: &mut Dia
         report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
         return default;
     };
+    if compatibility == Compatibility::Corrected && weight.unsigned_abs() > MAX_EXACT_WEIGHT {
+        let message = format!("a weight is at most {MAX_EXACT_WEIGHT}: with a larger one sums of scores are not exact");
+        report.error(code::ARGUMENT_RANGE, &argument.at(), message);
+        return default;
+    }
     let message = if weight < 0 {
         "a negative weight turns the preference round"
     } else if weight.checked_mul(super::MAX_SCORE).is_none() {

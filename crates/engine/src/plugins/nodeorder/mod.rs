@@ -18,7 +18,7 @@ pub(super) use resources::{allocatable, truncate};
 use crate::model::TaskClass;
 use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::plugins::inter_pod::ExistingPodTerms;
+use crate::plugins::inter_pod::{ExistingPodTerms, SpreadDefaults};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 /// Name of the plugin.
@@ -52,9 +52,11 @@ fn compile(
     Arc::new(NodeOrder {
         rules: ScoreRules {
             plugin: NAME,
-            weights: PartWeights::read(arguments, report),
+            weights: PartWeights::read(arguments, compatibility, report),
             device: Some(DEVICE.into()),
             existing_pods: ExistingPodTerms::PREFERRED,
+            spread_defaults: SpreadDefaults::system(),
+            added_preferences: Vec::new(),
             compatibility,
         },
     })

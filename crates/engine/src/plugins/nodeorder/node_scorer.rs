@@ -8,9 +8,10 @@ use super::arguments::PartWeights;
 use super::image_locality::image_values;
 use super::preferences::RelativePreference;
 use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
+use crate::model::constraints::PreferredTerm;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
-use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadScore};
+use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadDefaults, SpreadScore};
 use crate::plugins::record_values::RecordValues;
 use crate::policy::Compatibility;
 
@@ -52,6 +53,10 @@ pub(in crate::plugins) struct ScoreRules {
     pub(in crate::plugins) device: Option<Arc<str>>,
     /// Terms of pods on nodes that give points.
     pub(in crate::plugins) existing_pods: ExistingPodTerms,
+    /// Spread constraints of pods that have none of their own.
+    pub(in crate::plugins) spread_defaults: SpreadDefaults,
+    /// Preferred terms of the node affinity that each pod has beside its own.
+    pub(in crate::plugins) added_preferences: Vec<PreferredTerm>,
     pub(in crate::plugins) compatibility: Compatibility,
 }
 
@@ -88,7 +93,7 @@ impl<'a> PodScorer<'a> {
     /// # Errors
     /// A preferred term of the class is invalid.
     pub(in crate::plugins) fn new(
-        rules: &ScoreRules,
+        rules: &'a ScoreRules,
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
@@ -102,6 +107,7 @@ impl<'a> PodScorer<'a> {
             cluster_state: state,
             pod,
             constraints,
+            spread_defaults: &rules.spread_defaults,
             compatibility,
             // Like their amounts, pods that are being released count until they are gone.
             after_release: false,
@@ -131,7 +137,7 @@ impl<'a> PodScorer<'a> {
         let affinity = if weights.node_affinity == 0 {
             None
         } else {
-            RelativePreference::node_affinity(rules.plugin, state, constraints)?
+            RelativePreference::node_affinity(rules, state, constraints)?
         };
         Ok(Self {
             state,

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::MAX_SCORE;
+use super::{MAX_SCORE, ScoreRules};
 use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
 use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind};
 use crate::plugin::ChunkScores;
@@ -71,12 +71,14 @@ impl<'a> RelativePreference<'a> {
     /// # Errors
     /// A term with a weight is invalid, at which the reference gives no scores at all.
     pub(super) fn node_affinity(
-        plugin: &'static str,
+        rules: &'a ScoreRules,
         cluster_state: &'a ClusterState,
         constraints: &'a PodConstraints,
     ) -> Result<Option<Self>, Problem> {
+        let plugin = rules.plugin;
         let counts = |own: &&PreferredTerm| own.weight != 0 && !own.term.is_empty();
-        let terms: Vec<&PreferredTerm> = constraints.preferred_node_terms.iter().filter(counts).collect();
+        let all = rules.added_preferences.iter().chain(&constraints.preferred_node_terms);
+        let terms: Vec<&PreferredTerm> = all.filter(counts).collect();
         if let Some(number) = constraints
             .preferred_node_terms
             .iter()
@@ -95,6 +97,7 @@ impl<'a> RelativePreference<'a> {
             ));
         }
         if terms.is_empty() {
+            // Without terms that count, each node has the same score, 0.
             return Ok(None);
         }
         let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {

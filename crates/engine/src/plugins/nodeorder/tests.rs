@@ -12,7 +12,7 @@ use crate::model::{
     ClusterState, NodeRecord, PodSum, Problem, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
     TaskStatus,
 };
-use crate::policy::{Compatibility, CompileOptions, compile};
+use crate::policy::{Compatibility, CompileOptions, DiagnosticReport, code, compile};
 
 /// Weights of all parts that are 0 unless a document names them.
 const OFF: [&str; 6] = [
@@ -198,4 +198,40 @@ fn parts_of_all_candidates_are_added_after_the_scores_of_all_plugins() {
         differing += usize::from(plugin_by_plugin.to_bits() != total.to_bits());
     }
     assert!(differing > 0, "the order of the sum shows in some node");
+}
+
+#[test]
+fn weights_are_integers_that_do_not_wrap() {
+    let codes = |weight: &str, compatibility| -> Result<Vec<&str>, Vec<&str>> {
+        let document = format!(
+            "actions: allocate\ntiers: [{{plugins: [{{name: nodeorder, arguments: {{leastrequested.weight: {weight}}}}}]}}]\n"
+        );
+        let options = CompileOptions {
+            compatibility,
+            ..CompileOptions::default()
+        };
+        let all = |report: &DiagnosticReport| report.diagnostics.iter().map(|own| own.code).collect();
+        compile(&document, &options)
+            .map(|own| all(&own.report))
+            .map_err(|report| all(&report))
+    };
+    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        assert_eq!(codes("7", compatibility), Ok(Vec::new()));
+        for ignored in ["2.0", "\"2\"", "true", "-3"] {
+            assert_eq!(
+                codes(ignored, compatibility),
+                Ok(vec![code::ARGUMENT_IGNORED]),
+                "{ignored}"
+            );
+        }
+    }
+    let largest = (1_i64 << 43).to_string();
+    assert_eq!(codes(&largest, Compatibility::Corrected), Ok(Vec::new()));
+    for weight in [((1_i64 << 43) + 1).to_string(), i64::MAX.to_string()] {
+        assert_eq!(
+            codes(&weight, Compatibility::Corrected),
+            Err(vec![code::ARGUMENT_RANGE])
+        );
+        assert!(codes(&weight, Compatibility::Upstream).is_ok());
+    }
 }

@@ -13,7 +13,7 @@ mod tests;
 use std::sync::Arc;
 
 pub(super) use arguments::PredicateArguments;
-pub(super) use node_filter::PodFilter;
+pub(super) use node_filter::{AddedRules, NO_ADDED_RULES, PodFilter};
 
 use crate::model::TaskClass;
 use crate::model::constraints::ConstraintSet;
@@ -74,7 +74,8 @@ impl Plugin for Predicates {
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         Ok(Some(Box::new(PodFilter::new(
             NAME,
-            &self.arguments,
+            // The defaults of Kubernetes, which are in force, reject no node.
+            (&self.arguments, &NO_ADDED_RULES),
             self.compatibility,
             context,
             class,

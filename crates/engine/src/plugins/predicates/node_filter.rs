@@ -10,6 +10,7 @@ use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PluginContext, Reason, Resolution};
+use crate::plugins::inter_pod::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 use crate::policy::Compatibility;
 
 /// Annotation of the template of a task, by which the cache of the reference shares verdicts.
@@ -36,9 +37,10 @@ pub(super) enum RejectionKind {
     ExistingPodAntiAffinity,
     MissingTopologyLabel,
     TopologySpread,
+    AddedAffinity,
 }
 
-const KINDS: [RejectionKind; 12] = [
+const KINDS: [RejectionKind; 13] = [
     RejectionKind::PodCount,
     RejectionKind::Cordon,
     RejectionKind::NodeAffinity,
@@ -51,6 +53,7 @@ const KINDS: [RejectionKind; 12] = [
     RejectionKind::ExistingPodAntiAffinity,
     RejectionKind::MissingTopologyLabel,
     RejectionKind::TopologySpread,
+    RejectionKind::AddedAffinity,
 ];
 
 impl RejectionKind {
@@ -112,6 +115,11 @@ impl RejectionKind {
                 "node(s) didn't match pod topology spread constraints (missing required label)",
                 Resolution::Unresolvable,
             ),
+            Self::AddedAffinity => (
+                "AddedNodeAffinityMismatch",
+                "node(s) didn't match scheduler-enforced node affinity",
+                Resolution::Unresolvable,
+            ),
             Self::TopologySpread => (
                 "TopologySpread",
                 "node(s) didn't match pod topology spread constraints",
@@ -131,11 +139,12 @@ struct RecordChecks<'a> {
     taints: bool,
     /// True if a cordon rejects no pod of the class.
     leaves_cordoned: bool,
+    /// Required terms that every pod has beside its own; `None`: there are none.
+    added_terms: Option<&'a [NodeSelectorTerm]>,
 }
 
 impl<'a> RecordChecks<'a> {
-    fn new(arguments: &PredicateArguments, constraints: &'a PodConstraints) -> Self {
-        let can_match = |term: &&NodeSelectorTerm| !term.is_empty() && term.is_valid();
+    fn new(arguments: &PredicateArguments, added: &'a AddedRules, constraints: &'a PodConstraints) -> Self {
         let terms = constraints
             .required_node_terms
             .as_ref()
@@ -150,6 +159,7 @@ impl<'a> RecordChecks<'a> {
             terms: terms.map(|terms| terms.iter().filter(can_match).collect()),
             affinity: arguments.node_affinity,
             taints: arguments.taints,
+            added_terms: added.required_node_terms.as_deref(),
             leaves_cordoned: !arguments.cordon || is_tolerated(&cordon, &constraints.tolerations),
         }
     }
@@ -175,6 +185,16 @@ impl<'a> RecordChecks<'a> {
         selected.and(&matching.fold(NodeMask::NONE, |any, nodes| any.or(&nodes)))
     }
 
+    /// Nodes that do not match the required terms which every pod has.
+    fn without_added_terms(&self, chunk: &NodeChunk) -> NodeMask {
+        let Some(terms) = self.added_terms else {
+            return NodeMask::NONE;
+        };
+        let attributes = chunk.attributes();
+        let matching = terms.iter().filter(can_match).map(|term| attributes.matching(term));
+        NodeMask::ALL.and_not(&matching.fold(NodeMask::NONE, |any, nodes| any.or(&nodes)))
+    }
+
     /// Nodes with a taint that the class does not tolerate.
     fn tainted(&self, chunk: &NodeChunk) -> NodeMask {
         if !self.taints {
@@ -186,9 +206,29 @@ impl<'a> RecordChecks<'a> {
     }
 }
 
+/// True if a term matches some node.
+fn can_match(term: &&NodeSelectorTerm) -> bool {
+    !term.is_empty() && term.is_valid()
+}
+
 fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
+
+/// Rules that a policy adds to those of each pod.
+#[derive(Clone, Debug)]
+pub(in crate::plugins) struct AddedRules {
+    /// Required terms of the node affinity, of which one must match; `None`: there is no such list.
+    pub(in crate::plugins) required_node_terms: Option<Vec<NodeSelectorTerm>>,
+    /// Spread constraints of pods that have none of their own.
+    pub(in crate::plugins) spread_defaults: SpreadDefaults,
+}
+
+/// No added rules.
+pub(in crate::plugins) static NO_ADDED_RULES: AddedRules = AddedRules {
+    required_node_terms: None,
+    spread_defaults: NO_SPREAD_DEFAULTS,
+};
 
 /// Rules of a filter that the arguments and the compatibility set.
 #[derive(Debug, Clone, Copy)]
@@ -225,7 +265,7 @@ impl<'a> PodFilter<'a> {
     /// The class has a constraint that nobody can judge.
     pub(in crate::plugins) fn new(
         plugin: &'static str,
-        arguments: &PredicateArguments,
+        (arguments, added): (&PredicateArguments, &'a AddedRules),
         compatibility: Compatibility,
         context: PluginContext<'a>,
         class: &'a TaskClass,
@@ -243,15 +283,15 @@ impl<'a> PodFilter<'a> {
                 after_release: context.after_release && compatibility == Compatibility::Corrected,
                 all_statuses: compatibility == Compatibility::Upstream,
             },
-            checks: RecordChecks::new(arguments, constraints),
-            cached: first.map(|first| RecordChecks::new(arguments, first)),
+            checks: RecordChecks::new(arguments, added, constraints),
+            cached: first.map(|first| RecordChecks::new(arguments, added, first)),
             ports: if arguments.host_ports {
                 &constraints.host_ports
             } else {
                 &[]
             },
             terms_conflict: terms.is_some_and(terms_conflict),
-            pods: PodChecks::new(arguments, compatibility, context, class)?,
+            pods: PodChecks::new(arguments, compatibility, context, class, &added.spread_defaults)?,
         })
     }
 
@@ -333,8 +373,9 @@ impl<'a> PodFilter<'a> {
             return NodeMask::NONE;
         }
         let checks = self.cached.as_ref().unwrap_or(&self.checks);
-        let kinds: [(RejectionKind, NodeMask); 3] = [
+        let kinds: [(RejectionKind, NodeMask); 4] = [
             (RejectionKind::Cordon, checks.cordoned(chunk)),
+            (RejectionKind::AddedAffinity, checks.without_added_terms(chunk)),
             (
                 RejectionKind::NodeAffinity,
                 NodeMask::ALL.and_not(&checks.selected(chunk)),

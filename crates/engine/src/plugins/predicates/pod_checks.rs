@@ -4,7 +4,7 @@ use super::arguments::PredicateArguments;
 use super::node_filter::{NotedRejections, RejectionKind};
 use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
 use crate::plugin::PluginContext;
-use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadFilter};
+use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadDefaults, SpreadFilter};
 use crate::policy::Compatibility;
 
 /// Prepared checks of other pods. A check that rejects no node of the class is left out.
@@ -22,6 +22,7 @@ impl PodChecks {
         compatibility: Compatibility,
         context: PluginContext<'_>,
         class: &TaskClass,
+        spread_defaults: &SpreadDefaults,
     ) -> Result<Self, Problem> {
         let Some(pod) = &class.pod else {
             return Ok(Self::default());
@@ -30,6 +31,7 @@ impl PodChecks {
             cluster_state: context.cluster_state,
             pod,
             constraints: class.constraints(),
+            spread_defaults,
             compatibility,
             after_release: context.after_release && compatibility == Compatibility::Corrected,
         };

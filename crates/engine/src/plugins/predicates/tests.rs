@@ -8,7 +8,7 @@ use crate::model::constraints::{HostPort, PodConstraints, SelectorRequirement};
 use crate::model::{
     ClusterState, NodeRecord, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord, TaskStatus,
 };
-use crate::policy::{Compatibility, CompileOptions, compile};
+use crate::policy::{Compatibility, CompileOptions, code, compile};
 
 fn document(arguments: &str) -> String {
     format!("actions: allocate\ntiers: [{{plugins: [{{name: predicates, arguments: {{{arguments}}}}}]}}]\n")
@@ -171,4 +171,33 @@ fn a_conflict_between_terms_rejects_every_node() {
     }));
     let found = verdicts(&state, "", Compatibility::Corrected, ResourceFit::None, vec![task]);
     assert_eq!(codes(&found[0]), ["NodeAffinityConflict"]);
+}
+
+#[test]
+fn keys_that_volcano_does_not_read_are_named() {
+    for arguments in [
+        "predicate.DynamicResourceAllocationEnable: true",
+        "predicate.GPUSharingEnable: true",
+        "predicate.resources: nvidia.com/gpu",
+        "predicate.NodeAffinityEnable: 1",
+    ] {
+        for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+            let report = compile(&document(arguments), &options(compatibility)).unwrap().report;
+            let codes: Vec<&str> = report.diagnostics.iter().map(|own| own.code).collect();
+            assert_eq!(codes, [code::ARGUMENT_IGNORED], "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn a_node_without_pods_admits_nothing() {
+    let bare = NodeRecord {
+        allocatable: ResourceAmounts::default(),
+        ..node("bare", 0, "a")
+    };
+    let state = fixtures::cluster_state(ResourceTable::default(), vec![bare]);
+    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        let found = verdicts(&state, "", compatibility, ResourceFit::None, vec![selecting("a", "")]);
+        assert_eq!(codes(&found[0]), ["TooManyPods"]);
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
 use crate::model::constraints::ConstraintSet;
-use crate::model::{ClusterState, StateDiff, TaskRecord};
+use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
 use crate::plugin::{PluginContext, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
@@ -50,6 +50,24 @@ impl Policy {
         }
         let named = plugins.iter().filter_map(|name| self.registered(name));
         named.fold(ConstraintSet::NONE, all)
+    }
+
+    /// Kinds of records of which some plugin of the policy, in any profile, reads all labels.
+    pub fn all_labels(&self) -> LabelKinds {
+        let own = self.registered.values().map(|own| own.all_labels);
+        let profiles = self.profiles.iter().map(|(_, policy)| policy.all_labels());
+        own.chain(profiles).fold(LabelKinds::default(), LabelKinds::union)
+    }
+
+    /// Plugins that read labels which the records of a cluster state lack, in the order of their names.
+    pub fn without_labels(&self, cluster_state: &ClusterState) -> impl Iterator<Item = &RegisteredPlugin> {
+        let lacks = |own: &&RegisteredPlugin| cluster_state.sources_without(own.all_labels).next().is_some();
+        self.registered.values().filter(lacks)
+    }
+
+    /// True if a filter of the policy makes the filter on resources leave out the amounts of a resource.
+    pub fn ignores_resource(&self, name: &str) -> bool {
+        self.filters.iter().any(|hook| hook.plugin.ignores_resource(name))
     }
 
     /// Plugins of the document that are not served and would decide something, sorted by name.

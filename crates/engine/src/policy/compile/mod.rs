@@ -14,7 +14,8 @@ use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
 use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
-use crate::plugin::Plugin;
+use crate::model::LabelKinds;
+use crate::plugin::{Plugin, PluginDef};
 use crate::plugins;
 
 /// Hook of a plugin at one place in the tiers.
@@ -70,6 +71,13 @@ pub struct RegisteredPlugin {
     pub task_order: Option<Arc<dyn Plugin>>,
     /// Factor of the scores, see [`PolicyHook::weight`].
     pub weight: i32,
+    /// Kinds of records of which the plugin reads all labels.
+    pub all_labels: LabelKinds,
+}
+
+fn all_labels(plugin: &str, is_served: bool) -> LabelKinds {
+    let def = plugins::find(plugin).filter(|_| is_served);
+    def.map_or_else(LabelKinds::default, PluginDef::all_labels)
 }
 
 /// Error: there is no such profile, or the name is empty and there are several.
@@ -245,6 +253,7 @@ impl Policy {
             policy.filters.extend(filter.iter().map(hook));
             policy.scorers.extend(score.iter().map(hook));
             let registered = RegisteredPlugin {
+                all_labels: all_labels(&name, is_served),
                 name: Arc::clone(&name),
                 is_served,
                 filter,
@@ -332,6 +341,7 @@ impl Policy {
                 order: None,
                 victims: None,
                 weight: 1,
+                all_labels: LabelKinds::default(),
                 admit: None,
                 job_state: None,
                 task_order: None,
@@ -341,6 +351,7 @@ impl Policy {
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
         let plugin = (def.compile)(arguments, self.compatibility, report);
         registered.is_served = true;
+        registered.all_labels = def.all_labels();
         let hooks = plugin.hooks();
         let places = [
             (hooks.filter, &mut registered.filter),

@@ -226,10 +226,6 @@ fn profile_plugins(
                 Arc::clone(plugin)
             }
         });
-        enabled.extend(plugin.unserved_parts().into_iter().map(|part| ProfilePlugin {
-            is_served: false,
-            ..ProfilePlugin::without_hooks(part)
-        }));
         enabled.push(ProfilePlugin {
             name: Arc::from(*name),
             filter,

@@ -338,7 +338,7 @@ fn a_filter_needs_its_preparation() {
 }
 
 #[test]
-fn parts_of_default_plugins_that_are_not_served_are_named() {
+fn every_argument_of_default_plugins_is_served() {
     let named = |plugins: &str| -> Vec<String> {
         let policy = read(&format!("{HEAD}profiles: [{{{plugins}}}]\n")).unwrap().policy;
         policy
@@ -347,10 +347,10 @@ fn parts_of_default_plugins_that_are_not_served_are_named() {
             .map(|own| own.name.to_string())
             .collect()
     };
-    assert_eq!(named(""), ["DefaultPreemption", "PodTopologySpread.systemDefaults"]);
+    assert_eq!(named(""), ["DefaultPreemption"]);
     let own = "pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List}}, \
                {name: NodeResourcesFit, args: {ignoredResources: [example.com/a]}}]";
-    assert_eq!(named(own), ["DefaultPreemption", "NodeResourcesFit.ignoredResources"]);
+    assert_eq!(named(own), ["DefaultPreemption"]);
     assert!(named("plugins: {multiPoint: {disabled: [{name: '*'}]}}").is_empty());
 }
 
@@ -367,10 +367,62 @@ fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them()
             "{hardPodAffinityWeigth: 1}",
             code::ARGUMENT_UNKNOWN_KEY,
         ),
-        ("NodeAffinity", "{addedAffinity: {}}", code::ARGUMENT_INVALID),
+        (
+            "NodeAffinity",
+            "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeAffinity",
+            "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: \
+             [{key: a, operator: Gt, values: [x]}]}]}}}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeAffinity",
+            "{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{preference: {}}]}}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeAffinity",
+            "{addedAffinity: {nodeAffinity: {}}}",
+            code::ARGUMENT_UNKNOWN_KEY,
+        ),
+        (
+            "NodeResourcesFit",
+            "{ignoredResourceGroups: [example.com/a]}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "NodeResourcesFit",
+            "{ignoredResources: ['a b']}",
+            code::ARGUMENT_INVALID,
+        ),
         (
             "PodTopologySpread",
-            "{defaultConstraints: [{maxSkew: 1}]}",
+            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "PodTopologySpread",
+            "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
+            code::ARGUMENT_RANGE,
+        ),
+        (
+            "PodTopologySpread",
+            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, \
+             labelSelector: {}}]}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "PodTopologySpread",
+            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}, \
+             {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
+            code::ARGUMENT_INVALID,
+        ),
+        (
+            "PodTopologySpread",
+            "{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}",
             code::ARGUMENT_INVALID,
         ),
         ("PodTopologySpread", "{defaultingType: Some}", code::ARGUMENT_INVALID),
@@ -410,4 +462,9 @@ fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them()
         assert_eq!(errors, [wanted], "{name} {args}");
     }
     read_arguments("InterPodAffinity", "{hardPodAffinityWeight: 100}").unwrap();
+    read_arguments("NodeAffinity", "{addedAffinity: {}}").unwrap();
+    read_arguments("NodeResourcesFit", "{ignoredResourceGroups: [example.com]}").unwrap();
+    let list = "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}, \
+                {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, minDomains: 2}]}";
+    read_arguments("PodTopologySpread", list).unwrap();
 }

@@ -1,5 +1,6 @@
 //! Filters about pods against the rules written down plainly, over small random clusters.
 
+mod defaults;
 mod plain_rules;
 mod scores;
 
@@ -16,8 +17,8 @@ use crate::model::constraints::{
     WeightedPodTerm,
 };
 use crate::model::{
-    ClusterState, NodeRecord, ProblemKind, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
-    TaskStatus, TextMap, find_text,
+    ClusterState, NamespaceRecord, NodeRecord, ProblemKind, ResourceAmounts, ResourceId, ResourceTable, TaskFields,
+    TaskRecord, TaskStatus, TextMap, find_text,
 };
 use crate::policy::Compatibility;
 
@@ -69,14 +70,63 @@ fn key() -> impl Strategy<Value = Arc<str>> {
 
 fn term() -> impl Strategy<Value = PodAffinityTerm> {
     let namespaces = prop::sample::select(vec![Vec::new(), vec!["x"], vec!["y", "z"]]);
-    (selector(), namespaces, prop::bool::weighted(0.2), key()).prop_map(
-        |(label_selector, namespaces, all, topology_key)| PodAffinityTerm {
+    (selector(), namespaces, namespace_selector(), key()).prop_map(
+        |(label_selector, namespaces, namespace_selector, topology_key)| PodAffinityTerm {
             label_selector,
             namespaces: namespaces.into_iter().map(Arc::from).collect(),
-            namespace_selector: all.then(LabelSelector::default),
+            namespace_selector,
             topology_key,
         },
     )
+}
+
+fn namespace_selector() -> impl Strategy<Value = Option<LabelSelector>> {
+    let with = |key: &str, operator: &str, values: &[&str]| LabelSelector {
+        match_labels: TextMap::default(),
+        match_expressions: vec![SelectorRequirement {
+            key: key.into(),
+            operator: operator.into(),
+            values: values.iter().map(|value| Arc::from(*value)).collect(),
+        }],
+    };
+    let choices = vec![
+        LabelSelector::default(),
+        with("team", "In", &["a"]),
+        with("team", "DoesNotExist", &[]),
+    ];
+    prop::option::weighted(0.4, prop::sample::select(choices))
+}
+
+/// Labels of the namespaces of the pods; `None`: the namespace has no record.
+fn namespaces() -> impl Strategy<Value = [Option<TextMap>; 2]> {
+    let labels = prop::sample::select(vec![
+        TextMap::default(),
+        texts(&[("team", "a".to_owned())]),
+        texts(&[("team", "b".to_owned())]),
+    ]);
+    prop::array::uniform2(prop::option::weighted(0.8, labels))
+}
+
+/// Puts the records of namespaces, all of them under `corrected`, and returns the labels.
+fn put_namespaces(
+    state: &mut ClusterState,
+    namespaces: [Option<TextMap>; 2],
+    upstream: bool,
+) -> BTreeMap<&'static str, TextMap> {
+    let named = ["x", "y"].into_iter().zip(namespaces);
+    let known = named.filter_map(|(name, labels)| match labels {
+        None if upstream => None,
+        labels => Some((name, labels.unwrap_or_default())),
+    });
+    let known: BTreeMap<&str, TextMap> = known.collect();
+    for (name, labels) in &known {
+        let record = NamespaceRecord {
+            name: (*name).into(),
+            labels: Arc::clone(labels),
+        };
+        state.put_namespace(record, &Arc::from("test"));
+    }
+    known
 }
 
 fn spread() -> impl Strategy<Value = SpreadConstraint> {
@@ -218,6 +268,7 @@ proptest! {
         own in pod(),
         upstream in any::<bool>(),
         asked_before in any::<bool>(),
+        namespaces in namespaces(),
     ) {
         let pods = numbered(pods);
         let mut state = state_of(&nodes, &[]);
@@ -227,6 +278,7 @@ proptest! {
         for pod in &pods {
             state.put_task(pod.clone(), &Arc::from("test"));
         }
+        let namespaces = put_namespaces(&mut state, namespaces, upstream);
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
         let found = verdict(&state, own.clone(), compatibility);
@@ -238,6 +290,7 @@ proptest! {
             pods: pods.iter().filter(|pod| pod.status.is_on_node()).filter_map(|pod| Some((pod, at(pod)?))).collect(),
             nodes: known.clone(),
             constraints: own.constraints.as_deref().unwrap_or(&none),
+            namespaces: &namespaces,
             own: &own,
         };
         let mut got: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
@@ -317,7 +370,7 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
         match_labels: texts(&[("team", "a".to_owned())]),
         ..LabelSelector::default()
     };
-    let state = state_of(&[node(0), node(1)], &[repelling("x/guard", host_term(Some(selector)))]);
+    let mut state = state_of(&[node(0), node(1)], &[repelling("x/guard", host_term(Some(selector)))]);
     let policy = fixtures::policy("{name: predicates}", Compatibility::Corrected).policy;
     let query = fixtures::node_query(state.resources(), vec![fixtures::task(ResourceAmounts::default(), &[])]);
     let problem = decide::filter(&state, &policy, &query).unwrap().remove(0).unwrap_err();
@@ -330,6 +383,41 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
         "{}",
         problem.message
     );
+    // The reference takes a namespace that it does not find for one without labels.
+    let task = || fixtures::task(ResourceAmounts::default(), &[]);
+    assert_eq!(verdict(&state, task(), Compatibility::Upstream).fit, [0, 1]);
+    for (team, fit) in [("a", [1].as_slice()), ("b", &[0, 1])] {
+        let record = NamespaceRecord {
+            name: "default".into(),
+            labels: texts(&[("team", team.to_owned())]),
+        };
+        state.put_namespace(record, &Arc::from("test"));
+        for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+            assert_eq!(verdict(&state, task(), compatibility).fit, fit, "{team}");
+        }
+    }
+}
+
+#[test]
+fn a_term_of_the_pod_itself_is_left_out_until_the_namespaces_are_known() {
+    let selector = LabelSelector {
+        match_labels: texts(&[("team", "a".to_owned())]),
+        ..LabelSelector::default()
+    };
+    let mut state = state_of(&[node(0), node(1)], &[repelling("x/other", PodAffinityTerm::default())]);
+    let mut asked = repelling("y/own", host_term(Some(selector)));
+    (asked.status, asked.node) = (TaskStatus::Pending, Arc::default());
+    assert_eq!(verdict(&state, asked.clone(), Compatibility::Corrected).fit, [0, 1]);
+    for name in ["x", "y"] {
+        let record = NamespaceRecord {
+            name: name.into(),
+            labels: texts(&[("team", "a".to_owned())]),
+        };
+        state.put_namespace(record, &Arc::from("test"));
+        // The pod in namespace x is known to be kept away from as soon as all namespaces of pods are known.
+        let fit: &[u32] = if name == "x" { &[0, 1] } else { &[1] };
+        assert_eq!(verdict(&state, asked.clone(), Compatibility::Corrected).fit, fit);
+    }
 }
 
 #[test]

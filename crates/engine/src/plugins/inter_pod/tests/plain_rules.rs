@@ -14,6 +14,8 @@ pub(super) struct PlainRules<'a> {
     /// Pods, each with its node.
     pub(super) pods: Vec<(&'a TaskRecord, &'a NodeRecord)>,
     pub(super) own: &'a TaskRecord,
+    /// Labels of the known namespaces.
+    pub(super) namespaces: &'a BTreeMap<&'static str, TextMap>,
     pub(super) constraints: &'a PodConstraints,
 }
 
@@ -38,25 +40,31 @@ fn selects(selector: &LabelSelector, labels: &TextMap) -> bool {
     pairs && selector.match_expressions.iter().all(requirement)
 }
 
-pub(super) fn holds(term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
-    let namespace = other.namespace();
-    let in_namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
-        namespace == owner.namespace()
-    } else {
-        term.namespaces.iter().any(|own| **own == *namespace) || term.namespace_selector.is_some()
-    };
-    in_namespace
-        && term
-            .label_selector
-            .as_ref()
-            .is_some_and(|own| selects(own, &other.labels))
-}
-
 pub(super) fn pair(key: &Arc<str>, node: &NodeRecord) -> Option<TopologyPair> {
     Some((Arc::clone(key), find_text(&node.labels, key)?.to_owned()))
 }
 
 impl PlainRules<'_> {
+    /// True if a term of `owner` selects another pod. A term of the class lists the namespaces that its selector matches; that
+    /// of another pod looks at the labels of the class's namespace.
+    pub(super) fn holds(&self, term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
+        let namespace = other.namespace();
+        let known = self.namespaces.get(namespace);
+        let in_namespace = match &term.namespace_selector {
+            None if term.namespaces.is_empty() => namespace == owner.namespace(),
+            None => false,
+            Some(selector) if selector.is_empty() => true,
+            Some(selector) if std::ptr::eq(owner, self.own) => known.is_some_and(|labels| selects(selector, labels)),
+            Some(selector) => selects(selector, known.unwrap_or(&TextMap::default())),
+        };
+        let listed = term.namespaces.iter().any(|own| **own == *namespace);
+        (in_namespace || listed)
+            && term
+                .label_selector
+                .as_ref()
+                .is_some_and(|own| selects(own, &other.labels))
+    }
+
     /// Reasons that reject a node.
     pub(super) fn reasons(&self, node: &NodeRecord) -> BTreeSet<&'static str> {
         let affinity = self.affinity(node);
@@ -72,16 +80,16 @@ impl PlainRules<'_> {
             &self.constraints.pod_affinity.required,
             &self.constraints.pod_anti_affinity.required,
         );
-        let all_match = |other: &TaskRecord| attracts.iter().all(|term| holds(term, self.own, other));
+        let all_match = |other: &TaskRecord| attracts.iter().all(|term| self.holds(term, self.own, other));
         let (mut attracting, mut repelling, mut repelled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (other, at) in &self.pods {
             if all_match(other) {
                 attracting.extend(attracts.iter().filter_map(|term| pair(&term.topology_key, at)));
             }
-            let matching = repels.iter().filter(|term| holds(term, self.own, other));
+            let matching = repels.iter().filter(|term| self.holds(term, self.own, other));
             repelling.extend(matching.filter_map(|term| pair(&term.topology_key, at)));
             let theirs = other.constraints.iter().flat_map(|own| &own.pod_anti_affinity.required);
-            let theirs = theirs.filter(|term| holds(term, other, self.own));
+            let theirs = theirs.filter(|term| self.holds(term, other, self.own));
             repelled.extend(theirs.filter_map(|term| pair(&term.topology_key, at)));
         }
         if !attracts.is_empty() {

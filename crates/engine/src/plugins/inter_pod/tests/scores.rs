@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::plain_rules::{PlainRules, TopologyPair, holds, pair};
-use super::{constraints, host_term, node, nodes, numbered, pod, preferred, repelling, state_of, term, texts};
+use super::plain_rules::{PlainRules, TopologyPair, pair};
+use super::{
+    constraints, host_term, namespaces, node, nodes, numbered, pod, preferred, put_namespaces, repelling, state_of,
+    term, texts,
+};
 use crate::decide::tests::fixtures;
 use crate::decide::{self, PlaceGroup, PlaceQuery, ScoreQuery, ScoreSheet};
 use crate::model::constraints::{
@@ -38,7 +41,7 @@ fn document(affinity: i32, spread: i32) -> String {
 }
 
 /// Scores of these nodes for a task.
-fn sheet(
+pub(super) fn sheet(
     state: &ClusterState,
     task: TaskRecord,
     candidates: Option<Vec<NodeSlot>>,
@@ -71,7 +74,7 @@ impl PlainRules<'_> {
     fn points(&self) -> BTreeMap<TopologyPair, i64> {
         let mut points = BTreeMap::new();
         let mut add = |terms: &PodTerms, sign: i64, owner: &TaskRecord, other: &TaskRecord, at: &NodeRecord| {
-            for own in terms.preferred.iter().filter(|own| holds(&own.term, owner, other)) {
+            for own in terms.preferred.iter().filter(|own| self.holds(&own.term, owner, other)) {
                 if let Some(pair) = pair(&own.term.topology_key, at) {
                     *points.entry(pair).or_default() += sign * i64::from(own.weight);
                 }
@@ -203,9 +206,11 @@ proptest! {
         own in prop_oneof![1 => pod(), 3 => preferring_pod()],
         upstream in any::<bool>(),
         chosen in prop::collection::vec(prop::bool::weighted(0.8), 6),
+        namespaces in namespaces(),
     ) {
         let pods = numbered(pods);
-        let state = state_of(&nodes, &pods);
+        let mut state = state_of(&nodes, &pods);
+        let namespaces = put_namespaces(&mut state, namespaces, upstream);
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
         // The reference has no nodes that are not ready.
@@ -216,6 +221,7 @@ proptest! {
             pods: pods.iter().filter(|pod| pod.status.is_on_node()).filter_map(|pod| Some((pod, at(pod)?))).collect(),
             nodes: known.clone(),
             constraints: own.constraints.as_deref().unwrap_or(&none),
+            namespaces: &namespaces,
             own: &own,
         };
         let is_candidate = |(slot, node): &(u32, &NodeRecord)| chosen[*slot as usize] && node.ready != Some(false);

@@ -1,0 +1,43 @@
+//! Labels of records that are stored only while some policy reads them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Kinds of records whose labels are meant, whatever their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LabelKinds {
+    /// Labels of nodes.
+    pub nodes: bool,
+    /// Labels of tasks.
+    pub tasks: bool,
+}
+
+/// Labels that were left out of the records of sources, by source; sources without such labels are left out.
+pub type DroppedLabels = Arc<BTreeMap<Arc<str>, LabelKinds>>;
+
+impl LabelKinds {
+    /// Labels of all kinds.
+    pub const ALL: Self = Self {
+        nodes: true,
+        tasks: true,
+    };
+
+    /// Kinds of both.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes || other.nodes,
+            tasks: self.tasks || other.tasks,
+        }
+    }
+
+    /// True if a kind is in both.
+    pub fn intersects(self, other: Self) -> bool {
+        self.nodes && other.nodes || self.tasks && other.tasks
+    }
+
+    /// True if there is no kind.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}

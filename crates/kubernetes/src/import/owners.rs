@@ -1,0 +1,288 @@
+//! Owners of pods: the Services that select a pod, and the workload that controls it. Default topology spread constraints
+//! count the pods that they select (Kubernetes v1.36, `pkg/scheduler/framework/plugins/helper/spread.go`).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::constraints::label_selector;
+use super::fields::{FieldError, boolean, get, list, text, texts};
+use super::kubernetes::namespaced;
+use pumice_protocol::v1 as pb;
+
+type OwnerLabels = BTreeMap<String, String>;
+
+/// Name of the field that a task lists if its controller is missing.
+const OWNER_SELECTOR: &str = "ownerSelector";
+
+/// Kinds of workloads whose selectors count, with the version by which a pod names them.
+const WORKLOADS: [(&str, &str); 3] = [
+    ("ReplicationController", "v1"),
+    ("ReplicaSet", "apps/v1"),
+    ("StatefulSet", "apps/v1"),
+];
+
+/// Owners and pods of the files: an owner may stand behind its pods.
+#[derive(Debug, Default)]
+pub(super) struct PodOwners {
+    /// Selectors of Services by `namespace/name`; those without a selector are left out.
+    services: BTreeMap<String, OwnerLabels>,
+    /// Selectors of workloads by kind and `namespace/name`.
+    workloads: BTreeMap<(String, String), WorkloadSelector>,
+    /// Pods by task, without those that no default constraint is for.
+    pods: BTreeMap<String, OwnedPod>,
+}
+
+/// Selector of a workload.
+#[derive(Debug)]
+enum WorkloadSelector {
+    /// Labels of a ReplicationController.
+    Labels(OwnerLabels),
+    /// Selector of a ReplicaSet or StatefulSet; `None`: it selects nothing.
+    Selector(Option<pb::LabelSelector>),
+}
+
+/// Pod without spread constraints of its own.
+#[derive(Debug)]
+struct OwnedPod {
+    labels: OwnerLabels,
+    /// Kind and `namespace/name` of the workload that controls the pod; `None`: none of those whose selectors count.
+    controller: Option<(String, String)>,
+}
+
+/// True for the kinds of objects that own pods.
+pub(super) fn is_owner(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Service" | "ReplicationController") | ("apps", "ReplicaSet" | "StatefulSet")
+    )
+}
+
+impl PodOwners {
+    /// Notes the selector of an owner.
+    pub(super) fn add_owner(&mut self, kind: &str, object: &Value) -> Result<(), FieldError> {
+        let name = namespaced(object)?;
+        if kind == "Service" {
+            let selector = texts(object, "spec.selector")?;
+            if selector.is_empty() {
+                self.services.remove(&name);
+            } else {
+                self.services.insert(name, selector);
+            }
+            return Ok(());
+        }
+        let selector = if kind == "ReplicationController" {
+            WorkloadSelector::Labels(texts(object, "spec.selector")?)
+        } else {
+            let selector = get(object, "spec.selector").map(label_selector).transpose();
+            WorkloadSelector::Selector(
+                selector.map_err(|error| FieldError::new(format!("spec.selector.{}", error.field), error.reason))?,
+            )
+        };
+        self.workloads.insert((kind.to_owned(), name), selector);
+        Ok(())
+    }
+
+    /// Notes the labels and the controller of a pod.
+    pub(super) fn add_pod(&mut self, object: &Value, task: &pb::Task) -> Result<(), FieldError> {
+        self.pods.remove(&task.name);
+        let constraints = task.constraints.as_ref();
+        if constraints.is_some_and(|own| !own.topology_spread_constraints.is_empty()) {
+            return Ok(());
+        }
+        let labels = texts(object, "metadata.labels")?;
+        let namespace = task.name.split_once('/').map_or("", |(namespace, _)| namespace);
+        let mut controller = None;
+        for owner in list(object, "metadata.ownerReferences")? {
+            if boolean(owner, "controller")?.unwrap_or_default() {
+                let (kind, version) = (text(owner, "kind")?, text(owner, "apiVersion")?);
+                let counts = WORKLOADS.contains(&(kind.as_str(), version.as_str()));
+                let name = format!("{namespace}/{}", text(owner, "name")?);
+                controller = counts.then_some((kind, name));
+                break;
+            }
+        }
+        if !labels.is_empty() || controller.is_some() {
+            self.pods.insert(task.name.clone(), OwnedPod { labels, controller });
+        }
+        Ok(())
+    }
+
+    /// Puts the selectors into the records of the tasks, and names them where a controller is missing.
+    pub(super) fn apply(&self, tasks: &mut BTreeMap<String, pb::Task>) {
+        let mut services: BTreeMap<&str, Vec<&OwnerLabels>> = BTreeMap::new();
+        for (name, selector) in &self.services {
+            let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
+            services.entry(namespace).or_default().push(selector);
+        }
+        for (name, pod) in &self.pods {
+            let Some(task) = tasks.get_mut(name) else { continue };
+            let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
+            let of_namespace = services.get(namespace).into_iter().flatten();
+            let selecting = of_namespace.filter(|selector| {
+                let mut pairs = selector.iter();
+                pairs.all(|(key, value)| pod.labels.get(key) == Some(value))
+            });
+            let labels: OwnerLabels = selecting.flat_map(|own| (*own).clone()).collect();
+            let workload = pod.controller.as_ref().map(|key| self.workloads.get(key));
+            if matches!(workload, Some(None)) {
+                task.unevaluated_fields.push(OWNER_SELECTOR.to_owned());
+            }
+            let selector = merged_selector(labels, workload.flatten());
+            if selector != pb::LabelSelector::default() {
+                task.constraints.get_or_insert_default().owner_selector = Some(selector);
+            }
+        }
+    }
+}
+
+/// Selector of the pods that Services and a workload select.
+fn merged_selector(mut labels: OwnerLabels, workload: Option<&WorkloadSelector>) -> pb::LabelSelector {
+    let mut match_expressions = Vec::new();
+    match workload {
+        None | Some(WorkloadSelector::Selector(None)) => {}
+        Some(WorkloadSelector::Labels(own)) => labels.extend(own.clone()),
+        Some(WorkloadSelector::Selector(Some(own))) => {
+            match_expressions.clone_from(&own.match_expressions);
+            for (key, value) in &own.match_labels {
+                match labels.get(key) {
+                    None => drop(labels.insert(key.clone(), value.clone())),
+                    Some(known) if known == value => {}
+                    // Both have to hold, so that the selector matches nothing.
+                    Some(_) => match_expressions.push(pb::SelectorRequirement {
+                        key: key.clone(),
+                        operator: "In".to_owned(),
+                        values: vec![value.clone()],
+                    }),
+                }
+            }
+        }
+    }
+    pb::LabelSelector {
+        match_labels: labels,
+        match_expressions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::import::{AmountRules, ClusterImport};
+    use pumice_protocol::v1 as pb;
+
+    fn tasks_of(objects: &serde_json::Value) -> Vec<pb::Task> {
+        let mut import = ClusterImport::new(AmountRules::Auto);
+        import.read("dump", &objects.to_string()).unwrap();
+        assert_eq!(import.rejected(), []);
+        import.into_cluster().tasks
+    }
+
+    fn pod(name: &str, controller: Option<(&str, &str, &str)>) -> serde_json::Value {
+        let owners = controller.map(|(version, kind, name)| {
+            json!([{"apiVersion": "v1", "kind": "Node", "name": "n"},
+                   {"apiVersion": version, "kind": kind, "name": name, "controller": true}])
+        });
+        json!({"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": name, "namespace": "web", "labels": {"app": "front", "tier": "a"},
+                            "ownerReferences": owners},
+               "spec": {"containers": [{"name": "c"}]}})
+    }
+
+    fn selector(task: &pb::Task) -> Option<pb::LabelSelector> {
+        task.constraints.as_ref()?.owner_selector.clone()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> pb::LabelSelector {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        pb::LabelSelector {
+            match_labels: pairs.collect(),
+            match_expressions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_pod_has_the_selectors_of_its_services_and_of_its_workload() {
+        let service = |namespace: &str, name: &str, selector: serde_json::Value| {
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+                   "spec": {"selector": selector}})
+        };
+        let dump = json!([
+            pod("alone", None),
+            pod("controlled", Some(("apps/v1", "ReplicaSet", "front-1"))),
+            pod("controlled-old", Some(("v1", "ReplicationController", "front-rc"))),
+            pod("of-a-job", Some(("batch/v1", "Job", "front-1"))),
+            pod("orphan", Some(("apps/v1", "StatefulSet", "gone"))),
+            service("web", "front", json!({"app": "front"})),
+            service("web", "other", json!({"app": "back"})),
+            service("web", "headless", json!(null)),
+            service("elsewhere", "front", json!({"tier": "a"})),
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "front-1", "namespace": "web"},
+             "spec": {"selector": {"matchLabels": {"tier": "a"},
+                                   "matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}},
+            {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "front-rc", "namespace": "web"},
+             "spec": {"selector": {"tier": "a"}}},
+        ]);
+        let tasks = tasks_of(&dump);
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "web/alone",
+                "web/controlled",
+                "web/controlled-old",
+                "web/of-a-job",
+                "web/orphan"
+            ]
+        );
+        let both = pairs(&[("app", "front"), ("tier", "a")]);
+        let expression = pb::SelectorRequirement {
+            key: "x".to_owned(),
+            operator: "DoesNotExist".to_owned(),
+            values: Vec::new(),
+        };
+        assert_eq!(selector(&tasks[0]), Some(pairs(&[("app", "front")])));
+        assert_eq!(
+            selector(&tasks[1]),
+            Some(pb::LabelSelector {
+                match_expressions: vec![expression],
+                ..both.clone()
+            })
+        );
+        assert_eq!(selector(&tasks[2]), Some(both));
+        assert_eq!(selector(&tasks[3]), Some(pairs(&[("app", "front")])));
+        assert_eq!(selector(&tasks[4]), Some(pairs(&[("app", "front")])));
+        let named = tasks.iter().map(|task| task.unevaluated_fields.len());
+        assert_eq!(named.collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+        assert_eq!(tasks[4].unevaluated_fields, ["ownerSelector"]);
+    }
+
+    #[test]
+    fn a_pod_with_constraints_of_its_own_has_no_default() {
+        let mut object = pod("own", Some(("apps/v1", "ReplicaSet", "gone")));
+        object["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]);
+        let tasks = tasks_of(&json!([object]));
+        assert_eq!(selector(&tasks[0]), None);
+        assert_eq!(tasks[0].unevaluated_fields, [""; 0]);
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_is_named() {
+        let mut import = ClusterImport::new(AmountRules::Auto);
+        let object = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "a", "namespace": "b"},
+                            "spec": {"selector": {"matchLabels": {"app": 1}}}});
+        import.read("dump", &object.to_string()).unwrap();
+        let errors: Vec<String> = import
+            .rejected()
+            .iter()
+            .map(|own| format!("{}: {}", own.object, own.error))
+            .collect();
+        assert_eq!(
+            errors,
+            ["ReplicaSet b/a: spec.selector.matchLabels.app: is a number, not a text"]
+        );
+    }
+}
