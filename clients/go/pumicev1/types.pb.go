@@ -605,7 +605,9 @@ type Node struct {
 	// spec.taints.
 	Taints []*Taint `protobuf:"bytes,12,rep,name=taints,proto3" json:"taints,omitempty"`
 	// status.images.
-	Images        []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
+	Images []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
+	// Devices that tasks may share, such as GPUs. Absent: none are reported.
+	Devices       *NodeDevices `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -731,6 +733,161 @@ func (x *Node) GetImages() []*NodeImage {
 	return nil
 }
 
+func (x *Node) GetDevices() *NodeDevices {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// Devices of a node, all of one model, numbered from 0.
+type NodeDevices struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Model. Empty: not known.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Number of devices, at most 64.
+	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Memory of each device in MiB. 0: not known.
+	MemoryMib     uint32 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDevices) Reset() {
+	*x = NodeDevices{}
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDevices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDevices) ProtoMessage() {}
+
+func (x *NodeDevices) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDevices.ProtoReflect.Descriptor instead.
+func (*NodeDevices) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NodeDevices) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *NodeDevices) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NodeDevices) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+// Devices that a task asks for, or a share of one.
+type DeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of devices; they differ from each other. At least 1, at most 64.
+	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Thousandths of each device, at most 1000. 0: what `memory_mib` is of the
+	// device's memory, or a whole device without it.
+	Milli uint32 `protobuf:"varint,2,opt,name=milli,proto3" json:"milli,omitempty"`
+	// Memory in MiB of each device. 0: none in particular.
+	MemoryMib uint32 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	// Models that would do. Empty: any.
+	Models []string `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
+	// Devices that the task has on its node, by number. Empty: it has none yet, or
+	// the sender does not know; the server then counts it on the tightest devices.
+	Assigned      []uint32 `protobuf:"varint,5,rep,packed,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceRequest) Reset() {
+	*x = DeviceRequest{}
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceRequest) ProtoMessage() {}
+
+func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
+func (*DeviceRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DeviceRequest) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetMilli() uint32 {
+	if x != nil {
+		return x.Milli
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *DeviceRequest) GetAssigned() []uint32 {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
 // A taint of a node, as Kubernetes has it.
 type Taint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -746,7 +903,7 @@ type Taint struct {
 
 func (x *Taint) Reset() {
 	*x = Taint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +915,7 @@ func (x *Taint) String() string {
 func (*Taint) ProtoMessage() {}
 
 func (x *Taint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +928,7 @@ func (x *Taint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taint.ProtoReflect.Descriptor instead.
 func (*Taint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Taint) GetKey() string {
@@ -808,7 +965,7 @@ type NodeImage struct {
 
 func (x *NodeImage) Reset() {
 	*x = NodeImage{}
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +977,7 @@ func (x *NodeImage) String() string {
 func (*NodeImage) ProtoMessage() {}
 
 func (x *NodeImage) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +990,7 @@ func (x *NodeImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeImage.ProtoReflect.Descriptor instead.
 func (*NodeImage) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NodeImage) GetNames() []string {
@@ -887,7 +1044,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1056,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1069,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Queue) GetName() string {
@@ -1020,7 +1177,7 @@ type QueueAffinity struct {
 
 func (x *QueueAffinity) Reset() {
 	*x = QueueAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1189,7 @@ func (x *QueueAffinity) String() string {
 func (*QueueAffinity) ProtoMessage() {}
 
 func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1202,7 @@ func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueAffinity.ProtoReflect.Descriptor instead.
 func (*QueueAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueAffinity) GetNodeGroupAffinity() *NodeGroupLists {
@@ -1076,7 +1233,7 @@ type NodeGroupLists struct {
 
 func (x *NodeGroupLists) Reset() {
 	*x = NodeGroupLists{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1245,7 @@ func (x *NodeGroupLists) String() string {
 func (*NodeGroupLists) ProtoMessage() {}
 
 func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1258,7 @@ func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroupLists.ProtoReflect.Descriptor instead.
 func (*NodeGroupLists) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeGroupLists) GetRequired() []string {
@@ -1152,7 +1309,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1321,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1334,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Job) GetName() string {
@@ -1272,7 +1429,7 @@ type SubGroupPolicy struct {
 
 func (x *SubGroupPolicy) Reset() {
 	*x = SubGroupPolicy{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1441,7 @@ func (x *SubGroupPolicy) String() string {
 func (*SubGroupPolicy) ProtoMessage() {}
 
 func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1454,7 @@ func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubGroupPolicy.ProtoReflect.Descriptor instead.
 func (*SubGroupPolicy) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubGroupPolicy) GetName() string {
@@ -1396,7 +1553,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1565,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1578,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetName() string {
@@ -1602,14 +1759,17 @@ type PodConstraints struct {
 	// and is empty for a container without one.
 	Images []string `protobuf:"bytes,6,rep,name=images,proto3" json:"images,omitempty"`
 	// Reference of each image volume.
-	ImageVolumes  []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
+	ImageVolumes []string `protobuf:"bytes,7,rep,name=image_volumes,json=imageVolumes,proto3" json:"image_volumes,omitempty"`
+	// Devices that the pod asks for. Absent: none. A policy with the plugin
+	// gpu-devices evaluates it.
+	Devices       *DeviceRequest `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1781,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1794,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -1686,6 +1846,13 @@ func (x *PodConstraints) GetImageVolumes() []string {
 	return nil
 }
 
+func (x *PodConstraints) GetDevices() *DeviceRequest {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 // Rules of a pod about nodes and other pods. The operators of requirements are
 // those of Kubernetes. As there, an invalid term matches nothing.
 type Affinity struct {
@@ -1702,7 +1869,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1881,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1894,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -1764,7 +1931,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1943,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1956,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -1817,7 +1984,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1996,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +2009,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -1866,7 +2033,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2045,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2058,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -1923,7 +2090,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2102,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2115,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -1985,7 +2152,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2164,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2177,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -2040,7 +2207,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2219,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2232,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -2099,7 +2266,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2278,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2291,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -2168,7 +2335,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2347,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2360,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -2223,7 +2390,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2402,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2415,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2282,7 +2449,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2461,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2474,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2353,7 +2520,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2532,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2545,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2429,7 +2596,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2608,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2621,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -2531,7 +2698,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2710,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2723,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -2600,7 +2767,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2779,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2792,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2658,7 +2825,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2837,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2850,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2723,7 +2890,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2902,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2915,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -2789,7 +2956,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2968,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2981,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -2863,7 +3030,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +3042,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +3055,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -2984,7 +3151,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3163,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3176,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3065,7 +3232,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3244,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3257,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3140,7 +3307,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3319,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3332,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3213,7 +3380,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3392,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3405,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3422,14 +3589,17 @@ type TaskPlacement struct {
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// Card that the task uses there, if it accepts several. Empty: the first
 	// acceptable card that the node has.
-	Card          string `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`
+	Card string `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`
+	// Devices that the task uses there, by number. Empty: those that the policy
+	// picks, or the tightest ones.
+	Devices       []uint32 `protobuf:"varint,4,rep,packed,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3611,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3624,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3476,6 +3646,13 @@ func (x *TaskPlacement) GetCard() string {
 		return x.Card
 	}
 	return ""
+}
+
+func (x *TaskPlacement) GetDevices() []uint32 {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
 }
 
 // Facts about a response that a log or a replay needs. The `result` beside it
@@ -3512,7 +3689,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3701,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3714,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3628,7 +3805,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3817,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3830,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3701,7 +3878,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3890,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3903,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -3766,7 +3943,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3955,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3968,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -3829,7 +4006,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4018,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4031,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Amount) GetResource() string {
@@ -3892,7 +4069,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4081,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4094,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -3977,7 +4154,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4166,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4179,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Measurement) GetName() string {
@@ -4043,7 +4220,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4232,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4245,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4109,7 +4286,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -4124,11 +4301,24 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	" \x03(\tR\x11unevaluatedFields\x12?\n" +
 	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12(\n" +
 	"\x06taints\x18\f \x03(\v2\x10.pumice.v1.TaintR\x06taints\x12,\n" +
-	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x1a9\n" +
+	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x120\n" +
+	"\adevices\x18( \x01(\v2\x16.pumice.v1.NodeDevicesR\adevices\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_ready\"G\n" +
+	"\x06_ready\"X\n" +
+	"\vNodeDevices\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\rR\tmemoryMib\"\x8e\x01\n" +
+	"\rDeviceRequest\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
+	"\x05milli\x18\x02 \x01(\rR\x05milli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\rR\tmemoryMib\x12\x16\n" +
+	"\x06models\x18\x04 \x03(\tR\x06models\x12\x1a\n" +
+	"\bassigned\x18\x05 \x03(\rR\bassigned\"G\n" +
 	"\x05Taint\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
@@ -4222,7 +4412,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x04\n" +
 	"\x0ePodConstraints\x12P\n" +
 	"\rnode_selector\x18\x01 \x03(\v2+.pumice.v1.PodConstraints.NodeSelectorEntryR\fnodeSelector\x12/\n" +
 	"\baffinity\x18\x02 \x01(\v2\x13.pumice.v1.AffinityR\baffinity\x127\n" +
@@ -4231,7 +4421,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"host_ports\x18\x04 \x03(\v2\x13.pumice.v1.HostPortR\thostPorts\x12c\n" +
 	"\x1btopology_spread_constraints\x18\x05 \x03(\v2#.pumice.v1.TopologySpreadConstraintR\x19topologySpreadConstraints\x12\x16\n" +
 	"\x06images\x18\x06 \x03(\tR\x06images\x12#\n" +
-	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x1a?\n" +
+	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x122\n" +
+	"\adevices\x18( \x01(\v2\x18.pumice.v1.DeviceRequestR\adevices\x1a?\n" +
 	"\x11NodeSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x01\n" +
@@ -4360,11 +4551,12 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vrollback_to\x18\n" +
 	" \x01(\tH\x00R\n" +
 	"rollbackToB\b\n" +
-	"\x06change\"K\n" +
+	"\x06change\"e\n" +
 	"\rTaskPlacement\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\tR\x04card\"\xd1\x03\n" +
+	"\x04card\x18\x03 \x01(\tR\x04card\x12\x18\n" +
+	"\adevices\x18\x04 \x03(\rR\adevices\"\xd1\x03\n" +
 	"\x10ResponseMetadata\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12/\n" +
@@ -4484,7 +4676,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
@@ -4496,150 +4688,154 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(Durability)(0),                  // 7: pumice.v1.Durability
 	(*ResourceList)(nil),             // 8: pumice.v1.ResourceList
 	(*Node)(nil),                     // 9: pumice.v1.Node
-	(*Taint)(nil),                    // 10: pumice.v1.Taint
-	(*NodeImage)(nil),                // 11: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 12: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 13: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 14: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 15: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 16: pumice.v1.SubGroupPolicy
-	(*Task)(nil),                     // 17: pumice.v1.Task
-	(*PodConstraints)(nil),           // 18: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 19: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 20: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 21: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 22: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 23: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 24: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 25: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 26: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 27: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 28: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 29: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 30: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 31: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 32: pumice.v1.Cluster
-	(*Revision)(nil),                 // 33: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 34: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 35: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 36: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 37: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 38: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 39: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 40: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 41: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 42: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 43: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 44: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 45: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 46: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 47: pumice.v1.Amount
-	(*Reason)(nil),                   // 48: pumice.v1.Reason
-	(*Measurement)(nil),              // 49: pumice.v1.Measurement
-	(*Problem)(nil),                  // 50: pumice.v1.Problem
-	nil,                              // 51: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 52: pumice.v1.Node.LabelsEntry
-	nil,                              // 53: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 54: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 55: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 56: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 57: pumice.v1.Task.LabelsEntry
-	nil,                              // 58: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 59: pumice.v1.LabelSelector.MatchLabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 61: google.protobuf.Duration
+	(*NodeDevices)(nil),              // 10: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 11: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 12: pumice.v1.Taint
+	(*NodeImage)(nil),                // 13: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 14: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 15: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 16: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 17: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 18: pumice.v1.SubGroupPolicy
+	(*Task)(nil),                     // 19: pumice.v1.Task
+	(*PodConstraints)(nil),           // 20: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 21: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 22: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 23: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 24: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 25: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 26: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 27: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 28: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 29: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 30: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 31: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 32: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 33: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 34: pumice.v1.Cluster
+	(*Revision)(nil),                 // 35: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 36: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 37: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 38: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 39: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 40: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 41: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 42: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 43: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 44: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 45: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 46: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 47: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 48: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 49: pumice.v1.Amount
+	(*Reason)(nil),                   // 50: pumice.v1.Reason
+	(*Measurement)(nil),              // 51: pumice.v1.Measurement
+	(*Problem)(nil),                  // 52: pumice.v1.Problem
+	nil,                              // 53: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 54: pumice.v1.Node.LabelsEntry
+	nil,                              // 55: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 56: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 57: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 58: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 59: pumice.v1.Task.LabelsEntry
+	nil,                              // 60: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 61: pumice.v1.LabelSelector.MatchLabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 63: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	51, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	52, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	53, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	54, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	60, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	60, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	53, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	8,  // 14: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	13, // 15: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	14, // 16: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	14, // 17: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	60, // 18: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 19: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 20: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	54, // 21: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	55, // 22: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	16, // 23: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	2,  // 24: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	56, // 25: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 26: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 27: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 28: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 29: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	60, // 30: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	57, // 31: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	18, // 32: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	8,  // 33: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 34: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	58, // 35: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	19, // 36: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	29, // 37: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	30, // 38: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	31, // 39: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	20, // 40: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	25, // 41: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	25, // 42: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	21, // 43: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	24, // 44: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	22, // 45: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	23, // 46: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	23, // 47: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	22, // 48: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	26, // 49: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	27, // 50: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	28, // 51: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	28, // 52: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	26, // 53: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	59, // 54: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	23, // 55: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28, // 56: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 57: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	12, // 58: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	15, // 59: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	17, // 60: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	38, // 61: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	40, // 62: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	39, // 63: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	35, // 64: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	60, // 65: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	33, // 66: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	34, // 67: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	61, // 68: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	32, // 69: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	41, // 70: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	42, // 71: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	42, // 72: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	33, // 73: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	35, // 74: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	45, // 75: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	50, // 76: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	44, // 77: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	60, // 78: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	46, // 79: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	50, // 80: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 81: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	36, // 82: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 83: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	49, // 84: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	62, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	12, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	13, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	10, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	62, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	55, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,  // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	8,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	8,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	8,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	15, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	16, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	16, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	62, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	1,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	8,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	56, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	57, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	18, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	2,  // 25: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	58, // 26: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 27: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 28: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 29: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 30: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	62, // 31: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	59, // 32: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	20, // 33: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	8,  // 34: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 35: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	60, // 36: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	21, // 37: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	31, // 38: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	32, // 39: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	33, // 40: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	11, // 41: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	22, // 42: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	27, // 43: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	27, // 44: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	23, // 45: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	26, // 46: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	24, // 47: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	25, // 48: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	25, // 49: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	24, // 50: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	28, // 51: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	29, // 52: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	30, // 53: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	30, // 54: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	28, // 55: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	61, // 56: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	25, // 57: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	30, // 58: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 59: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	14, // 60: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	17, // 61: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	19, // 62: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	40, // 63: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	42, // 64: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	41, // 65: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	37, // 66: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	62, // 67: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	35, // 68: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	36, // 69: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	63, // 70: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	34, // 71: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	43, // 72: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	44, // 73: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	44, // 74: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	35, // 75: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	37, // 76: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	47, // 77: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	52, // 78: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	46, // 79: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	62, // 80: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	48, // 81: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	52, // 82: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 83: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	38, // 84: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 85: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	51, // 86: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4648,15 +4844,15 @@ func file_pumice_v1_types_proto_init() {
 		return
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[8].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[23].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[29].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[25].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[31].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[33].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[35].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4674,7 +4870,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::devices;
 use super::fields::{FieldError, boolean, get, integer, list, text, texts};
 use pumice_protocol::v1 as pb;
 
@@ -74,6 +75,7 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
         topology_spread_constraints: items(object, "spec.topologySpreadConstraints", spread_constraint)?,
         images,
         image_volumes,
+        devices: devices::of_pod(object)?,
     };
     Ok((constraints != pb::PodConstraints::default()).then(|| Box::new(constraints)))
 }

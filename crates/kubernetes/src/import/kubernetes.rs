@@ -53,6 +53,7 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
         unschedulable: boolean(object, "spec.unschedulable")?.unwrap_or_default(),
         taints: constraints::taints(object)?,
         images: constraints::images(object)?,
+        devices: devices::of_node(object)?,
         ..pb::Node::default()
     })
 }

@@ -284,6 +284,7 @@ fn terms_of_pods_placed_within_a_cycle_count_everywhere_under_corrected_only() {
             task: "default/fan".into(),
             node: "n0".into(),
             card: Arc::default(),
+            devices: 0,
         };
         cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
         let task = fixtures::task(ResourceAmounts::default(), &[]);
