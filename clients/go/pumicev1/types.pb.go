@@ -3590,8 +3590,8 @@ type TaskPlacement struct {
 	// Card that the task uses there, if it accepts several. Empty: the first
 	// acceptable card that the node has.
 	Card string `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`
-	// Devices that the task uses there, by number. Empty: those that the policy
-	// picks, or the tightest ones.
+	// Devices that the task uses there, by number. Empty: the tightest that are
+	// enough.
 	Devices       []uint32 `protobuf:"varint,4,rep,packed,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -10,7 +10,7 @@ use pumice_engine::devices::{
 };
 
 use crate::policies::LabPolicy;
-use crate::trace::{TraceNode, TraceTask};
+use crate::trace::{LabNode, LabTask};
 
 /// Node with what is left of it.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct NodeState<'t> {
 }
 
 impl<'t> NodeState<'t> {
-    fn new(node: &'t TraceNode) -> Self {
+    fn new(node: &'t LabNode) -> Self {
         Self {
             model: &node.model,
             free_cpu: node.cpu,
@@ -103,7 +103,7 @@ pub struct LabCluster<'t, 'p> {
 
 impl<'t, 'p> LabCluster<'t, 'p> {
     /// Empty cluster. `measure` says what counts as fragmentation.
-    pub fn new(nodes: &[&'t TraceNode], policy: &'p LabPolicy, measure: &'p Fragmentation) -> Self {
+    pub fn new(nodes: &[&'t LabNode], policy: &'p LabPolicy, measure: &'p Fragmentation) -> Self {
         let mut nodes: Vec<NodeState<'t>> = nodes.iter().map(|node| NodeState::new(node)).collect();
         for node in &mut nodes {
             node.fragments = measure.of(&node.view(0));
@@ -157,7 +157,7 @@ impl<'t, 'p> LabCluster<'t, 'p> {
     }
 
     /// Places a task of a class; `None`: no node has enough.
-    pub fn place(&mut self, task: &TraceTask, class: usize) -> Option<LabPlacement> {
+    pub fn place(&mut self, task: &LabTask, class: usize) -> Option<LabPlacement> {
         self.arrivals += 1;
         let scores = self.scores.get_mut(class)?;
         scores.sync(&self.nodes, &self.scorers, &self.changes);
@@ -176,7 +176,7 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         Some(LabPlacement { node, score, devices })
     }
 
-    fn take(&mut self, task: &TraceTask, number: usize, devices: DeviceMask) {
+    fn take(&mut self, task: &LabTask, number: usize, devices: DeviceMask) {
         let Some(node) = self.nodes.get_mut(number) else { return };
         node.free_cpu -= task.task.cpu;
         node.free_memory -= task.memory;

@@ -82,9 +82,9 @@ pub fn parse_csv(text: &str) -> Result<PublishedTable, String> {
 pub struct TableComparison {
     /// Number of deterministic experiments that could be compared.
     pub experiments: usize,
-    /// Number of their figures.
-    pub figures: usize,
-    /// Number of figures that are equal as binary numbers.
+    /// Number of their values.
+    pub values: usize,
+    /// Number of values that are equal as binary numbers.
     pub equal: usize,
     /// First difference: experiment, metric, column, own and published figure.
     pub first_difference: Option<String>,
@@ -151,7 +151,7 @@ impl TableComparison {
         self.experiments += 1;
         for ((metric, own), row) in METRICS.iter().zip(result.curves.all()).zip(rows) {
             for (column, (own, published)) in own.iter().zip(row).enumerate() {
-                self.figures += 1;
+                self.values += 1;
                 if own.map(f64::to_bits) == published.map(f64::to_bits) {
                     self.equal += 1;
                 } else if self.first_difference.is_none() {

@@ -12,7 +12,7 @@ use crate::workload::WorkloadTrace;
 
 /// Workload with its typical tasks.
 #[derive(Clone, Debug)]
-pub struct Workload {
+pub struct LabWorkload {
     /// Name in tables.
     pub name: String,
     /// Nodes and tasks.
@@ -46,7 +46,7 @@ pub struct ExperimentResult {
     pub unplaced: usize,
 }
 
-impl Workload {
+impl LabWorkload {
     /// Workload of a trace.
     pub fn new(name: &str, trace: WorkloadTrace) -> Self {
         let typical = TypicalTasks::of(trace.tasks());
@@ -114,7 +114,7 @@ pub fn frequencies(typical: &TypicalTasks) -> Vec<TypicalTask> {
 /// # Errors
 /// A policy does not compile.
 pub fn run_all(
-    workloads: &[Workload],
+    workloads: &[LabWorkload],
     experiments: &[Experiment],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),

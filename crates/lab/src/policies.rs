@@ -48,33 +48,44 @@ impl PublishedPolicy {
         }
     }
 
-    /// Plugin that scores the nodes.
-    pub fn plugin(self) -> &'static str {
+    /// Document without the arguments that depend on the workload and the seed.
+    fn template(self) -> &'static str {
         match self {
-            Self::Random => "gpu-random",
-            Self::DotProduct => "gpu-dotprod",
-            Self::Clustering => "gpu-clustering",
-            Self::Packing => "gpu-packing",
-            Self::BestFit => "gpu-bestfit",
-            Self::GradientDescent => "fgd",
+            Self::Random => include_str!("../policies/random.yaml"),
+            Self::DotProduct => include_str!("../policies/dot-product.yaml"),
+            Self::Clustering => include_str!("../policies/clustering.yaml"),
+            Self::Packing => include_str!("../policies/packing.yaml"),
+            Self::BestFit => include_str!("../policies/best-fit.yaml"),
+            Self::GradientDescent => include_str!("../policies/gradient-descent.yaml"),
         }
+    }
+
+    /// Plugin that scores the nodes: the last one of the document.
+    pub fn plugin(self) -> &'static str {
+        let mut names = self
+            .template()
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- name: "));
+        names.next_back().unwrap_or("")
+    }
+
+    /// Plugin that filters and picks devices: the first one of the document.
+    pub fn device_plugin(self) -> &'static str {
+        let mut names = self
+            .template()
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- name: "));
+        names.next().unwrap_or("")
     }
 
     /// Document of the policy for a workload with these typical tasks. Only a random policy has a seed.
     pub fn document(self, typical: &TypicalTasks, seed: i64) -> String {
-        let pick = match self {
-            Self::Random | Self::GradientDescent => "score",
-            Self::DotProduct | Self::Clustering | Self::Packing | Self::BestFit => "tightest",
-        };
-        let plugin = self.plugin();
         let arguments = match self {
-            Self::Random => format!("    arguments:\n      seed: {seed}\n"),
-            Self::GradientDescent => format!("    arguments:\n{}", typical.arguments("      ")),
+            Self::Random => format!("      seed: {seed}\n"),
+            Self::GradientDescent => typical.arguments("      "),
             Self::DotProduct | Self::Clustering | Self::Packing | Self::BestFit => String::new(),
         };
-        format!(
-            "tiers:\n- plugins:\n  - name: gpu-devices\n    arguments:\n      pick: {pick}\n  - name: {plugin}\n{arguments}"
-        )
+        format!("{}{arguments}", self.template())
     }
 }
 
@@ -131,7 +142,7 @@ impl LabPolicy {
         }
         let pick = policy.filters().iter().find_map(|hook| hook.plugin.device_pick());
         let Some(pick) = pick else {
-            let message = "the policy has no plugin `gpu-devices`, so that tasks would share devices without regard to what is left";
+            let message = "no plugin of the policy picks devices, so that tasks would share devices without regard to what is left";
             return Err(LabPolicyError(message.to_owned()));
         };
         Ok(Self { policy, pick })

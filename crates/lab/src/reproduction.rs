@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pumice_plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
 use crate::comparison::{PublishedTable, TableComparison, csv, parse_csv};
-use crate::experiment::{Experiment, ExperimentResult, Workload, run_all};
+use crate::experiment::{Experiment, ExperimentResult, LabWorkload, run_all};
 use crate::measurement::{COLUMNS, METRICS};
 use crate::policies::{LabPolicyError, PublishedPolicy};
 use crate::trace::{TraceError, read_nodes, read_tasks};
@@ -50,7 +50,7 @@ pub enum ReproductionError {
 /// Experiments with their results.
 #[derive(Clone, Debug)]
 pub struct Reproduction {
-    workloads: Vec<Workload>,
+    workloads: Vec<LabWorkload>,
     experiments: Vec<Experiment>,
     results: Vec<ExperimentResult>,
     /// Published rows of the directory; empty: there are none.
@@ -78,7 +78,7 @@ impl Reproduction {
             let short = name.strip_prefix(TASK_PREFIX).unwrap_or(&name);
             let asked = &selection.workloads;
             if asked.is_empty() || asked.iter().any(|own| *own == name || own == short) {
-                workloads.push(Workload::new(
+                workloads.push(LabWorkload::new(
                     &name,
                     WorkloadTrace::new(nodes.clone(), read_tasks(&file)?),
                 ));
@@ -107,7 +107,7 @@ impl Reproduction {
     }
 
     /// Workloads, by name.
-    pub fn workloads(&self) -> &[Workload] {
+    pub fn workloads(&self) -> &[LabWorkload] {
         &self.workloads
     }
 
@@ -171,14 +171,14 @@ impl Reproduction {
         }
         let TableComparison {
             experiments,
-            figures,
+            values,
             equal,
             first_difference,
             random,
         } = &comparison;
         let _ = writeln!(
             text,
-            "\n{experiments} deterministic experiments are published here: {equal} of {figures} figures are equal to the last digit."
+            "\n{experiments} deterministic experiments are published here: {equal} of {values} values are equal to the last digit."
         );
         if let Some(difference) = first_difference {
             let _ = writeln!(text, "First difference: {difference}");

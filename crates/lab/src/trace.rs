@@ -7,7 +7,7 @@ use pumice_engine::devices::{DeviceTask, MAX_DEVICES, WHOLE_DEVICE};
 
 /// Node of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceNode {
+pub struct LabNode {
     /// Name.
     pub name: Arc<str>,
     /// Cpu in thousandths.
@@ -22,7 +22,7 @@ pub struct TraceNode {
 
 /// Task of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceTask {
+pub struct LabTask {
     /// Name.
     pub name: Arc<str>,
     /// Memory in MiB.
@@ -58,7 +58,7 @@ pub enum TraceError {
 ///
 /// # Errors
 /// The file cannot be read, or a line is malformed.
-pub fn read_nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
+pub fn read_nodes(file: &Path) -> Result<Vec<LabNode>, TraceError> {
     parse_nodes(&read(file)?).map_err(|message| malformed(file, message))
 }
 
@@ -66,7 +66,7 @@ pub fn read_nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
 ///
 /// # Errors
 /// The file cannot be read, or a line is malformed.
-pub fn read_tasks(file: &Path) -> Result<Vec<TraceTask>, TraceError> {
+pub fn read_tasks(file: &Path) -> Result<Vec<LabTask>, TraceError> {
     parse_tasks(&read(file)?).map_err(|message| malformed(file, message))
 }
 
@@ -158,7 +158,7 @@ impl<'a> CsvLine<'a, '_> {
 ///
 /// # Errors
 /// A line is malformed.
-pub fn parse_nodes(text: &str) -> Result<Vec<TraceNode>, String> {
+pub fn parse_nodes(text: &str) -> Result<Vec<LabNode>, String> {
     let table = CsvTable::new(text, &["sn", "cpu_milli", "memory_mib", "gpu", "model"])?;
     let nodes = table.each(|line| {
         let devices = usize::try_from(line.number("gpu")?).unwrap_or(usize::MAX);
@@ -168,7 +168,7 @@ pub fn parse_nodes(text: &str) -> Result<Vec<TraceNode>, String> {
                 line.number
             ));
         }
-        Ok(TraceNode {
+        Ok(LabNode {
             name: line.text("sn").into(),
             cpu: line.number("cpu_milli")?,
             memory: line.number("memory_mib")?,
@@ -183,7 +183,7 @@ pub fn parse_nodes(text: &str) -> Result<Vec<TraceNode>, String> {
 ///
 /// # Errors
 /// A line is malformed.
-pub fn parse_tasks(text: &str) -> Result<Vec<TraceTask>, String> {
+pub fn parse_tasks(text: &str) -> Result<Vec<LabTask>, String> {
     let table = CsvTable::new(text, &["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"])?;
     table.each(|line| {
         let count = u32::try_from(line.number("num_gpu")?).unwrap_or(u32::MAX);
@@ -197,7 +197,7 @@ pub fn parse_tasks(text: &str) -> Result<Vec<TraceTask>, String> {
         }
         let models_text = if count > 0 { line.text("gpu_spec") } else { "" };
         let models = models_text.split('|').filter(|model| !model.is_empty());
-        Ok(TraceTask {
+        Ok(LabTask {
             name: line.text("name").into(),
             memory: line.number("memory_mib")?,
             task: DeviceTask {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::experiment::Workload;
+use crate::experiment::LabWorkload;
 use crate::go_random::GoRandom;
 use crate::policies::{LabPolicy, LabPolicyError, PublishedPolicy};
 use crate::typical::TypicalTasks;
@@ -45,7 +45,7 @@ pub struct TunedOutcome {
 pub struct TuningResult {
     /// Policies that no other one exceeds in both measures on the workloads of the search, best allocation first.
     pub front: Vec<TunedOutcome>,
-    /// The same policies on the held-out workloads, in the same order.
+    /// Outcomes of these policies on the held-out workloads, in the same order.
     pub held_out: Vec<TunedOutcome>,
     /// Position of the winner: the best allocation on the held-out workloads.
     pub winner: usize,
@@ -57,9 +57,9 @@ pub struct TuningResult {
 #[derive(Clone, Debug)]
 pub struct TuningPlan<'w> {
     /// Workloads on which policies are searched.
-    pub training: Vec<&'w Workload>,
+    pub training: Vec<&'w LabWorkload>,
     /// Workloads on which the front is judged; with none, those of the training with other seeds.
-    pub held_out: Vec<&'w Workload>,
+    pub held_out: Vec<&'w LabWorkload>,
     /// Seed of the search.
     pub seed: i64,
     /// Number of policies to try, beside those with one plugin each.
@@ -73,8 +73,9 @@ const HELD_OUT_SEEDS: [i64; 2] = [47, 48];
 impl TunedPolicy {
     /// Document of the policy. Its typical tasks are those of a workload.
     pub fn document(&self, typical: &TypicalTasks) -> String {
+        let device_plugin = PublishedPolicy::GradientDescent.device_plugin();
         let mut text = format!(
-            "tiers:\n- plugins:\n  - name: gpu-devices\n    arguments:\n      pick: {}\n",
+            "tiers:\n- plugins:\n  - name: {device_plugin}\n    arguments:\n      pick: {}\n",
             self.pick
         );
         for (plugin, weight) in PLUGINS.iter().zip(self.weights).filter(|(_, weight)| *weight > 0) {
@@ -185,7 +186,7 @@ impl TunedOutcome {
 /// Outcomes of policies, in their order: means over workloads and seeds.
 fn judge(
     policies: &[TunedPolicy],
-    workloads: &[&Workload],
+    workloads: &[&LabWorkload],
     seeds: &[i64],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),

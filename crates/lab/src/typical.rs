@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use pumice_engine::devices::DeviceTask;
 
-use crate::trace::TraceTask;
+use crate::trace::LabTask;
 
 /// Class of tasks with their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypicalClass {
-    /// What such a task asks for, without memory.
+    /// Request of such a task, without memory.
     pub task: DeviceTask,
     /// Models as the trace writes them.
     pub models_text: Arc<str>,
@@ -30,15 +30,15 @@ pub struct TypicalTasks {
 
 impl TypicalTasks {
     /// Typical classes of the tasks of a trace.
-    pub fn of(tasks: &[TraceTask]) -> Self {
+    pub fn of(tasks: &[LabTask]) -> Self {
         type Key<'t> = (i64, i32, u32, &'t Arc<str>);
-        let mut counts: BTreeMap<Key<'_>, (usize, &TraceTask)> = BTreeMap::new();
+        let mut counts: BTreeMap<Key<'_>, (usize, &LabTask)> = BTreeMap::new();
         for task in tasks {
             let own = &task.task;
             let key = (own.cpu, own.milli, own.count, &task.models_text);
             counts.entry(key).or_insert((0, task)).0 += 1;
         }
-        let mut classes: Vec<(Key<'_>, (usize, &TraceTask))> = counts.into_iter().collect();
+        let mut classes: Vec<(Key<'_>, (usize, &LabTask))> = counts.into_iter().collect();
         classes.sort_by(|(key, (count, _)), (other, (others, _))| (others, other).cmp(&(count, key)));
         let wanted = 95.0 * tasks.len() as f64 / 100.0;
         let (mut taken, mut typical) = (0, Vec::new());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::go_random::GoRandom;
-use crate::trace::{TraceNode, TraceTask};
+use crate::trace::{LabNode, LabTask};
 
 /// Part of the cluster's devices that arriving tasks ask for together.
 const OFFERED: f64 = 1.3;
@@ -13,15 +13,15 @@ const DRAWN_BETWEEN: usize = 10;
 /// Trace of one workload, sorted by name.
 #[derive(Clone, Debug)]
 pub struct WorkloadTrace {
-    nodes: Vec<TraceNode>,
-    tasks: Vec<TraceTask>,
+    nodes: Vec<LabNode>,
+    tasks: Vec<LabTask>,
 }
 
 /// Workload of one seed.
 #[derive(Clone, Debug)]
 pub struct SeededWorkload<'t> {
     /// Nodes in their order: of equal scores the first one wins.
-    pub nodes: Vec<&'t TraceNode>,
+    pub nodes: Vec<&'t LabNode>,
     /// Position of each node in the prefixed names, which is its place in `nodes`.
     pub arrivals: Vec<Arrival<'t>>,
     /// Generator after everything is drawn.
@@ -32,7 +32,7 @@ pub struct SeededWorkload<'t> {
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'t> {
     /// The task.
-    pub task: &'t TraceTask,
+    pub task: &'t LabTask,
     /// Number of the task among those that were added to reach the load; `None`: a task of the trace itself.
     pub added: Option<usize>,
 }
@@ -49,19 +49,19 @@ impl Arrival<'_> {
 
 impl WorkloadTrace {
     /// Trace of these nodes and tasks.
-    pub fn new(mut nodes: Vec<TraceNode>, mut tasks: Vec<TraceTask>) -> Self {
+    pub fn new(mut nodes: Vec<LabNode>, mut tasks: Vec<LabTask>) -> Self {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         tasks.sort_by(|a, b| a.name.cmp(&b.name));
         Self { nodes, tasks }
     }
 
     /// Nodes by name.
-    pub fn nodes(&self) -> &[TraceNode] {
+    pub fn nodes(&self) -> &[LabNode] {
         &self.nodes
     }
 
     /// Tasks by name.
-    pub fn tasks(&self) -> &[TraceTask] {
+    pub fn tasks(&self) -> &[LabTask] {
         &self.tasks
     }
 
@@ -74,14 +74,14 @@ impl WorkloadTrace {
     pub fn seeded(&self, seed: i64) -> SeededWorkload<'_> {
         let mut random = GoRandom::new(seed);
         random.int63();
-        let mut tasks: Vec<&TraceTask> = self.tasks.iter().collect();
+        let mut tasks: Vec<&LabTask> = self.tasks.iter().collect();
         random.shuffle(&mut tasks);
         let mut arrivals: Vec<Arrival<'_>> = tasks.into_iter().map(|task| Arrival { task, added: None }).collect();
         self.tune(&mut random, &mut arrivals);
         for _ in 0..DRAWN_BETWEEN {
             random.float64();
         }
-        let mut ranked: Vec<(usize, &TraceNode)> = random.perm(self.nodes.len()).into_iter().zip(&self.nodes).collect();
+        let mut ranked: Vec<(usize, &LabNode)> = random.perm(self.nodes.len()).into_iter().zip(&self.nodes).collect();
         ranked.sort_by_key(|(rank, _)| *rank);
         SeededWorkload {
             nodes: ranked.into_iter().map(|(_, node)| node).collect(),
@@ -120,7 +120,7 @@ impl WorkloadTrace {
 impl SeededWorkload<'_> {
     /// Names of the nodes, in their order.
     pub fn node_names(&self) -> impl Iterator<Item = Arc<str>> + '_ {
-        let prefixed = |(rank, node): (usize, &&TraceNode)| Arc::from(format!("{rank:04}-{}", node.name));
+        let prefixed = |(rank, node): (usize, &&LabNode)| Arc::from(format!("{rank:04}-{}", node.name));
         self.nodes.iter().enumerate().map(prefixed)
     }
 }

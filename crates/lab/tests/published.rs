@@ -6,7 +6,7 @@ use std::path::Path;
 use pumice_engine::devices::device_indices;
 use pumice_lab::allocation::LabCluster;
 use pumice_lab::comparison::{PublishedTable, TableComparison, parse_csv};
-use pumice_lab::experiment::{Experiment, Workload, run_all};
+use pumice_lab::experiment::{Experiment, LabWorkload, run_all};
 use pumice_lab::policies::{LabPolicy, PublishedPolicy};
 use pumice_lab::reproduction::{Reproduction, Selection};
 use pumice_lab::trace::{parse_nodes, parse_tasks};
@@ -23,13 +23,13 @@ fn packed(name: &str) -> String {
     text
 }
 
-fn workload(name: &str) -> Workload {
+fn workload(name: &str) -> LabWorkload {
     let nodes = parse_nodes(&packed("nodes")).unwrap();
     let tasks = parse_tasks(&packed(name)).unwrap();
-    Workload::new(&format!("openb_pod_list_{name}"), WorkloadTrace::new(nodes, tasks))
+    LabWorkload::new(&format!("openb_pod_list_{name}"), WorkloadTrace::new(nodes, tasks))
 }
 
-fn compare(workloads: &[Workload], table: &PublishedTable) -> TableComparison {
+fn compare(workloads: &[LabWorkload], table: &PublishedTable) -> TableComparison {
     let experiments = table.keys().filter_map(|(name, policy, seed)| {
         Some(Experiment {
             workload: workloads.iter().position(|own| own.name == *name)?,
@@ -146,7 +146,7 @@ fn a_directory_of_traces_equals_its_published_rows() {
     eprintln!("{} experiments\n{}", reproduction.rows().count(), reproduction.text());
     let comparison = reproduction.comparison();
     assert_eq!(
-        (&comparison.first_difference, comparison.figures),
+        (&comparison.first_difference, comparison.values),
         (&None, comparison.equal)
     );
     let distance = comparison.largest_random_distance().unwrap();

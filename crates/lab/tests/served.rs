@@ -12,9 +12,9 @@ use pumice_engine::model::{
 };
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::{CompileOptions, Policy, compile};
-use pumice_lab::experiment::Workload;
+use pumice_lab::experiment::LabWorkload;
 use pumice_lab::policies::PublishedPolicy;
-use pumice_lab::trace::{TraceTask, parse_nodes, parse_tasks};
+use pumice_lab::trace::{LabTask, parse_nodes, parse_tasks};
 use pumice_lab::workload::{SeededWorkload, WorkloadTrace};
 
 fn packed(name: &str) -> String {
@@ -60,7 +60,7 @@ fn cluster(seeded: &SeededWorkload<'_>) -> ClusterState {
     state
 }
 
-fn record(name: String, task: &TraceTask) -> TaskRecord {
+fn record(name: String, task: &LabTask) -> TaskRecord {
     let devices = (task.task.count > 0).then(|| DeviceRequest {
         count: task.task.count,
         milli: u32::try_from(task.task.milli).unwrap(),
@@ -112,7 +112,7 @@ fn placed(state: &ClusterState, policy: &Policy, query: &PlaceQuery) -> Vec<(Str
     nodes.zip(devices).collect()
 }
 
-fn policy(published: PublishedPolicy, workload: &Workload) -> Arc<Policy> {
+fn policy(published: PublishedPolicy, workload: &LabWorkload) -> Arc<Policy> {
     compile(&published.document(&workload.typical, 42), &CompileOptions::default())
         .unwrap()
         .policy
@@ -122,7 +122,7 @@ fn policy(published: PublishedPolicy, workload: &Workload) -> Arc<Policy> {
 fn place_decides_as_the_experiments_do() {
     let nodes = parse_nodes(&packed("nodes")).unwrap();
     let tasks = parse_tasks(&packed("default")).unwrap();
-    let workload = Workload::new("default", WorkloadTrace::new(nodes, tasks));
+    let workload = LabWorkload::new("default", WorkloadTrace::new(nodes, tasks));
     let seeded = workload.trace.seeded(42);
     let decisions = packed("decisions");
     for published in PublishedPolicy::ALL
@@ -163,7 +163,7 @@ fn place_decides_as_the_experiments_do() {
 fn a_gang_is_placed_as_its_tasks_one_by_one() {
     let nodes = parse_nodes(&packed("nodes")).unwrap();
     let tasks = parse_tasks(&packed("default")).unwrap();
-    let workload = Workload::new("default", WorkloadTrace::new(nodes, tasks));
+    let workload = LabWorkload::new("default", WorkloadTrace::new(nodes, tasks));
     let seeded = workload.trace.seeded(42);
     for published in PublishedPolicy::ALL {
         let policy = policy(published, &workload);

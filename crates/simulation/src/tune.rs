@@ -7,8 +7,8 @@ use serde_json::json;
 
 use pumice_console::output::TextTable;
 use pumice_console::{CommandError, OutputFormat, output};
-use pumice_lab::experiment::Workload;
-use pumice_lab::trace::{TraceNode, read_nodes, read_tasks};
+use pumice_lab::experiment::LabWorkload;
+use pumice_lab::trace::{LabNode, read_nodes, read_tasks};
 use pumice_lab::tuning::{TunedOutcome, TuningPlan, TuningResult, tune};
 use pumice_lab::workload::WorkloadTrace;
 
@@ -75,12 +75,12 @@ pub fn run(args: &TuneArgs) -> Result<(), CommandError> {
     }
 }
 
-fn workload(nodes: &[TraceNode], file: &Path) -> Result<Workload, CommandError> {
+fn workload(nodes: &[LabNode], file: &Path) -> Result<LabWorkload, CommandError> {
     let tasks = read_tasks(file).map_err(|error| CommandError::message(format!("error: {error}")))?;
     let name = file
         .file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(Workload::new(&name, WorkloadTrace::new(nodes.to_vec(), tasks)))
+    Ok(LabWorkload::new(&name, WorkloadTrace::new(nodes.to_vec(), tasks)))
 }
 
 fn show(result: &TuningResult) -> Result<(), CommandError> {

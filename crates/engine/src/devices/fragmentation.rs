@@ -19,7 +19,7 @@ const LANES: usize = 8;
 /// Class of tasks that the workload is expected to bring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypicalTask {
-    /// What such a task asks for.
+    /// Request of such a task.
     pub task: DeviceTask,
     /// Part of all tasks that it is.
     pub frequency: f64,
@@ -60,7 +60,7 @@ struct CpuSums {
     sharing_short: Vec<(f64, usize)>,
 }
 
-/// What the devices of a node are to one request.
+/// State of a node's devices for one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestState {
     /// Number of devices with enough.
@@ -69,7 +69,7 @@ struct RequestState {
     lost: i32,
 }
 
-/// The same for [`LANES`] states of a node.
+/// Such states for [`LANES`] choices of a device.
 #[derive(Clone, Copy, Debug)]
 struct RequestLanes {
     /// Thousandths that the task cannot use although there is enough cpu.

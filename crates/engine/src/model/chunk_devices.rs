@@ -10,7 +10,7 @@ use super::devices::{DeviceRequest, NodeDevices};
 use super::node::NodeEntry;
 use crate::devices::{DeviceKinds, DeviceMask, DeviceNode, DeviceTask, FreeDevices};
 
-/// What a class asks of devices.
+/// Request of a class for devices.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceQuery {
     /// Task as scores read it, on nodes that tell no memory.

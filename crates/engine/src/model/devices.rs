@@ -56,7 +56,7 @@ impl DeviceRequest {
     }
 }
 
-/// What one task, or several equal ones, use of a node's devices.
+/// Use of a node's devices by one task, or by several equal ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct DeviceUse {
     /// True if the task is being released.

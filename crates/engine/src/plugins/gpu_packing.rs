@@ -18,17 +18,17 @@ pub(super) const DEF: PluginDef = PluginDef {
 
 /// Compiled plugin.
 #[derive(Debug)]
-struct Packing {
+struct DevicePacking {
     weight: i64,
 }
 
 fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, DEF.name, &["weight"], |_| false);
     let weight = read_weight(arguments, report);
-    Arc::new(Packing { weight })
+    Arc::new(DevicePacking { weight })
 }
 
-impl Plugin for Packing {
+impl Plugin for DevicePacking {
     fn hooks(&self) -> PluginHooks {
         score_hooks(self.weight)
     }
@@ -50,7 +50,7 @@ impl Plugin for Packing {
     }
 }
 
-impl DeviceScorer for Packing {
+impl DeviceScorer for DevicePacking {
     fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         if task.count == 0 {
             return DeviceScore::of_node(0);

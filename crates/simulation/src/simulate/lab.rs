@@ -7,7 +7,7 @@ use serde_json::json;
 
 use pumice_console::{CommandError, OutputFormat, output};
 use pumice_lab::bound::{BoundNode, BoundTask, allocation_bound};
-use pumice_lab::experiment::{ExperimentResult, Workload};
+use pumice_lab::experiment::{ExperimentResult, LabWorkload};
 use pumice_lab::measurement::METRICS;
 use pumice_lab::policies::{LabPolicy, PublishedPolicy};
 use pumice_lab::reproduction::{Reproduction, ReproductionError, Selection};
@@ -112,7 +112,7 @@ impl LabCall<'_> {
         let name = tasks
             .file_stem()
             .map_or_else(|| "workload".into(), |stem| stem.to_string_lossy().into_owned());
-        let workload = Workload::new(&name, WorkloadTrace::new(nodes, read));
+        let workload = LabWorkload::new(&name, WorkloadTrace::new(nodes, read));
         let seeds: &[i64] = if self.lab.seed.is_empty() {
             &[42]
         } else {
@@ -175,7 +175,7 @@ fn result_line(name: &str, seed: i64, result: &ExperimentResult, devices: usize)
 }
 
 /// Line about the bound of a workload: all its tasks on its empty nodes.
-fn bound_line(workload: &Workload) -> Result<String, CommandError> {
+fn bound_line(workload: &LabWorkload) -> Result<String, CommandError> {
     let seeded = workload.trace.seeded(42);
     let nodes: Vec<BoundNode> = seeded.nodes.iter().map(|node| BoundNode::of_trace(node)).collect();
     let tasks: Vec<BoundTask> = seeded
@@ -217,7 +217,7 @@ fn reproduction_json(reproduction: &Reproduction) -> serde_json::Value {
         "experiments": rows,
         "comparison": {
             "experiments": comparison.experiments,
-            "figures": comparison.figures,
+            "values": comparison.values,
             "equal": comparison.equal,
             "firstDifference": comparison.first_difference,
             "largestRandomDistance": comparison.largest_random_distance(),

@@ -2119,8 +2119,8 @@ class TaskPlacement(_message.Message):
     """
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Devices that the task uses there, by number. Empty: those that the policy
-        picks, or the tightest ones.
+        """Devices that the task uses there, by number. Empty: the tightest that are
+        enough.
         """
 
     def __init__(

@@ -1,4 +1,4 @@
-//! Devices that tasks get: by the rule of the policy, or the tightest ones where the policy has none.
+//! Devices that tasks get: by the rule of the policy, or the tightest ones where nobody chooses.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(crate) struct DeviceChooser {
 }
 
 impl DeviceChooser {
-    /// Choice for a task; `None`: it asks for no device.
+    /// Choice for a task; `None`: it asks for no device, or no plugin of the policy picks any.
     pub(crate) fn of(policy: &Policy, task: &TaskRecord) -> Option<Self> {
         let request = task.device_request()?.clone();
         let cpu = task.requests.get(ResourceId::CPU).unwrap_or(0) as f64;
-        let pick = policy.device_pick().unwrap_or(DevicePick::Tightest);
+        let pick = policy.device_pick()?;
         let scorers = if pick == DevicePick::Score {
             let own = policy.scorers().iter().map(|hook| Arc::clone(&hook.plugin));
             own.filter(|plugin| plugin.device_scorer().is_some()).collect()

@@ -19,7 +19,7 @@ const MAX_NUMBER: i64 = 1 << 40;
 
 /// Class of tasks with their number.
 #[derive(Clone, Debug, PartialEq)]
-struct TypicalClass {
+struct FrequentClass {
     task: DeviceTask,
     tasks: i64,
 }
@@ -27,7 +27,7 @@ struct TypicalClass {
 /// Typical classes, and the number of all tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TypicalClasses {
-    classes: Vec<TypicalClass>,
+    classes: Vec<FrequentClass>,
     total: i64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -
         report.error(code::ARGUMENT_RANGE, &list.at(), message);
         return TypicalClasses::default();
     }
-    let classes: Vec<TypicalClass> = items.iter().filter_map(|item| read_class(item, report)).collect();
+    let classes: Vec<FrequentClass> = items.iter().filter_map(|item| read_class(item, report)).collect();
     let mut models: Vec<&Arc<str>> = classes.iter().flat_map(|class| class.task.models.iter()).collect();
     models.sort_unstable();
     models.dedup();
@@ -64,7 +64,7 @@ pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -
     TypicalClasses { classes, total }
 }
 
-fn read_class(item: &PluginArgument<'_>, report: &mut DiagnosticReport) -> Option<TypicalClass> {
+fn read_class(item: &PluginArgument<'_>, report: &mut DiagnosticReport) -> Option<FrequentClass> {
     let map = item.decode_map(report)?;
     map.warn_unknown(report, &FIELDS);
     let devices = number(&map, "devices", 0, (0, 64), report)?;
@@ -77,7 +77,7 @@ fn read_class(item: &PluginArgument<'_>, report: &mut DiagnosticReport) -> Optio
         models: models(&map, report)?,
     };
     let tasks = number(&map, "tasks", 1, (1, MAX_NUMBER), report)?;
-    Some(TypicalClass { task, tasks })
+    Some(FrequentClass { task, tasks })
 }
 
 fn number(
@@ -119,7 +119,7 @@ impl TypicalClasses {
     pub(super) fn tasks(&self) -> Vec<TypicalTask> {
         let listed: i64 = self.classes.iter().map(|class| class.tasks).sum();
         let total = self.total as f64;
-        let of = |class: &TypicalClass| {
+        let of = |class: &FrequentClass| {
             let mut frequency = class.tasks as f64 / total;
             if listed < self.total {
                 frequency /= listed as f64 / total;
@@ -142,7 +142,7 @@ impl TypicalClasses {
     }
 }
 
-impl TypicalClass {
+impl FrequentClass {
     fn argument(&self) -> YamlValue {
         let int = |key: &str, number: i64| map_entry(key, YamlValue::Int(number));
         let mut entries = vec![int("cpuMilli", self.task.cpu)];

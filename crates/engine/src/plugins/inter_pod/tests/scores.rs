@@ -339,8 +339,8 @@ fn zones(pods: [i64; 3], places: [i64; 3]) -> ClusterState {
             allocatable: ResourceAmounts::from_iter([(ResourceId::PODS, pods + places)]),
             properties: (zone == 0).then(|| {
                 Arc::new(NodeProperties {
-                    taints: Vec::new(),
                     images,
+                    ..NodeProperties::default()
                 })
             }),
             ..NodeRecord::default()
