@@ -75,7 +75,7 @@ impl TunedPolicy {
     pub fn document(&self, typical: &TypicalTasks) -> String {
         let device_plugin = PublishedPolicy::GradientDescent.device_plugin();
         let mut text = format!(
-            "tiers:\n- plugins:\n  - name: {device_plugin}\n    arguments:\n      pick: {}\n",
+            "actions: allocate\ntiers:\n- plugins:\n  - name: {device_plugin}\n    arguments:\n      pick: {}\n",
             self.pick
         );
         for (plugin, weight) in PLUGINS.iter().zip(self.weights).filter(|(_, weight)| *weight > 0) {
