@@ -219,7 +219,12 @@ impl WireReader<'_> {
         } = devices;
         if count as usize > MAX_DEVICES {
             let message = format!("{count} devices: a node has at most {MAX_DEVICES}");
-            self.problem(ProblemKind::Invalid, "INVALID_DEVICES", "devices.count".to_owned(), message);
+            self.problem(
+                ProblemKind::Invalid,
+                "INVALID_DEVICES",
+                "devices.count".to_owned(),
+                message,
+            );
             return None;
         }
         (count > 0).then(|| NodeDevices {

@@ -21,8 +21,8 @@ pub(super) fn formula(x: f64) -> i64 {
 fn least_of(score: i64) -> f64 {
     // At 64 the quotient is 1 to the last bit.
     let (mut below, mut reached) = (key(-64.0), key(64.0));
-    while reached - below > 1 {
-        let middle = below + (reached - below) / 2;
+    while i128::from(reached) - i128::from(below) > 1 {
+        let middle = i64::midpoint(below, reached);
         if formula(float(middle)) >= score {
             reached = middle;
         } else {

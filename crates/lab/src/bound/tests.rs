@@ -3,9 +3,9 @@
 use super::*;
 
 /// Small random numbers.
-struct Numbers(u64);
+struct ClusterNumbers(u64);
 
-impl Numbers {
+impl ClusterNumbers {
     fn below(&mut self, limit: u64) -> usize {
         self.0 = self
             .0
@@ -45,7 +45,7 @@ fn exhaustive(nodes: &[BoundNode], tasks: &[BoundTask]) -> i64 {
     best
 }
 
-fn cluster(numbers: &mut Numbers) -> (Vec<BoundNode>, Vec<BoundTask>) {
+fn cluster(numbers: &mut ClusterNumbers) -> (Vec<BoundNode>, Vec<BoundTask>) {
     let shapes: Vec<BoundNode> = (0..2)
         .map(|shape| BoundNode {
             cpu: numbers.one_of(&[4000, 8000, 12000]),
@@ -82,7 +82,7 @@ const CLUSTERS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 #[test]
 #[expect(clippy::print_stderr, reason = "the gaps are figures that readers ask for")]
 fn no_optimum_of_a_tiny_cluster_exceeds_the_bound() {
-    let mut numbers = Numbers(7);
+    let mut numbers = ClusterNumbers(7);
     let (mut gaps, mut worst, mut shape_gaps) = (0.0, 0.0_f64, 0.0);
     for number in 0..CLUSTERS {
         let (nodes, tasks) = cluster(&mut numbers);
