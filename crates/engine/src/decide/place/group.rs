@@ -15,7 +15,7 @@ use crate::decide::classes::ClassLookup;
 use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
-use crate::devices::{DeviceMask, DeviceScorer};
+use crate::devices::DeviceMask;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
@@ -99,12 +99,8 @@ impl<'q> GroupPlacer<'q> {
 
     /// True if each task of a class may change the verdicts and scores of other nodes that the next one gets.
     fn rejudges_each(&self, class: &TaskClass) -> bool {
-        let mut scorers = self
-            .policy
-            .scorers()
-            .iter()
-            .filter_map(|hook| hook.plugin.device_scorer());
-        if scorers.any(DeviceScorer::is_relative) {
+        // Devices are judged on the nodes themselves: no column shows them, and scores may be relative to all nodes.
+        if self.policy.reads_devices() {
             return true;
         }
         let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {
