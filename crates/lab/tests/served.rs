@@ -167,12 +167,12 @@ fn a_gang_is_placed_as_its_tasks_one_by_one() {
     let seeded = workload.trace.seeded(42);
     for published in PublishedPolicy::ALL {
         let policy = policy(published, &workload);
-        for number in [1_usize, 2, 10, 20, 33] {
+        for number in [1_usize, 20] {
             let mut state = cluster(&seeded);
             let task = record("gang".to_owned(), seeded.arrivals[number].task);
-            let together = placed(&state, &policy, &query(&state, task.clone(), 25));
+            let together = placed(&state, &policy, &query(&state, task.clone(), 12));
             let mut one_by_one = Vec::new();
-            for member in 0..25 {
+            for member in 0..12 {
                 let Some(chosen) = placed(&state, &policy, &query(&state, task.clone(), 1)).pop() else {
                     break;
                 };
