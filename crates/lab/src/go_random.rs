@@ -149,9 +149,9 @@ mod tests {
                 5_571_782_338_101_878_760
             ]
         );
-        let many = draw(6, Box::new(|random| random.intn(1213) as i64));
+        let many = draw(6, Box::new(|random| i64::try_from(random.intn(1213)).unwrap()));
         assert_eq!(many, [1040, 789, 2, 780, 948, 932]);
-        let eight = draw(6, Box::new(|random| random.intn(8) as i64));
+        let eight = draw(6, Box::new(|random| i64::try_from(random.intn(8)).unwrap()));
         assert_eq!(eight, [1, 3, 4, 6, 7, 1]);
         assert_eq!(GoRandom::new(1).int63(), 5_577_006_791_947_779_410);
         let mut random = GoRandom::new(42);

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::RecordIdentity;
 use super::constraints;
+use super::devices;
 use super::fields::{FieldError, amounts, boolean, integer, integers, list, required_text, text, texts, time};
 use pumice_protocol::v1 as pb;
 
