@@ -343,6 +343,7 @@ impl WireReader<'_> {
             topology_spread_constraints,
             images,
             image_volumes,
+            devices,
         } = constraints;
         let counts = [
             ("node_selector", node_selector.len()),
@@ -355,6 +356,10 @@ impl WireReader<'_> {
             ),
             ("images", images.len()),
             ("image_volumes", image_volumes.len()),
+            (
+                "devices",
+                devices.as_ref().map_or(0, |own| own.models.len() + own.assigned.len()),
+            ),
         ];
         counts.into_iter().all(|(field, count)| self.check_count(field, count))
     }
