@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,14 @@ bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 
 bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
+
+lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory)
+	@mkdir -p target/lab/packed
+	@cd crates/lab/tests/data && gunzip -c nodes.csv.gz >$(CURDIR)/target/lab/packed/openb_node_list_gpu_node.csv && \
+	  for name in default gpuspec33; do gunzip -c $$name.csv.gz >$(CURDIR)/target/lab/packed/openb_pod_list_$$name.csv; done && \
+	  gunzip -c published.csv.gz >$(CURDIR)/target/lab/packed/published.csv
+	@$(CARGO) run --locked --quiet --release -- simulate --reproduce fgd-atc23 $(or $(FGD),target/lab/packed --seed 42) \
+	  --bound --csv target/lab/lab.csv --svg target/lab/lab.svg
 
 counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt
 	@benches/counts.sh check

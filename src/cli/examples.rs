@@ -86,6 +86,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "simulate",
         "pumice simulate cluster.yaml\npumice simulate cluster.yaml more-nodes.yaml --policy pack --policy spread",
     ),
+    (
+        "tune",
+        "pumice tune nodes.csv tasks.csv\npumice tune nodes.csv tasks.csv --held-out other.csv --winner winner.yaml",
+    ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
     ("schema", "pumice schema policy\npumice schema settings"),

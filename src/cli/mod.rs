@@ -39,7 +39,7 @@ use pumice_console::args::nonempty_env;
 use pumice_console::{ColorMode, CommandError, output};
 use pumice_diagnosis::{capacity, explain};
 use pumice_measurement::{bench, top};
-use pumice_simulation::simulate;
+use pumice_simulation::{simulate, tune};
 
 /// Meaning of the exit codes, at the end of every help text and man page.
 const EXIT_CODES: &str = "Exit codes:
@@ -97,6 +97,8 @@ enum CliCommand {
     Capacity(capacity::CapacityArgs),
     /// Place a workload under several policies and compare what comes of it; asks no server
     Simulate(simulate::SimulateArgs),
+    /// Search a policy for shared devices on one workload, and judge it on others; asks no server
+    Tune(tune::TuneArgs),
     /// Put load on a running server and measure what its callers feel; changes nothing there
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
@@ -183,6 +185,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Place(args) => place::run(args).await,
         CliCommand::Capacity(args) => capacity::run(args, &ProgramServices).await,
         CliCommand::Simulate(args) => simulate::run(args, &ProgramServices).await,
+        CliCommand::Tune(args) => tune::run(&args),
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
         CliCommand::Schema(args) => schema_command::run(&args),

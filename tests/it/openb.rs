@@ -75,6 +75,7 @@ fn place(wire: &BlockingClients, policy: &str, tasks: &[pb::Task], gpu_nodes: &B
             task: task.name.clone(),
             node,
             card: String::new(),
+            devices: Vec::new(),
         }));
     }
     wire.close_session(pb::CloseSessionRequest { session }).unwrap();

@@ -250,6 +250,7 @@ fn change() -> impl Strategy<Value = Change> {
         task,
         node: node.to_owned(),
         card: String::new(),
+        devices: Vec::new(),
     });
     let mark = prop::sample::select(vec!["x".to_owned(), "y".to_owned()]);
     let job = prop::sample::select(vec!["ns/a".to_owned(), "ns/b".to_owned(), "ns/none".to_owned()]);

@@ -1436,6 +1436,52 @@ func (x *PlaceResult) GetMinCount() uint32 {
 	return 0
 }
 
+// Devices of one task, by number.
+type DeviceSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Numbers, ascending.
+	Numbers       []uint32 `protobuf:"varint,1,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceSet) Reset() {
+	*x = DeviceSet{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceSet) ProtoMessage() {}
+
+func (x *DeviceSet) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceSet.ProtoReflect.Descriptor instead.
+func (*DeviceSet) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeviceSet) GetNumbers() []uint32 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
 // Placement of one group.
 type PlacedGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1448,6 +1494,8 @@ type PlacedGroup struct {
 	// Card of each task, first the allocated tasks, then the pipelined ones. Empty:
 	// no task uses a card.
 	Cards []string `protobuf:"bytes,4,rep,name=cards,proto3" json:"cards,omitempty"`
+	// Devices of each task, in the same order. Empty: no task has any.
+	Devices []*DeviceSet `protobuf:"bytes,40,rep,name=devices,proto3" json:"devices,omitempty"`
 	// Why the next task of the group was not placed. Empty: all tasks were.
 	Blockers []*Rejection `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`
 	// Parts of the task that the server ignored, such as a resource that no plugin
@@ -1462,7 +1510,7 @@ type PlacedGroup struct {
 
 func (x *PlacedGroup) Reset() {
 	*x = PlacedGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1522,7 @@ func (x *PlacedGroup) String() string {
 func (*PlacedGroup) ProtoMessage() {}
 
 func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1535,7 @@ func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedGroup.ProtoReflect.Descriptor instead.
 func (*PlacedGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlacedGroup) GetProblem() *Problem {
@@ -1514,6 +1562,13 @@ func (x *PlacedGroup) GetPipelined() *NodeSet {
 func (x *PlacedGroup) GetCards() []string {
 	if x != nil {
 		return x.Cards
+	}
+	return nil
+}
+
+func (x *PlacedGroup) GetDevices() []*DeviceSet {
+	if x != nil {
+		return x.Devices
 	}
 	return nil
 }
@@ -1563,7 +1618,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1630,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1643,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AdmitRequest) GetAgainst() *EvaluationRef {
@@ -1645,7 +1700,7 @@ type AdmitSubject struct {
 
 func (x *AdmitSubject) Reset() {
 	*x = AdmitSubject{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1712,7 @@ func (x *AdmitSubject) String() string {
 func (*AdmitSubject) ProtoMessage() {}
 
 func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1725,7 @@ func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubject.ProtoReflect.Descriptor instead.
 func (*AdmitSubject) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AdmitSubject) GetSubject() isAdmitSubject_Subject {
@@ -1738,7 +1793,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1805,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1818,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AdmitResponse) GetMetadata() *ResponseMetadata {
@@ -1798,7 +1853,7 @@ type AdmitResult struct {
 
 func (x *AdmitResult) Reset() {
 	*x = AdmitResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1865,7 @@ func (x *AdmitResult) String() string {
 func (*AdmitResult) ProtoMessage() {}
 
 func (x *AdmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1878,7 @@ func (x *AdmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResult.ProtoReflect.Descriptor instead.
 func (*AdmitResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AdmitResult) GetItems() []*AdmitItem {
@@ -1864,7 +1919,7 @@ type AdmitItem struct {
 
 func (x *AdmitItem) Reset() {
 	*x = AdmitItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1931,7 @@ func (x *AdmitItem) String() string {
 func (*AdmitItem) ProtoMessage() {}
 
 func (x *AdmitItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1944,7 @@ func (x *AdmitItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitItem.ProtoReflect.Descriptor instead.
 func (*AdmitItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AdmitItem) GetProblem() *Problem {
@@ -1977,7 +2032,7 @@ type KubernetesEvent struct {
 
 func (x *KubernetesEvent) Reset() {
 	*x = KubernetesEvent{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2044,7 @@ func (x *KubernetesEvent) String() string {
 func (*KubernetesEvent) ProtoMessage() {}
 
 func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2057,7 @@ func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesEvent.ProtoReflect.Descriptor instead.
 func (*KubernetesEvent) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *KubernetesEvent) GetType() string {
@@ -2039,7 +2094,7 @@ type AdmitVote struct {
 
 func (x *AdmitVote) Reset() {
 	*x = AdmitVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2106,7 @@ func (x *AdmitVote) String() string {
 func (*AdmitVote) ProtoMessage() {}
 
 func (x *AdmitVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2119,7 @@ func (x *AdmitVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitVote.ProtoReflect.Descriptor instead.
 func (*AdmitVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AdmitVote) GetPlugin() string {
@@ -2094,7 +2149,7 @@ type CardChoice struct {
 
 func (x *CardChoice) Reset() {
 	*x = CardChoice{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2161,7 @@ func (x *CardChoice) String() string {
 func (*CardChoice) ProtoMessage() {}
 
 func (x *CardChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2174,7 @@ func (x *CardChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CardChoice.ProtoReflect.Descriptor instead.
 func (*CardChoice) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CardChoice) GetCard() string {
@@ -2159,7 +2214,7 @@ type OrderRequest struct {
 
 func (x *OrderRequest) Reset() {
 	*x = OrderRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2226,7 @@ func (x *OrderRequest) String() string {
 func (*OrderRequest) ProtoMessage() {}
 
 func (x *OrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2239,7 @@ func (x *OrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderRequest.ProtoReflect.Descriptor instead.
 func (*OrderRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OrderRequest) GetAgainst() *EvaluationRef {
@@ -2240,7 +2295,7 @@ type NameSet struct {
 
 func (x *NameSet) Reset() {
 	*x = NameSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2307,7 @@ func (x *NameSet) String() string {
 func (*NameSet) ProtoMessage() {}
 
 func (x *NameSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2320,7 @@ func (x *NameSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameSet.ProtoReflect.Descriptor instead.
 func (*NameSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NameSet) GetNames() []string {
@@ -2288,7 +2343,7 @@ type OrderResponse struct {
 
 func (x *OrderResponse) Reset() {
 	*x = OrderResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2355,7 @@ func (x *OrderResponse) String() string {
 func (*OrderResponse) ProtoMessage() {}
 
 func (x *OrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2368,7 @@ func (x *OrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResponse.ProtoReflect.Descriptor instead.
 func (*OrderResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OrderResponse) GetMetadata() *ResponseMetadata {
@@ -2349,7 +2404,7 @@ type OrderResult struct {
 
 func (x *OrderResult) Reset() {
 	*x = OrderResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2416,7 @@ func (x *OrderResult) String() string {
 func (*OrderResult) ProtoMessage() {}
 
 func (x *OrderResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2429,7 @@ func (x *OrderResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResult.ProtoReflect.Descriptor instead.
 func (*OrderResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OrderResult) GetQueues() []*Rank {
@@ -2429,7 +2484,7 @@ type Rank struct {
 
 func (x *Rank) Reset() {
 	*x = Rank{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2496,7 @@ func (x *Rank) String() string {
 func (*Rank) ProtoMessage() {}
 
 func (x *Rank) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2509,7 @@ func (x *Rank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rank.ProtoReflect.Descriptor instead.
 func (*Rank) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Rank) GetName() string {
@@ -2516,7 +2571,7 @@ type JobState struct {
 
 func (x *JobState) Reset() {
 	*x = JobState{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2583,7 @@ func (x *JobState) String() string {
 func (*JobState) ProtoMessage() {}
 
 func (x *JobState) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2596,7 @@ func (x *JobState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobState.ProtoReflect.Descriptor instead.
 func (*JobState) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JobState) GetValid() bool {
@@ -2611,7 +2666,7 @@ type JobOpinion struct {
 
 func (x *JobOpinion) Reset() {
 	*x = JobOpinion{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2678,7 @@ func (x *JobOpinion) String() string {
 func (*JobOpinion) ProtoMessage() {}
 
 func (x *JobOpinion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2691,7 @@ func (x *JobOpinion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOpinion.ProtoReflect.Descriptor instead.
 func (*JobOpinion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JobOpinion) GetPlugin() string {
@@ -2685,7 +2740,7 @@ type OrderKey struct {
 
 func (x *OrderKey) Reset() {
 	*x = OrderKey{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2752,7 @@ func (x *OrderKey) String() string {
 func (*OrderKey) ProtoMessage() {}
 
 func (x *OrderKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2765,7 @@ func (x *OrderKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderKey.ProtoReflect.Descriptor instead.
 func (*OrderKey) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OrderKey) GetPlugin() string {
@@ -2751,7 +2806,7 @@ type TreeNode struct {
 
 func (x *TreeNode) Reset() {
 	*x = TreeNode{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2818,7 @@ func (x *TreeNode) String() string {
 func (*TreeNode) ProtoMessage() {}
 
 func (x *TreeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2831,7 @@ func (x *TreeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeNode.ProtoReflect.Descriptor instead.
 func (*TreeNode) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TreeNode) GetPath() string {
@@ -2850,7 +2905,7 @@ type SelectVictimsRequest struct {
 
 func (x *SelectVictimsRequest) Reset() {
 	*x = SelectVictimsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2917,7 @@ func (x *SelectVictimsRequest) String() string {
 func (*SelectVictimsRequest) ProtoMessage() {}
 
 func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2930,7 @@ func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsRequest.ProtoReflect.Descriptor instead.
 func (*SelectVictimsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SelectVictimsRequest) GetAgainst() *EvaluationRef {
@@ -2930,7 +2985,7 @@ type VictimGroup struct {
 
 func (x *VictimGroup) Reset() {
 	*x = VictimGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +2997,7 @@ func (x *VictimGroup) String() string {
 func (*VictimGroup) ProtoMessage() {}
 
 func (x *VictimGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3010,7 @@ func (x *VictimGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimGroup.ProtoReflect.Descriptor instead.
 func (*VictimGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VictimGroup) GetPreemptor() *Task {
@@ -2999,7 +3054,7 @@ type SelectVictimsResponse struct {
 
 func (x *SelectVictimsResponse) Reset() {
 	*x = SelectVictimsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3066,7 @@ func (x *SelectVictimsResponse) String() string {
 func (*SelectVictimsResponse) ProtoMessage() {}
 
 func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3079,7 @@ func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResponse.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SelectVictimsResponse) GetMetadata() *ResponseMetadata {
@@ -3052,7 +3107,7 @@ type SelectVictimsResult struct {
 
 func (x *SelectVictimsResult) Reset() {
 	*x = SelectVictimsResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3119,7 @@ func (x *SelectVictimsResult) String() string {
 func (*SelectVictimsResult) ProtoMessage() {}
 
 func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3132,7 @@ func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResult.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SelectVictimsResult) GetItems() []*VictimItem {
@@ -3120,7 +3175,7 @@ type VictimItem struct {
 
 func (x *VictimItem) Reset() {
 	*x = VictimItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3187,7 @@ func (x *VictimItem) String() string {
 func (*VictimItem) ProtoMessage() {}
 
 func (x *VictimItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3200,7 @@ func (x *VictimItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimItem.ProtoReflect.Descriptor instead.
 func (*VictimItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *VictimItem) GetProblem() *Problem {
@@ -3212,7 +3267,7 @@ type VictimVote struct {
 
 func (x *VictimVote) Reset() {
 	*x = VictimVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3279,7 @@ func (x *VictimVote) String() string {
 func (*VictimVote) ProtoMessage() {}
 
 func (x *VictimVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3292,7 @@ func (x *VictimVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimVote.ProtoReflect.Descriptor instead.
 func (*VictimVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VictimVote) GetPlugin() string {
@@ -3278,7 +3333,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3345,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3358,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpenSessionRequest) GetAgainst() *EvaluationRef {
@@ -3346,7 +3401,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3413,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3426,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OpenSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3420,7 +3475,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3487,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3500,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CloseSessionRequest) GetSession() string {
@@ -3466,7 +3521,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3533,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3546,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
@@ -3512,7 +3567,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3579,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3592,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListSessionsRequest) GetPage() *Page {
@@ -3560,7 +3615,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3627,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3640,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionStatus {
@@ -3634,7 +3689,7 @@ type SessionStatus struct {
 
 func (x *SessionStatus) Reset() {
 	*x = SessionStatus{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3646,7 +3701,7 @@ func (x *SessionStatus) String() string {
 func (*SessionStatus) ProtoMessage() {}
 
 func (x *SessionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3659,7 +3714,7 @@ func (x *SessionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
 func (*SessionStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionStatus) GetSession() string {
@@ -3757,7 +3812,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3824,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3837,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionRef {
@@ -3823,7 +3878,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3890,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3903,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3909,7 +3964,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +3976,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +3989,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -3971,7 +4026,7 @@ type PlacementRejection struct {
 
 func (x *PlacementRejection) Reset() {
 	*x = PlacementRejection{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3983,7 +4038,7 @@ func (x *PlacementRejection) String() string {
 func (*PlacementRejection) ProtoMessage() {}
 
 func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3996,7 +4051,7 @@ func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementRejection.ProtoReflect.Descriptor instead.
 func (*PlacementRejection) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PlacementRejection) GetPlacement() *TaskPlacement {
@@ -4123,12 +4178,15 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x06groups\x18\x02 \x03(\v2\x16.pumice.v1.PlacedGroupR\x06groups\x120\n" +
 	"\bblockers\x18\x03 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12!\n" +
 	"\fplaced_count\x18\x04 \x01(\rR\vplacedCount\x12\x1b\n" +
-	"\tmin_count\x18\x05 \x01(\rR\bminCount\"\xd5\x02\n" +
+	"\tmin_count\x18\x05 \x01(\rR\bminCount\"%\n" +
+	"\tDeviceSet\x12\x18\n" +
+	"\anumbers\x18\x01 \x03(\rR\anumbers\"\x85\x03\n" +
 	"\vPlacedGroup\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x120\n" +
 	"\tallocated\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\tallocated\x120\n" +
 	"\tpipelined\x18\x03 \x01(\v2\x12.pumice.v1.NodeSetR\tpipelined\x12\x14\n" +
-	"\x05cards\x18\x04 \x03(\tR\x05cards\x120\n" +
+	"\x05cards\x18\x04 \x03(\tR\x05cards\x12.\n" +
+	"\adevices\x18( \x03(\v2\x14.pumice.v1.DeviceSetR\adevices\x120\n" +
 	"\bblockers\x18\x05 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12.\n" +
 	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
 	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"\xe6\x01\n" +
@@ -4367,7 +4425,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -4388,205 +4446,207 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*TaskGroup)(nil),             // 16: pumice.v1.TaskGroup
 	(*PlaceResponse)(nil),         // 17: pumice.v1.PlaceResponse
 	(*PlaceResult)(nil),           // 18: pumice.v1.PlaceResult
-	(*PlacedGroup)(nil),           // 19: pumice.v1.PlacedGroup
-	(*AdmitRequest)(nil),          // 20: pumice.v1.AdmitRequest
-	(*AdmitSubject)(nil),          // 21: pumice.v1.AdmitSubject
-	(*AdmitResponse)(nil),         // 22: pumice.v1.AdmitResponse
-	(*AdmitResult)(nil),           // 23: pumice.v1.AdmitResult
-	(*AdmitItem)(nil),             // 24: pumice.v1.AdmitItem
-	(*KubernetesEvent)(nil),       // 25: pumice.v1.KubernetesEvent
-	(*AdmitVote)(nil),             // 26: pumice.v1.AdmitVote
-	(*CardChoice)(nil),            // 27: pumice.v1.CardChoice
-	(*OrderRequest)(nil),          // 28: pumice.v1.OrderRequest
-	(*NameSet)(nil),               // 29: pumice.v1.NameSet
-	(*OrderResponse)(nil),         // 30: pumice.v1.OrderResponse
-	(*OrderResult)(nil),           // 31: pumice.v1.OrderResult
-	(*Rank)(nil),                  // 32: pumice.v1.Rank
-	(*JobState)(nil),              // 33: pumice.v1.JobState
-	(*JobOpinion)(nil),            // 34: pumice.v1.JobOpinion
-	(*OrderKey)(nil),              // 35: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 36: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 37: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 38: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 39: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsResult)(nil),   // 40: pumice.v1.SelectVictimsResult
-	(*VictimItem)(nil),            // 41: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 42: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 43: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 44: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 45: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 46: pumice.v1.CloseSessionResponse
-	(*ListSessionsRequest)(nil),   // 47: pumice.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 48: pumice.v1.ListSessionsResponse
-	(*SessionStatus)(nil),         // 49: pumice.v1.SessionStatus
-	(*CommitSessionRequest)(nil),  // 50: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 51: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 52: pumice.v1.JobCommit
-	(*PlacementRejection)(nil),    // 53: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 54: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 55: pumice.v1.Task
-	(*NodeSet)(nil),               // 56: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 57: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 58: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 59: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 60: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 61: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 62: pumice.v1.Reason
-	(*Measurement)(nil),           // 63: pumice.v1.Measurement
-	(*Job)(nil),                   // 64: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
-	(Durability)(0),               // 66: pumice.v1.Durability
-	(*Amount)(nil),                // 67: pumice.v1.Amount
-	(*SessionChange)(nil),         // 68: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 69: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 70: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 71: pumice.v1.Page
-	(*Revision)(nil),              // 72: pumice.v1.Revision
-	(*SessionRef)(nil),            // 73: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 74: pumice.v1.TaskPlacement
+	(*DeviceSet)(nil),             // 19: pumice.v1.DeviceSet
+	(*PlacedGroup)(nil),           // 20: pumice.v1.PlacedGroup
+	(*AdmitRequest)(nil),          // 21: pumice.v1.AdmitRequest
+	(*AdmitSubject)(nil),          // 22: pumice.v1.AdmitSubject
+	(*AdmitResponse)(nil),         // 23: pumice.v1.AdmitResponse
+	(*AdmitResult)(nil),           // 24: pumice.v1.AdmitResult
+	(*AdmitItem)(nil),             // 25: pumice.v1.AdmitItem
+	(*KubernetesEvent)(nil),       // 26: pumice.v1.KubernetesEvent
+	(*AdmitVote)(nil),             // 27: pumice.v1.AdmitVote
+	(*CardChoice)(nil),            // 28: pumice.v1.CardChoice
+	(*OrderRequest)(nil),          // 29: pumice.v1.OrderRequest
+	(*NameSet)(nil),               // 30: pumice.v1.NameSet
+	(*OrderResponse)(nil),         // 31: pumice.v1.OrderResponse
+	(*OrderResult)(nil),           // 32: pumice.v1.OrderResult
+	(*Rank)(nil),                  // 33: pumice.v1.Rank
+	(*JobState)(nil),              // 34: pumice.v1.JobState
+	(*JobOpinion)(nil),            // 35: pumice.v1.JobOpinion
+	(*OrderKey)(nil),              // 36: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 37: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 38: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 39: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 40: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsResult)(nil),   // 41: pumice.v1.SelectVictimsResult
+	(*VictimItem)(nil),            // 42: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 43: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 44: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 45: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 46: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 47: pumice.v1.CloseSessionResponse
+	(*ListSessionsRequest)(nil),   // 48: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 49: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 50: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 51: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 52: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 53: pumice.v1.JobCommit
+	(*PlacementRejection)(nil),    // 54: pumice.v1.PlacementRejection
+	(*EvaluationRef)(nil),         // 55: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 56: pumice.v1.Task
+	(*NodeSet)(nil),               // 57: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 58: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 59: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 60: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 61: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 62: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 63: pumice.v1.Reason
+	(*Measurement)(nil),           // 64: pumice.v1.Measurement
+	(*Job)(nil),                   // 65: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
+	(Durability)(0),               // 67: pumice.v1.Durability
+	(*Amount)(nil),                // 68: pumice.v1.Amount
+	(*SessionChange)(nil),         // 69: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 70: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 71: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 72: pumice.v1.Page
+	(*Revision)(nil),              // 73: pumice.v1.Revision
+	(*SessionRef)(nil),            // 74: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 75: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	54,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	55,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	56,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	55,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	56,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	57,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	57,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	58,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	59,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	58,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	59,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	60,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
 	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	60,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	56,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	61,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	57,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	60,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	61,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	62,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	56,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	61,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	62,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	63,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	57,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	63,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	54,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	55,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	56,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	64,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	55,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	56,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	57,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	57,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	58,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	59,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	58,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	59,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	60,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
 	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	60,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	56,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	61,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	57,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	14,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	60,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	61,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	54,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	64,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	61,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	62,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	55,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	65,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	16,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	56,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	56,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	57,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	55,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	59,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	57,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	57,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	58,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	56,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	60,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	18,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
-	19,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
+	20,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
 	8,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	60,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	56,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	56,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	8,   // 48: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	60,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	61,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	54,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
-	2,   // 52: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	21,  // 53: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	65,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	64,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	55,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	59,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	23,  // 58: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	66,  // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	24,  // 60: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	60,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	62,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
-	26,  // 63: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
-	27,  // 64: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	67,  // 65: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
-	25,  // 66: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	61,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	54,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
-	29,  // 69: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	29,  // 70: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	29,  // 71: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
-	59,  // 72: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	31,  // 73: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	32,  // 74: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	32,  // 75: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	36,  // 76: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	32,  // 77: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
-	60,  // 78: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	35,  // 79: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	33,  // 80: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
-	34,  // 81: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
-	67,  // 82: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	54,  // 83: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	3,   // 84: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	38,  // 85: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	55,  // 86: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	55,  // 87: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	68,  // 88: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	59,  // 89: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	40,  // 90: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	41,  // 91: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	60,  // 92: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	42,  // 93: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	60,  // 94: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	61,  // 95: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	54,  // 96: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	69,  // 97: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	65,  // 98: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	59,  // 99: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	70,  // 100: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	65,  // 101: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	65,  // 102: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	71,  // 103: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	49,  // 104: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	65,  // 105: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	65,  // 106: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	65,  // 107: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	72,  // 108: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	73,  // 109: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	59,  // 110: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	52,  // 111: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	66,  // 112: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	53,  // 113: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	74,  // 114: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	62,  // 115: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	4,   // 116: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	10,  // 117: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	15,  // 118: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	20,  // 119: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	28,  // 120: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	37,  // 121: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	43,  // 122: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	45,  // 123: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	47,  // 124: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	50,  // 125: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	5,   // 126: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	11,  // 127: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	17,  // 128: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	22,  // 129: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	30,  // 130: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	39,  // 131: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	44,  // 132: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	46,  // 133: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	48,  // 134: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	51,  // 135: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	126, // [126:136] is the sub-list for method output_type
-	116, // [116:126] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	61,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	57,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	57,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	19,  // 48: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
+	8,   // 49: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	61,  // 50: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	62,  // 51: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	55,  // 52: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	2,   // 53: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
+	22,  // 54: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	66,  // 55: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	65,  // 56: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	56,  // 57: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	60,  // 58: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	24,  // 59: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
+	67,  // 60: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	25,  // 61: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
+	61,  // 62: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	63,  // 63: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	27,  // 64: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
+	28,  // 65: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
+	68,  // 66: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	26,  // 67: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
+	62,  // 68: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	55,  // 69: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	30,  // 70: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	30,  // 71: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	30,  // 72: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
+	60,  // 73: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	32,  // 74: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	33,  // 75: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	33,  // 76: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	37,  // 77: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	33,  // 78: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
+	61,  // 79: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	36,  // 80: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	34,  // 81: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
+	35,  // 82: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
+	68,  // 83: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	55,  // 84: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	3,   // 85: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	39,  // 86: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	56,  // 87: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	56,  // 88: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	69,  // 89: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	60,  // 90: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	41,  // 91: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	42,  // 92: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	61,  // 93: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	43,  // 94: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	61,  // 95: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	62,  // 96: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	55,  // 97: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	70,  // 98: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	66,  // 99: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	60,  // 100: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	71,  // 101: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	66,  // 102: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	66,  // 103: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	72,  // 104: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	50,  // 105: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	66,  // 106: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	66,  // 107: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	66,  // 108: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	73,  // 109: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	74,  // 110: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	60,  // 111: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	53,  // 112: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	67,  // 113: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	54,  // 114: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	75,  // 115: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	63,  // 116: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	4,   // 117: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 118: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	15,  // 119: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	21,  // 120: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	29,  // 121: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	38,  // 122: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	44,  // 123: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	46,  // 124: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	48,  // 125: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	51,  // 126: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 127: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 128: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	17,  // 129: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	23,  // 130: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	31,  // 131: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	40,  // 132: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	45,  // 133: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	47,  // 134: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	49,  // 135: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	52,  // 136: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	127, // [127:137] is the sub-list for method output_type
+	117, // [117:127] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4600,21 +4660,21 @@ func file_pumice_v1_decision_proto_init() {
 	file_pumice_v1_decision_proto_msgTypes[6].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[11].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[12].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[17].OneofWrappers = []any{
+	file_pumice_v1_decision_proto_msgTypes[18].OneofWrappers = []any{
 		(*AdmitSubject_Job)(nil),
 		(*AdmitSubject_Task)(nil),
 	}
-	file_pumice_v1_decision_proto_msgTypes[20].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[28].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[30].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[37].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[21].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[29].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[31].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -606,7 +606,9 @@ type Node struct {
 	// spec.taints.
 	Taints []*Taint `protobuf:"bytes,12,rep,name=taints,proto3" json:"taints,omitempty"`
 	// status.images.
-	Images        []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
+	Images []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
+	// Devices that tasks may share, such as GPUs. Absent: none are reported.
+	Devices       *NodeDevices `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -732,6 +734,161 @@ func (x *Node) GetImages() []*NodeImage {
 	return nil
 }
 
+func (x *Node) GetDevices() *NodeDevices {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// Devices of a node, all of one model, numbered from 0.
+type NodeDevices struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Model. Empty: not known.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Number of devices, at most 64.
+	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Memory of each device in MiB. 0: not known.
+	MemoryMib     uint32 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDevices) Reset() {
+	*x = NodeDevices{}
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDevices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDevices) ProtoMessage() {}
+
+func (x *NodeDevices) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDevices.ProtoReflect.Descriptor instead.
+func (*NodeDevices) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NodeDevices) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *NodeDevices) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NodeDevices) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+// Devices that a task asks for, or a share of one.
+type DeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of devices; they differ from each other. At least 1, at most 64.
+	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Thousandths of each device, at most 1000. 0: what `memory_mib` is of the
+	// device's memory, or a whole device without it.
+	Milli uint32 `protobuf:"varint,2,opt,name=milli,proto3" json:"milli,omitempty"`
+	// Memory in MiB of each device. 0: none in particular.
+	MemoryMib uint32 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	// Models that would do. Empty: any.
+	Models []string `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
+	// Devices that the task has on its node, by number. Empty: it has none yet, or
+	// the sender does not know; the server then counts it on the tightest devices.
+	Assigned      []uint32 `protobuf:"varint,5,rep,packed,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceRequest) Reset() {
+	*x = DeviceRequest{}
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceRequest) ProtoMessage() {}
+
+func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
+func (*DeviceRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DeviceRequest) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetMilli() uint32 {
+	if x != nil {
+		return x.Milli
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *DeviceRequest) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *DeviceRequest) GetAssigned() []uint32 {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
 // A taint of a node, as Kubernetes has it.
 type Taint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -747,7 +904,7 @@ type Taint struct {
 
 func (x *Taint) Reset() {
 	*x = Taint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +916,7 @@ func (x *Taint) String() string {
 func (*Taint) ProtoMessage() {}
 
 func (x *Taint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +929,7 @@ func (x *Taint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taint.ProtoReflect.Descriptor instead.
 func (*Taint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Taint) GetKey() string {
@@ -809,7 +966,7 @@ type NodeImage struct {
 
 func (x *NodeImage) Reset() {
 	*x = NodeImage{}
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +978,7 @@ func (x *NodeImage) String() string {
 func (*NodeImage) ProtoMessage() {}
 
 func (x *NodeImage) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +991,7 @@ func (x *NodeImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeImage.ProtoReflect.Descriptor instead.
 func (*NodeImage) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NodeImage) GetNames() []string {
@@ -888,7 +1045,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1057,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1070,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Queue) GetName() string {
@@ -1021,7 +1178,7 @@ type QueueAffinity struct {
 
 func (x *QueueAffinity) Reset() {
 	*x = QueueAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1190,7 @@ func (x *QueueAffinity) String() string {
 func (*QueueAffinity) ProtoMessage() {}
 
 func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1203,7 @@ func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueAffinity.ProtoReflect.Descriptor instead.
 func (*QueueAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueAffinity) GetNodeGroupAffinity() *NodeGroupLists {
@@ -1077,7 +1234,7 @@ type NodeGroupLists struct {
 
 func (x *NodeGroupLists) Reset() {
 	*x = NodeGroupLists{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1246,7 @@ func (x *NodeGroupLists) String() string {
 func (*NodeGroupLists) ProtoMessage() {}
 
 func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1259,7 @@ func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroupLists.ProtoReflect.Descriptor instead.
 func (*NodeGroupLists) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeGroupLists) GetRequired() []string {
@@ -1153,7 +1310,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1322,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1335,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Job) GetName() string {
@@ -1273,7 +1430,7 @@ type SubGroupPolicy struct {
 
 func (x *SubGroupPolicy) Reset() {
 	*x = SubGroupPolicy{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1442,7 @@ func (x *SubGroupPolicy) String() string {
 func (*SubGroupPolicy) ProtoMessage() {}
 
 func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1455,7 @@ func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubGroupPolicy.ProtoReflect.Descriptor instead.
 func (*SubGroupPolicy) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubGroupPolicy) GetName() string {
@@ -1397,7 +1554,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1566,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1579,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetName() string {
@@ -1610,13 +1767,16 @@ type PodConstraints struct {
 	// pods. Absent: the pod belongs to none of them. A sender that cannot tell lists
 	// "ownerSelector" in `unevaluated_fields`.
 	OwnerSelector *LabelSelector `protobuf:"bytes,8,opt,name=owner_selector,json=ownerSelector,proto3" json:"owner_selector,omitempty"`
+	// Devices that the pod asks for. Absent: none. A policy with the plugin
+	// gpu-devices evaluates it.
+	Devices       *DeviceRequest `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1788,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1801,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -1700,6 +1860,13 @@ func (x *PodConstraints) GetOwnerSelector() *LabelSelector {
 	return nil
 }
 
+func (x *PodConstraints) GetDevices() *DeviceRequest {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 // Rules of a pod about nodes and other pods. The operators of requirements are
 // those of Kubernetes. As there, an invalid term matches nothing.
 type Affinity struct {
@@ -1716,7 +1883,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1895,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1908,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -1778,7 +1945,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1957,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1970,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -1831,7 +1998,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2010,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2023,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -1880,7 +2047,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2059,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2072,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -1937,7 +2104,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2116,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2129,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -1999,7 +2166,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2178,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2191,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -2054,7 +2221,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2233,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2246,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -2113,7 +2280,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2292,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2305,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -2182,7 +2349,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2361,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2374,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -2237,7 +2404,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2416,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2429,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2296,7 +2463,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2475,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2488,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2367,7 +2534,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2546,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2559,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2443,7 +2610,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2622,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2635,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -2547,7 +2714,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2726,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2739,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -2623,7 +2790,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2802,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2815,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Namespace) GetName() string {
@@ -2678,7 +2845,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2857,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2870,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2736,7 +2903,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2915,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2928,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2801,7 +2968,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2980,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2993,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -2867,7 +3034,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3046,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3059,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -2941,7 +3108,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3120,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3133,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -3062,7 +3229,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3241,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3254,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3143,7 +3310,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3322,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3335,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3218,7 +3385,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3397,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3410,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3291,7 +3458,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3470,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3483,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3500,14 +3667,17 @@ type TaskPlacement struct {
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// Card that the task uses there, if it accepts several. Empty: the first
 	// acceptable card that the node has.
-	Card          string `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`
+	Card string `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`
+	// Devices that the task uses there, by number. Empty: the tightest that are
+	// enough.
+	Devices       []uint32 `protobuf:"varint,4,rep,packed,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3689,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3702,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3554,6 +3724,13 @@ func (x *TaskPlacement) GetCard() string {
 		return x.Card
 	}
 	return ""
+}
+
+func (x *TaskPlacement) GetDevices() []uint32 {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
 }
 
 // Facts about a response that a log or a replay needs. The `result` beside it
@@ -3590,7 +3767,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3779,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3792,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3706,7 +3883,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3895,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3908,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3779,7 +3956,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +3968,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +3981,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -3844,7 +4021,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +4033,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +4046,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -3907,7 +4084,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3919,7 +4096,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3932,7 +4109,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Amount) GetResource() string {
@@ -3970,7 +4147,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4159,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4172,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -4055,7 +4232,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4244,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4257,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Measurement) GetName() string {
@@ -4121,7 +4298,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4310,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4323,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4187,7 +4364,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -4202,11 +4379,24 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	" \x03(\tR\x11unevaluatedFields\x12?\n" +
 	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12(\n" +
 	"\x06taints\x18\f \x03(\v2\x10.pumice.v1.TaintR\x06taints\x12,\n" +
-	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x1a9\n" +
+	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x120\n" +
+	"\adevices\x18( \x01(\v2\x16.pumice.v1.NodeDevicesR\adevices\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_ready\"G\n" +
+	"\x06_ready\"X\n" +
+	"\vNodeDevices\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\rR\tmemoryMib\"\x8e\x01\n" +
+	"\rDeviceRequest\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
+	"\x05milli\x18\x02 \x01(\rR\x05milli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\rR\tmemoryMib\x12\x16\n" +
+	"\x06models\x18\x04 \x03(\tR\x06models\x12\x1a\n" +
+	"\bassigned\x18\x05 \x03(\rR\bassigned\"G\n" +
 	"\x05Taint\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
@@ -4300,7 +4490,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd8\x04\n" +
 	"\x0ePodConstraints\x12P\n" +
 	"\rnode_selector\x18\x01 \x03(\v2+.pumice.v1.PodConstraints.NodeSelectorEntryR\fnodeSelector\x12/\n" +
 	"\baffinity\x18\x02 \x01(\v2\x13.pumice.v1.AffinityR\baffinity\x127\n" +
@@ -4310,7 +4500,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x1btopology_spread_constraints\x18\x05 \x03(\v2#.pumice.v1.TopologySpreadConstraintR\x19topologySpreadConstraints\x12\x16\n" +
 	"\x06images\x18\x06 \x03(\tR\x06images\x12#\n" +
 	"\rimage_volumes\x18\a \x03(\tR\fimageVolumes\x12?\n" +
-	"\x0eowner_selector\x18\b \x01(\v2\x18.pumice.v1.LabelSelectorR\rownerSelector\x1a?\n" +
+	"\x0eowner_selector\x18\b \x01(\v2\x18.pumice.v1.LabelSelectorR\rownerSelector\x122\n" +
+	"\adevices\x18( \x01(\v2\x18.pumice.v1.DeviceRequestR\adevices\x1a?\n" +
 	"\x11NodeSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x01\n" +
@@ -4448,11 +4639,12 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vrollback_to\x18\n" +
 	" \x01(\tH\x00R\n" +
 	"rollbackToB\b\n" +
-	"\x06change\"K\n" +
+	"\x06change\"e\n" +
 	"\rTaskPlacement\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\tR\x04card\"\xd1\x03\n" +
+	"\x04card\x18\x03 \x01(\tR\x04card\x12\x18\n" +
+	"\adevices\x18\x04 \x03(\rR\adevices\"\xd1\x03\n" +
 	"\x10ResponseMetadata\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12/\n" +
@@ -4572,7 +4764,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
@@ -4584,155 +4776,159 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(Durability)(0),                  // 7: pumice.v1.Durability
 	(*ResourceList)(nil),             // 8: pumice.v1.ResourceList
 	(*Node)(nil),                     // 9: pumice.v1.Node
-	(*Taint)(nil),                    // 10: pumice.v1.Taint
-	(*NodeImage)(nil),                // 11: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 12: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 13: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 14: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 15: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 16: pumice.v1.SubGroupPolicy
-	(*Task)(nil),                     // 17: pumice.v1.Task
-	(*PodConstraints)(nil),           // 18: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 19: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 20: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 21: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 22: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 23: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 24: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 25: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 26: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 27: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 28: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 29: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 30: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 31: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 32: pumice.v1.Cluster
-	(*Namespace)(nil),                // 33: pumice.v1.Namespace
-	(*Revision)(nil),                 // 34: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 35: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 36: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 37: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 38: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 39: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 40: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 41: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 42: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 43: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 44: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 45: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 46: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 47: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 48: pumice.v1.Amount
-	(*Reason)(nil),                   // 49: pumice.v1.Reason
-	(*Measurement)(nil),              // 50: pumice.v1.Measurement
-	(*Problem)(nil),                  // 51: pumice.v1.Problem
-	nil,                              // 52: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 53: pumice.v1.Node.LabelsEntry
-	nil,                              // 54: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 55: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 56: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 57: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 58: pumice.v1.Task.LabelsEntry
-	nil,                              // 59: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 60: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 61: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 62: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 63: google.protobuf.Duration
+	(*NodeDevices)(nil),              // 10: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 11: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 12: pumice.v1.Taint
+	(*NodeImage)(nil),                // 13: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 14: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 15: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 16: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 17: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 18: pumice.v1.SubGroupPolicy
+	(*Task)(nil),                     // 19: pumice.v1.Task
+	(*PodConstraints)(nil),           // 20: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 21: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 22: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 23: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 24: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 25: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 26: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 27: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 28: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 29: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 30: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 31: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 32: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 33: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 34: pumice.v1.Cluster
+	(*Namespace)(nil),                // 35: pumice.v1.Namespace
+	(*Revision)(nil),                 // 36: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 37: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 38: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 39: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 40: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 41: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 42: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 43: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 44: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 45: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 46: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 47: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 48: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 49: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 50: pumice.v1.Amount
+	(*Reason)(nil),                   // 51: pumice.v1.Reason
+	(*Measurement)(nil),              // 52: pumice.v1.Measurement
+	(*Problem)(nil),                  // 53: pumice.v1.Problem
+	nil,                              // 54: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 55: pumice.v1.Node.LabelsEntry
+	nil,                              // 56: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 57: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 58: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 59: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 60: pumice.v1.Task.LabelsEntry
+	nil,                              // 61: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 62: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 63: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	52, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	53, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	54, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	55, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	62, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	10, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	11, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	62, // 9: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	54, // 10: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,  // 11: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	8,  // 12: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	8,  // 13: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	8,  // 14: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	13, // 15: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	14, // 16: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	14, // 17: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	62, // 18: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 19: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 20: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	55, // 21: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	56, // 22: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	16, // 23: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	2,  // 24: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	57, // 25: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 26: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 27: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 28: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 29: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	62, // 30: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	58, // 31: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	18, // 32: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	8,  // 33: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 34: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	59, // 35: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	19, // 36: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	29, // 37: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	30, // 38: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	31, // 39: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	28, // 40: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	20, // 41: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	25, // 42: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	25, // 43: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	21, // 44: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	24, // 45: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	22, // 46: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	23, // 47: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	23, // 48: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	22, // 49: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	26, // 50: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	27, // 51: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	28, // 52: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	28, // 53: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	26, // 54: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	60, // 55: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	23, // 56: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28, // 57: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 58: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	12, // 59: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	15, // 60: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	17, // 61: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	33, // 62: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	61, // 63: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	39, // 64: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	41, // 65: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	40, // 66: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	36, // 67: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	62, // 68: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	34, // 69: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	35, // 70: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	63, // 71: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	32, // 72: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	42, // 73: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	43, // 74: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	43, // 75: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	34, // 76: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	36, // 77: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	46, // 78: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	51, // 79: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	45, // 80: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	62, // 81: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	47, // 82: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	51, // 83: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 84: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	37, // 85: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 86: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	50, // 87: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	88, // [88:88] is the sub-list for method output_type
-	88, // [88:88] is the sub-list for method input_type
-	88, // [88:88] is the sub-list for extension type_name
-	88, // [88:88] is the sub-list for extension extendee
-	0,  // [0:88] is the sub-list for field type_name
+	64, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	12, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	13, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	10, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	64, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	56, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,  // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	8,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	8,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	8,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	15, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	16, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	16, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	64, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	1,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	8,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	57, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	58, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	18, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	2,  // 25: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	59, // 26: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 27: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 28: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 29: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 30: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	64, // 31: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	60, // 32: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	20, // 33: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	8,  // 34: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 35: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	61, // 36: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	21, // 37: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	31, // 38: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	32, // 39: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	33, // 40: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	30, // 41: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	11, // 42: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	22, // 43: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	27, // 44: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	27, // 45: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	23, // 46: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	26, // 47: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	24, // 48: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	25, // 49: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	25, // 50: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	24, // 51: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	28, // 52: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	29, // 53: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	30, // 54: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	30, // 55: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	28, // 56: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	62, // 57: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	25, // 58: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	30, // 59: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	9,  // 60: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	14, // 61: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	17, // 62: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	19, // 63: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	35, // 64: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	63, // 65: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	41, // 66: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	43, // 67: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	42, // 68: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	38, // 69: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	64, // 70: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	36, // 71: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	37, // 72: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	65, // 73: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	34, // 74: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	44, // 75: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	45, // 76: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	45, // 77: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	36, // 78: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	38, // 79: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	48, // 80: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	53, // 81: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	47, // 82: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	64, // 83: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	49, // 84: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	53, // 85: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 86: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	39, // 87: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 88: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	52, // 89: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	90, // [90:90] is the sub-list for method output_type
+	90, // [90:90] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4741,15 +4937,15 @@ func file_pumice_v1_types_proto_init() {
 		return
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[8].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[23].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[30].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[25].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[32].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[34].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[36].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4767,7 +4963,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   54,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

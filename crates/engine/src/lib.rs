@@ -7,6 +7,7 @@ pub mod actions;
 pub mod cards;
 pub mod cycle;
 pub mod decide;
+pub mod devices;
 mod kernel;
 pub mod model;
 pub mod plugin;

@@ -7,3 +7,4 @@
 pub mod demo;
 pub mod policy_test;
 pub mod simulate;
+pub mod tune;

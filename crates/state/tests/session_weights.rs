@@ -151,6 +151,7 @@ fn placements(first: usize, count: usize) -> Vec<SessionChange> {
             task: task_name(number).into(),
             node: format!("node-{node:05}").into(),
             card: if node.is_multiple_of(2) { "A" } else { "B" }.into(),
+            devices: 0,
         })
     };
     (first..first + count).map(place).collect()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::cycle::TaskPlacement;
+use pumice_engine::devices::device_indices;
 use pumice_state::{CommitOutcome, CommitRejection, JobCommitOutcome};
 
 use super::result;
@@ -82,10 +83,16 @@ fn conflict(conflict: &CommitRejection) -> pb::PlacementRejection {
 }
 
 fn task_on_node(placement: &TaskPlacement) -> pb::TaskPlacement {
-    let TaskPlacement { task, node, card } = placement;
+    let TaskPlacement {
+        task,
+        node,
+        card,
+        devices,
+    } = placement;
     pb::TaskPlacement {
         task: task.to_string(),
         node: node.to_string(),
         card: card.to_string(),
+        devices: device_indices(*devices).collect(),
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::server::pb;
+use pumice_engine::devices::device_indices;
 use pumice_engine::model::TextMap;
 use pumice_engine::model::constraints::{
-    HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
-    PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, Toleration, WeightedPodTerm,
+    DeviceRequest, HostPort, LabelSelector, NodeDevices, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm,
+    PodConstraints, PodTerms, PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, Toleration,
+    WeightedPodTerm,
 };
 
 fn texts(list: &[Arc<str>]) -> Vec<String> {
@@ -38,6 +40,37 @@ pub(super) fn image_messages(properties: &NodeProperties) -> Vec<pb::NodeImage> 
         size_bytes: *size_bytes,
     };
     properties.images.iter().map(image).collect()
+}
+
+/// Devices of a node as the wire has them.
+pub(super) fn device_message(properties: &NodeProperties) -> Option<pb::NodeDevices> {
+    let NodeDevices {
+        model,
+        count,
+        memory_mib,
+    } = properties.devices.as_ref()?;
+    Some(pb::NodeDevices {
+        model: model.to_string(),
+        count: *count,
+        memory_mib: *memory_mib,
+    })
+}
+
+fn device_request_message(request: &DeviceRequest) -> pb::DeviceRequest {
+    let DeviceRequest {
+        count,
+        milli,
+        memory_mib,
+        models,
+        assigned,
+    } = request;
+    pb::DeviceRequest {
+        count: *count,
+        milli: *milli,
+        memory_mib: *memory_mib,
+        models: texts(models),
+        assigned: device_indices(*assigned).collect(),
+    }
 }
 
 fn requirement_messages(list: &[SelectorRequirement]) -> Vec<pb::SelectorRequirement> {
@@ -183,5 +216,6 @@ pub(super) fn constraint_messages(constraints: &PodConstraints) -> pb::PodConstr
         images: texts(&constraints.images),
         image_volumes: texts(&constraints.image_volumes),
         owner_selector: constraints.owner_selector.as_ref().map(selector_message),
+        devices: constraints.devices.as_ref().map(device_request_message),
     }
 }

@@ -5,12 +5,19 @@ use std::sync::Arc;
 
 use super::reader::WireReader;
 use crate::server::pb;
+use pumice_engine::devices::{DeviceMask, MAX_DEVICES, WHOLE_DEVICE};
 use pumice_engine::model::constraints::{
-    HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
-    PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect, Toleration,
-    WeightedPodTerm,
+    DeviceRequest, HostPort, LabelSelector, NodeDevices, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm,
+    PodConstraints, PodTerms, PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect,
+    Toleration, WeightedPodTerm,
 };
 use pumice_engine::model::{ProblemKind, TextMap};
+
+/// Set of devices with these numbers; numbers that no node has are left out.
+pub(super) fn device_mask(numbers: &[u32]) -> DeviceMask {
+    let known = numbers.iter().filter(|number| (**number as usize) < MAX_DEVICES);
+    known.fold(0, |mask, number| mask | 1 << number)
+}
 
 fn shared(text: String) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
@@ -126,6 +133,7 @@ impl WireReader<'_> {
         &mut self,
         taints: Vec<pb::Taint>,
         images: Vec<pb::NodeImage>,
+        devices: Option<pb::NodeDevices>,
     ) -> Option<Arc<NodeProperties>> {
         let names = images.iter().map(|image| image.names.len().max(1)).sum::<usize>();
         if !self.check_count("taints", taints.len()) || !self.check_count("images", names) {
@@ -151,6 +159,7 @@ impl WireReader<'_> {
         let properties = NodeProperties {
             taints: read,
             images: images.into_iter().map(image).collect(),
+            devices: devices.and_then(|devices| self.node_devices(devices)),
         };
         (!properties.is_empty()).then(|| Arc::new(properties))
     }
@@ -173,6 +182,7 @@ impl WireReader<'_> {
             images,
             image_volumes,
             owner_selector,
+            devices,
         } = constraints;
         let pb::Affinity {
             node_affinity,
@@ -198,6 +208,7 @@ impl WireReader<'_> {
             image_volumes: all_shared(image_volumes),
             // An empty selector belongs to no owner.
             owner_selector: owner_selector.map(label_selector).filter(|own| !own.is_empty()),
+            devices: devices.and_then(|devices| self.device_request(devices)),
         };
         self.warn_of_invalid_terms(&read);
         (!read.is_empty()).then(|| Arc::new(read))
@@ -215,6 +226,74 @@ impl WireReader<'_> {
                 message.to_owned(),
             );
         }
+    }
+
+    /// Reads the devices of a node.
+    fn node_devices(&mut self, devices: pb::NodeDevices) -> Option<NodeDevices> {
+        let pb::NodeDevices {
+            model,
+            count,
+            memory_mib,
+        } = devices;
+        if count as usize > MAX_DEVICES {
+            let message = format!("{count} devices: a node has at most {MAX_DEVICES}");
+            self.problem(
+                ProblemKind::Invalid,
+                "INVALID_DEVICES",
+                "devices.count".to_owned(),
+                message,
+            );
+            return None;
+        }
+        (count > 0).then(|| NodeDevices {
+            model: shared(model),
+            count,
+            memory_mib,
+        })
+    }
+
+    /// Reads the devices that a task asks for.
+    fn device_request(&mut self, request: pb::DeviceRequest) -> Option<DeviceRequest> {
+        let pb::DeviceRequest {
+            count,
+            milli,
+            memory_mib,
+            models,
+            assigned,
+        } = request;
+        let misfit = if count == 0 || count as usize > MAX_DEVICES {
+            Some((
+                "count",
+                format!("{count} devices: write 1 to {MAX_DEVICES}, or leave the request out"),
+            ))
+        } else if milli > WHOLE_DEVICE.cast_unsigned() {
+            Some((
+                "milli",
+                format!("{milli} thousandths of one device: write at most {WHOLE_DEVICE}, and more devices"),
+            ))
+        } else if !assigned.is_empty() && assigned.len() != count as usize {
+            Some((
+                "assigned",
+                format!("{} devices are assigned, and the task asks for {count}", assigned.len()),
+            ))
+        } else if assigned.iter().any(|device| *device as usize >= MAX_DEVICES) {
+            Some(("assigned", format!("devices have numbers below {MAX_DEVICES}")))
+        } else {
+            None
+        };
+        if let Some((field, message)) = misfit {
+            let field = format!("constraints.devices.{field}");
+            self.problem(ProblemKind::Invalid, "INVALID_DEVICES", field, message);
+            return None;
+        }
+        let whole = milli == 0 && memory_mib == 0;
+        Some(DeviceRequest {
+            count,
+            milli: if whole { WHOLE_DEVICE.cast_unsigned() } else { milli },
+            memory_mib,
+            models: all_shared(models),
+            assigned: device_mask(&assigned),
+        })
     }
 
     fn spread_constraint(&mut self, number: usize, constraint: pb::TopologySpreadConstraint) -> SpreadConstraint {
@@ -283,6 +362,7 @@ impl WireReader<'_> {
             images,
             image_volumes,
             owner_selector,
+            devices,
         } = constraints;
         let counts = [
             ("node_selector", node_selector.len()),
@@ -296,6 +376,10 @@ impl WireReader<'_> {
             ("images", images.len()),
             ("image_volumes", image_volumes.len()),
             ("owner_selector", selector_parts(owner_selector.as_ref())),
+            (
+                "devices",
+                devices.as_ref().map_or(0, |own| own.models.len() + own.assigned.len()),
+            ),
         ];
         counts.into_iter().all(|(field, count)| self.check_count(field, count))
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::constraints::device_mask;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
@@ -232,18 +233,24 @@ fn read_change(change: pb::session_change::Change) -> SessionChange {
 }
 
 fn read_placement(at: pb::TaskPlacement) -> TaskPlacement {
-    let pb::TaskPlacement { task, node, card } = at;
+    let pb::TaskPlacement {
+        task,
+        node,
+        card,
+        devices,
+    } = at;
     TaskPlacement {
         task: task.into(),
         node: node.into(),
         card: card.into(),
+        devices: device_mask(&devices),
     }
 }
 
 fn change_names(change: &SessionChange) -> Vec<&str> {
     match change {
-        SessionChange::Allocate(TaskPlacement { task, node, card })
-        | SessionChange::Pipeline(TaskPlacement { task, node, card }) => {
+        SessionChange::Allocate(TaskPlacement { task, node, card, .. })
+        | SessionChange::Pipeline(TaskPlacement { task, node, card, .. }) => {
             vec![task, node, card]
         }
         SessionChange::Evict(name)

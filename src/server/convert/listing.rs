@@ -247,6 +247,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
         taints: properties.map_or_else(Vec::new, constraint_messages::taint_messages),
         images: properties.map_or_else(Vec::new, constraint_messages::image_messages),
+        devices: properties.and_then(constraint_messages::device_message),
     }
 }
 

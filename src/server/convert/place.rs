@@ -7,6 +7,7 @@ use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
+use pumice_engine::devices::{DeviceMask, device_indices};
 use pumice_engine::model::{
     ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
     TaskStatus, UnevaluatedFields,
@@ -420,6 +421,12 @@ pub fn place_result(
     }
 }
 
+fn device_set(devices: DeviceMask) -> pb::DeviceSet {
+    pb::DeviceSet {
+        numbers: device_indices(devices).collect(),
+    }
+}
+
 fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: NodeSetWriter<'_>) -> pb::PlacedGroup {
     let place = format!("groups[{number}]");
     let placed = |found: &Problem| {
@@ -435,6 +442,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         allocated,
         pipelined,
         cards,
+        devices,
         blockers,
         warnings,
     } = match group {
@@ -451,6 +459,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         allocated: Some(writer.list(allocated)),
         pipelined: Some(writer.list(pipelined)),
         cards: cards.iter().map(ToString::to_string).collect(),
+        devices: devices.iter().copied().map(device_set).collect(),
         blockers: self::blockers(blockers, writer),
         warnings: problems(&warnings.iter().map(placed).collect::<Vec<_>>()),
         not_evaluated: Vec::new(),

@@ -34,6 +34,7 @@ impl WireReader<'_> {
             unevaluated_fields,
             taints,
             images,
+            devices,
         } = node;
         NodeRecord {
             name: self.record_name(name),
@@ -47,7 +48,7 @@ impl WireReader<'_> {
             unattributed_used: self.optional_amounts("unattributed_used", unattributed_used),
             unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
-            properties: self.node_properties(taints, images),
+            properties: self.node_properties(taints, images, devices),
         }
     }
 

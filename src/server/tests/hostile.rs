@@ -33,6 +33,7 @@ fn allocate(i: usize) -> pb::SessionChange {
         task: format!("ns/task-{i:04}"),
         node: format!("node-{i:04}"),
         card: String::new(),
+        devices: Vec::new(),
     };
     pb::SessionChange {
         change: Some(pb::session_change::Change::Allocate(at)),

@@ -241,6 +241,7 @@ fn plan_gangs(seen: &ObservedState, gangs: &[Vec<String>], first: usize) -> Vec<
                     task: task.clone(),
                     node: node.clone(),
                     card: String::new(),
+                    devices: Vec::new(),
                 })),
             });
         }

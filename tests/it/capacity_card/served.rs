@@ -109,6 +109,7 @@ impl<'w> CardSession<'w> {
             task: task.to_owned(),
             node: node.clone(),
             card: String::new(),
+            devices: Vec::new(),
         }));
         Some(node)
     }

@@ -122,6 +122,7 @@ fn every_code_is_in_troubleshooting() {
     for file in [
         "capacity/plugin.rs",
         "capacity_card/rejection.rs",
+        "gpu_devices.rs",
         "nodegroup/group_rules.rs",
         "overcommit/mod.rs",
         "predicates/node_filter.rs",
@@ -272,6 +273,13 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("overcommit", &["overcommit/mod.rs"]),
     ("priority", &[]),
     ("sla", &["sla.rs"]),
+    ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
+    ("gpu-bestfit", &["gpu_bestfit.rs"]),
+    ("gpu-clustering", &["gpu_clustering.rs"]),
+    ("gpu-devices", &["gpu_devices.rs"]),
+    ("gpu-dotprod", &["gpu_dotprod.rs"]),
+    ("gpu-packing", &["gpu_packing.rs"]),
+    ("gpu-random", &["gpu_random.rs"]),
     (
         "capacity-card",
         &["capacity_card/config.rs", "capacity_card/annotations.rs"],

@@ -43,6 +43,7 @@ fn changes(case: &PlaceCase, steps: &[RandomChange], sorted: bool) -> Vec<Sessio
             task: Arc::clone(&task),
             node,
             card,
+            devices: 0,
         };
         match what {
             0..26 => SessionChange::Allocate(to),

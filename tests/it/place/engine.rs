@@ -132,6 +132,7 @@ impl TaskByTaskScheduler for EngineScheduler {
             task: Arc::from(&*task.name),
             node: Arc::from(node),
             card: Arc::from(card),
+            devices: 0,
         };
         let change = if pipelined {
             SessionChange::Pipeline(to)

@@ -97,6 +97,7 @@ impl TaskByTaskScheduler for SessionScheduler<'_> {
             task: task.name.clone(),
             node: node.to_owned(),
             card: card.to_owned(),
+            devices: Vec::new(),
         };
         self.changes.push(if pipelined {
             Change::Pipeline(to)

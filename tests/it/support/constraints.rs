@@ -113,6 +113,7 @@ pub(crate) fn properties(node: &pb::Node) -> Option<Arc<NodeProperties>> {
     let properties = NodeProperties {
         taints: node.taints.iter().map(taint).collect(),
         images: node.images.iter().map(image).collect(),
+        ..NodeProperties::default()
     };
     (!properties.is_empty()).then(|| Arc::new(properties))
 }

@@ -285,6 +285,7 @@ impl CardVectorSession<'_> {
             task: name.clone(),
             node: text(node),
             card: String::new(),
+            devices: Vec::new(),
         };
         let change = match (step["op"].as_str().unwrap_or_default(), task.status()) {
             ("allocate", pb::TaskStatus::Pending) => Change::Allocate(on(&step["node"])),

@@ -430,6 +430,7 @@ fn placement(task: String, node: String) -> pb::TaskPlacement {
         task,
         node,
         card: String::new(),
+        devices: Vec::new(),
     }
 }
 

@@ -359,6 +359,7 @@ impl JobSession<'_> {
             task: task.clone(),
             node: text(&op["node"]),
             card: String::new(),
+            devices: Vec::new(),
         };
         let change = match op["op"].as_str().unwrap_or_default() {
             "allocate" => Change::Allocate(place()),

@@ -127,6 +127,7 @@ fn change(op: &Value) -> pb::SessionChange {
         task: task.clone(),
         node: op["node"].as_str().unwrap_or_default().to_owned(),
         card: String::new(),
+        devices: Vec::new(),
     };
     let change = match op["op"].as_str().unwrap_or_default() {
         "allocate" => Change::Allocate(placement),

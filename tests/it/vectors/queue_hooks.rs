@@ -177,6 +177,7 @@ impl EngineQueues {
             task: Arc::clone(&task),
             node: Arc::from(op["node"].as_str().unwrap_or_default()),
             card: Arc::default(),
+            devices: 0,
         };
         let change = match op["op"].as_str().unwrap_or_default() {
             "allocate" => SessionChange::Allocate(place()),

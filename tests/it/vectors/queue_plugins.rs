@@ -322,6 +322,7 @@ impl QueueSession<'_> {
             task: task.clone(),
             node: text(&op["node"]),
             card: String::new(),
+            devices: Vec::new(),
         };
         let change = match op["op"].as_str().unwrap_or_default() {
             "allocate" => Change::Allocate(place()),

@@ -348,6 +348,7 @@ impl StockSession<'_> {
             task: task_key(task),
             node: (*node).to_owned(),
             card: String::new(),
+            devices: Vec::new(),
         };
         let idle = expected["group"] == "idle";
         let change = if idle {

@@ -56,6 +56,7 @@ impl StatementTarget for EngineTarget {
             task: Arc::clone(&task),
             node: Arc::from(node),
             card: Arc::default(),
+            devices: 0,
         };
         let change = match verb {
             StatementVerb::Allocate => SessionChange::Allocate(placement()),
@@ -74,6 +75,7 @@ impl StatementTarget for EngineTarget {
             task: Arc::from(task),
             node: Arc::from(node),
             card: Arc::default(),
+            devices: 0,
         };
         let status = if verb == StatementVerb::Allocate {
             TaskStatus::Allocated

@@ -119,6 +119,7 @@ impl StatementTarget for SessionTarget {
             task: task.to_owned(),
             node: node.to_owned(),
             card: String::new(),
+            devices: Vec::new(),
         };
         let task = task.to_owned();
         if matches!(

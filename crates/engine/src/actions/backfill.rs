@@ -104,6 +104,7 @@ impl ActionSession<'_> {
                 task: Arc::clone(&record.name),
                 node: self.cycle.cluster_state().name_of(slot).unwrap_or_default(),
                 card: Arc::default(),
+                devices: 0,
             };
             let outcome = self.cycle.place_without_rollback(&to, TaskStatus::Allocated);
             outcome.is_ok_and(|outcome| {

@@ -72,6 +72,7 @@ impl ActionSession<'_> {
             task: self.name_of(task),
             node: self.cycle.cluster_state().name_of(node).unwrap_or_default(),
             card,
+            devices: 0,
         };
         let (change, operation) = if status == TaskStatus::Pipelined {
             (SessionChange::Pipeline(to), ActionOperation::Pipeline(task))

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::devices::DeviceMask;
 use crate::model::{NodeSlot, Problem, TaskStatus};
 
 /// Placement of a task on a node.
@@ -14,6 +15,8 @@ pub struct TaskPlacement {
     pub node: Arc<str>,
     /// Card that the task uses there; empty: not given.
     pub card: Arc<str>,
+    /// Devices that the task uses there; 0: not given.
+    pub devices: DeviceMask,
 }
 
 /// Change that a scheduler makes in its cycle.

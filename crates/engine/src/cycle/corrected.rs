@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{ChangeOutcome, CycleState, RequestEffect, SessionChange, TaskPlacement};
+use crate::devices::DeviceMask;
 use crate::model::{RecordKind, TaskRecord, TaskStatus};
 
 impl CycleState {
@@ -53,7 +54,7 @@ impl CycleState {
         if self.cluster_state.slot_of(&to.node).is_none() {
             return Err(format!("there is no node `{}`", to.node));
         }
-        self.set_task(&to.task, status, Some(&to.node), outcome);
+        self.set_task(&to.task, status, Some((&to.node, to.devices)), outcome);
         Ok(())
     }
 
@@ -64,7 +65,7 @@ impl CycleState {
         outcome: &mut ChangeOutcome,
     ) -> Result<RequestEffect, String> {
         self.expect_status(task, from)?;
-        self.set_task(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
+        self.set_task(task, TaskStatus::Pending, Some((&Arc::default(), 0)), outcome);
         Ok(RequestEffect::Deallocate)
     }
 
@@ -82,22 +83,31 @@ impl CycleState {
         Err(format!("task `{task}` is {status:?}, not {}", fitting.join(" or ")))
     }
 
-    /// Sets a task's status, and its node if one is given; updates the nodes and the job.
-    fn set_task(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut ChangeOutcome) {
+    /// Sets a task's status, and its node and devices if they are given; updates the nodes and the job.
+    fn set_task(
+        &mut self,
+        task: &str,
+        status: TaskStatus,
+        to: Option<(&Arc<str>, DeviceMask)>,
+        outcome: &mut ChangeOutcome,
+    ) {
         let Some(stored) = self.cluster_state.tasks().get(task).cloned() else {
             return;
         };
         let before = Arc::clone(&stored.record.node);
-        let node = node.map_or_else(|| Arc::clone(&before), Arc::clone);
+        let node = to.map_or_else(|| Arc::clone(&before), |(node, _)| Arc::clone(node));
         self.touch(&[&before, &node], &stored.record.job, outcome);
-        self.cluster_state.put_task(
-            TaskRecord {
-                node,
-                status,
-                ..stored.record.clone()
-            },
-            &stored.source,
-        );
+        let mut record = TaskRecord {
+            node,
+            status,
+            ..stored.record.clone()
+        };
+        if let Some((node, given)) = to.filter(|_| record.device_request().is_some()) {
+            let slot = self.cluster_state.slot_of(node);
+            let chosen = slot.map_or(0, |slot| self.cluster_state.devices_for(&record, slot, status, given));
+            record.assign_devices(chosen);
+        }
+        self.cluster_state.put_task(record, &stored.source);
         if stored.invalid().is_some() {
             self.cluster_state
                 .set_invalid(RecordKind::Task, task, stored.invalid().cloned());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
 use super::{CycleState, problem};
+use crate::devices::DeviceMask;
 use crate::model::{ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, TableCursor, TaskStatus};
 use crate::plugin_state::{PlacementEvent, TaskTransition};
 
@@ -19,6 +20,8 @@ pub(crate) struct PendingPut<'a> {
     pub(crate) pipelined: bool,
     /// Card that the task uses there; `None`: not given.
     pub(crate) card: Option<&'a Arc<str>>,
+    /// Devices that the task uses there; 0: not given.
+    pub(crate) devices: DeviceMask,
 }
 
 /// Target node of a placement.
@@ -33,7 +36,7 @@ pub(crate) enum PutTarget<'a> {
 impl<'a> PendingPut<'a> {
     /// Placement of a change, if it is one.
     pub(super) fn of(change: &'a SessionChange) -> Option<Self> {
-        let (TaskPlacement { task, node, card }, pipelined) = match change {
+        let (to, pipelined) = match change {
             SessionChange::Allocate(to) => (to, false),
             SessionChange::Pipeline(to) => (to, true),
             SessionChange::Evict(_)
@@ -46,10 +49,11 @@ impl<'a> PendingPut<'a> {
             | SessionChange::RollbackTo(_) => return None,
         };
         Some(Self {
-            task,
-            to: PutTarget::Named(node),
+            task: &to.task,
+            to: PutTarget::Named(&to.node),
             pipelined,
-            card: Some(card),
+            card: Some(&to.card),
+            devices: to.devices,
         })
     }
 
@@ -59,6 +63,7 @@ impl<'a> PendingPut<'a> {
             task: Arc::clone(self.task),
             node: self.node(cluster_state),
             card: self.card.cloned().unwrap_or_default(),
+            devices: self.devices,
         };
         if self.pipelined {
             SessionChange::Pipeline(to)
@@ -163,7 +168,10 @@ impl CycleState {
             PutTarget::Named(node) => self.cluster_state.slot_of(node),
             PutTarget::Slot(slot) => Some(slot),
         };
-        let seated = slot.and_then(|slot| self.cluster_state.assign_node(put.task, put.status(), slot, near));
+        let seated = slot.and_then(|slot| {
+            self.cluster_state
+                .assign_node(put.task, put.status(), (slot, put.devices), near)
+        });
         seated.ok_or_else(|| misfit(format!("there is no node `{}`", put.node(&self.cluster_state))))
     }
 

@@ -148,6 +148,7 @@ impl UpstreamState {
     ) -> Result<(), String> {
         let copies = self.copies(&state.cluster_state, &to.task);
         set_task(state, &to.task, status, Some(&to.node));
+        assign_devices(state, to, status);
         let Some(record) = state
             .cluster_state
             .tasks()
@@ -240,6 +241,21 @@ impl UpstreamState {
     }
 }
 
+/// Gives a task that was placed its devices. The reference has none, so nothing else changes.
+fn assign_devices(state: &mut CycleState, to: &TaskPlacement, status: TaskStatus) {
+    let cluster_state = &mut state.cluster_state;
+    let stored = cluster_state.tasks().get(&to.task);
+    let asks = stored.filter(|stored| stored.record.device_request().is_some());
+    let Some((mut record, slot)) = asks
+        .map(|stored| stored.record.clone())
+        .zip(cluster_state.slot_of(&to.node))
+    else {
+        return;
+    };
+    record.assign_devices(cluster_state.devices_for(&record, slot, status, to.devices));
+    cluster_state.set_task(record);
+}
+
 fn stored_task(state: &CycleState, task: &str) -> Option<Arc<StoredRecord<TaskRecord>>> {
     state.cluster_state.tasks().get(task).cloned()
 }
@@ -287,9 +303,23 @@ fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, 
     cluster_state.change_node(node, |entry| change_entry(entry, task, status, joins));
 }
 
+/// Counts the devices of a task, of which the reference knows nothing.
+fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    if task.device_request().is_none() {
+        return;
+    }
+    let task = TaskRecord { status, ..task.clone() };
+    if joins {
+        entry.usage.devices.add(&task);
+    } else {
+        entry.usage.devices.subtract(&task);
+    }
+}
+
 /// Counts a task of this status in a node's entry, or stops counting it.
 pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
+    count_devices(entry, task, status, joins);
     let requests = &task.requests;
     let mut own = entry
         .upstream

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::cluster_state::ClusterState;
 use super::records::{TaskRecord, TaskStatus};
 use super::stored::RecordKind;
+use crate::devices::DeviceMask;
 
 impl ClusterState {
     /// True if the task's node is assumed, not reported.
@@ -18,8 +19,8 @@ impl ClusterState {
     }
 
     /// Counts a task as allocated on a node until its record is put again. Returns the record from before; `None`:
-    /// there is no such task, and nothing changes.
-    pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>) -> Option<TaskRecord> {
+    /// there is no such task, and nothing changes. Without `devices` it gets the tightest ones that it asks for.
+    pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>, devices: DeviceMask) -> Option<TaskRecord> {
         let stored = self.tasks().get(task).cloned()?;
         let mut record = TaskRecord {
             status: TaskStatus::Allocated,
@@ -28,6 +29,10 @@ impl ClusterState {
         };
         if record.card != *card {
             record.card = Arc::clone(card);
+        }
+        if record.device_request().is_some() {
+            let slot = self.slot_of(node);
+            record.assign_devices(slot.map_or(0, |slot| self.devices_for(&record, slot, record.status, devices)));
         }
         let name = Arc::clone(&record.name);
         self.put_task(record, &stored.source);

@@ -320,7 +320,7 @@ mod tests {
             properties: (!taints.is_empty()).then(|| {
                 Arc::new(NodeProperties {
                     taints,
-                    images: Vec::new(),
+                    ..NodeProperties::default()
                 })
             }),
             ..NodeRecord::default()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals, THOUSAND};
 use super::column::NodeVector;
+use super::devices::DeviceUsage;
 use super::pod_sums::PodSumDelta;
 use super::port_counts::PortCounts;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
@@ -28,6 +29,8 @@ pub struct NodeUsage {
     pub ports: PortCounts,
     /// Ports of tasks that are being released.
     pub releasing_ports: PortCounts,
+    /// Devices that tasks have.
+    pub devices: DeviceUsage,
 }
 
 impl NodeUsage {
@@ -35,6 +38,7 @@ impl NodeUsage {
     pub fn add(&mut self, task: &TaskRecord) {
         self.pod_sums.add(task);
         self.ports.add(task);
+        self.devices.add(task);
         if task.status == TaskStatus::Releasing {
             self.releasing_ports.add(task);
         }
@@ -48,6 +52,7 @@ impl NodeUsage {
     pub fn subtract(&mut self, task: &TaskRecord) {
         self.pod_sums.subtract(task);
         self.ports.subtract(task);
+        self.devices.subtract(task);
         if task.status == TaskStatus::Releasing {
             self.releasing_ports.subtract(task);
         }
@@ -65,6 +70,7 @@ impl NodeUsage {
             + self.pod_sums.held_bytes()
             + self.ports.held_bytes()
             + self.releasing_ports.held_bytes()
+            + self.devices.held_bytes()
     }
 
     /// True if no task is counted.
@@ -75,6 +81,7 @@ impl NodeUsage {
             && self.kubernetes_delta.is_empty()
             && self.pod_sums.is_empty()
             && self.ports.is_empty()
+            && self.devices.is_empty()
     }
 
     fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut ResourceTotals)) {

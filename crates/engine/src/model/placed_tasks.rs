@@ -10,6 +10,7 @@ use super::records::{TaskRecord, TaskStatus};
 use super::stored::StoredRecord;
 use super::table::TableCursor;
 use super::uniform_arrival::UniformArrival;
+use crate::devices::DeviceMask;
 
 /// Task that was given a node. Before, it had none or was not counted there.
 #[derive(Clone, Debug)]
@@ -29,18 +30,27 @@ impl ClusterState {
         &mut self,
         task: &str,
         status: TaskStatus,
-        slot: NodeSlot,
+        (slot, devices): (NodeSlot, DeviceMask),
         near: &mut TableCursor,
     ) -> Option<PlacedTask> {
         let node = Arc::clone(&self.node(slot)?.record.name);
+        let asks = self
+            .tasks
+            .get_with_cursor(task, near)
+            .filter(|stored| stored.record.device_request().is_some());
+        let devices = asks.map(|stored| self.devices_for(&stored.record, slot, status, devices));
         let place = self.tasks.get_mut_with_cursor(task, near)?;
         let before = Arc::clone(place);
+        let mut record = TaskRecord {
+            node,
+            status,
+            ..before.record.clone()
+        };
+        if let Some(devices) = devices {
+            record.assign_devices(devices);
+        }
         let after = Arc::new(StoredRecord {
-            record: TaskRecord {
-                node,
-                status,
-                ..before.record.clone()
-            },
+            record,
             source: before.source.clone(),
         });
         *place = Arc::clone(&after);

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::amounts::ResourceAmounts;
-use super::constraints::{HostPort, NodeProperties, PodConstraints, Taint};
+use super::constraints::{HostPort, NodeDevices, NodeProperties, PodConstraints, Taint};
 use super::gang::{GangMember, GangMinimums};
 use super::node_groups::QueueAffinity;
 use super::uid::{CreationTime, Uid};
@@ -61,6 +61,11 @@ impl NodeRecord {
     /// Taints of the node.
     pub fn taints(&self) -> &[Taint] {
         self.properties.as_ref().map_or(&[], |properties| &properties.taints)
+    }
+
+    /// Devices of the node; `None`: none are reported.
+    pub fn devices(&self) -> Option<&NodeDevices> {
+        self.properties.as_ref()?.devices.as_ref()
     }
 
     /// True if the node has a taint that keeps pods away, beside those of a cordoned or unready node, which

@@ -18,6 +18,7 @@ pub use quota::{QuotaPlugin, Shortfall};
 pub use reason::{Measurement, Reason, Resolution};
 pub use record_rules::{RecordRules, RecordWarning, RecordWarningKind};
 
+use super::devices::{DevicePick, DeviceScorer};
 use super::model::constraints::ConstraintSet;
 use super::model::{ClusterState, JobRecord, LabelKinds, NamedAmounts, Problem, TaskClass, TaskRecord};
 use super::plugin_state::{PluginState, PluginStates};
@@ -210,6 +211,16 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// Score of the plugin by the devices of a node; `None`: it has none.
+    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
+        None
+    }
+
+    /// Rule by which the plugin picks devices for a task's share; `None`: it picks none.
+    fn device_pick(&self) -> Option<DevicePick> {
+        None
+    }
+
     /// The plugin as one that keeps quotas; `None`: it keeps none.
     fn quota(&self) -> Option<&dyn QuotaPlugin> {
         None
@@ -386,6 +397,9 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
+    /// True if the filter or the score reads the devices of nodes, which no column shows: Place judges nodes by their
+    /// entries then.
+    pub devices: bool,
     /// Annotation that names the template of a task, if the filter judges all tasks of a template by the first one in
     /// the query.
     pub template_annotation: Option<&'static str>,

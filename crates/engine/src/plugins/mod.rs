@@ -6,10 +6,18 @@ mod binpack;
 pub mod capacity;
 pub mod capacity_card;
 mod conformance;
+mod device_scores;
 pub mod drf;
 mod effective_values;
+mod fgd;
 mod gang;
 mod go_duration;
+mod gpu_bestfit;
+mod gpu_clustering;
+mod gpu_devices;
+mod gpu_dotprod;
+mod gpu_packing;
+mod gpu_random;
 mod inter_pod;
 mod job_tallies;
 mod kube_scheduler;
@@ -40,7 +48,14 @@ pub const REGISTRY: &[PluginDef] = &[
     capacity_card::DEF,
     conformance::DEF,
     drf::DEF,
+    fgd::DEF,
     gang::DEF,
+    gpu_bestfit::DEF,
+    gpu_clustering::DEF,
+    gpu_devices::DEF,
+    gpu_dotprod::DEF,
+    gpu_packing::DEF,
+    gpu_random::DEF,
     node_resources_fit_plus::DEF,
     kube_scheduler::NODE_UNSCHEDULABLE,
     kube_scheduler::TAINT_TOLERATION,

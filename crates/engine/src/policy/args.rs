@@ -151,6 +151,18 @@ impl<'a> PluginArgument<'a> {
         matches!(self.node.value, YamlValue::Null)
     }
 
+    /// Values of a list, with their locations; `None`: the value is no list.
+    pub fn items(&self) -> Option<Vec<PluginArgument<'a>>> {
+        let YamlValue::List(items) = self.value() else {
+            return None;
+        };
+        let item = |(index, node)| PluginArgument {
+            node,
+            path: self.path.index(index),
+        };
+        Some(items.iter().enumerate().map(item).collect())
+    }
+
     /// Text of a string value.
     pub fn as_string(&self) -> Option<&'a str> {
         if let YamlValue::String(text) = self.value() {

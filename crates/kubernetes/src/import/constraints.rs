@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::devices;
 use super::fields::{FieldError, boolean, get, integer, list, text, texts};
 use pumice_protocol::v1 as pb;
 
@@ -76,6 +77,7 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
         image_volumes,
         // Known when the owners are.
         owner_selector: None,
+        devices: devices::of_pod(object)?,
     };
     Ok((constraints != pb::PodConstraints::default()).then(|| Box::new(constraints)))
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::RecordIdentity;
 use super::constraints;
+use super::devices;
 use super::fields::{FieldError, amounts, boolean, integer, integers, list, required_text, text, texts, time};
 use pumice_protocol::v1 as pb;
 
@@ -53,6 +54,7 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
         unschedulable: boolean(object, "spec.unschedulable")?.unwrap_or_default(),
         taints: constraints::taints(object)?,
         images: constraints::images(object)?,
+        devices: devices::of_node(object)?,
         ..pb::Node::default()
     })
 }

@@ -5,6 +5,7 @@
 //! everything that it ignores.
 
 mod constraints;
+mod devices;
 mod fields;
 mod kubernetes;
 mod misspelt;

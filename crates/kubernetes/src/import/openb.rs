@@ -2,7 +2,8 @@
 //!
 //! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_MILLI_RESOURCE`], in thousandths: every
 //! node offers 1000 per GPU, every GPU task takes the part that it uses, and only tasks with whole GPUs also ask for
-//! [`GPU_RESOURCE`]. The import leaves out which GPU of a node a share is on, and the phase of tasks. Tasks are
+//! [`GPU_RESOURCE`]. The same GPUs are devices, which only plugins about
+//! devices read. The import leaves out which GPU of a node a share is on, and the phase of tasks. Tasks are
 //! pending, without a node and in the namespace `openb`; their run times are separate from the records. Nodes offer
 //! [`PODS_PER_NODE`] pods, which the trace does not give.
 
@@ -13,6 +14,7 @@ use prost_types::Timestamp;
 use super::RecordIdentity;
 use super::fields::FieldError;
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
+use pumice_engine::devices::MAX_DEVICES;
 use pumice_protocol::v1 as pb;
 
 /// Resource of whole GPUs.
@@ -107,7 +109,15 @@ pub(super) fn node(line: &OpenbLine<'_>) -> Result<pb::Node, FieldError> {
         );
         labels.insert(MODEL_LABEL.to_owned(), line.text("model")?.to_owned());
     }
+    let count = u32::try_from(gpus)
+        .ok()
+        .filter(|count| (1..=MAX_DEVICES as u32).contains(count));
     Ok(pb::Node {
+        devices: count.map(|count| pb::NodeDevices {
+            model: line.text("model").unwrap_or_default().to_owned(),
+            count,
+            memory_mib: 0,
+        }),
         name: name(line, "sn")?,
         labels: labels.into_iter().collect(),
         allocatable: Some(pb::ResourceList {
@@ -129,6 +139,13 @@ pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
     }
     let cards = line.text("gpu_spec").unwrap_or_default();
     let annotations = (!cards.is_empty()).then(|| (CARD_NAME_ANNOTATION.to_owned(), cards.to_owned()));
+    let devices = device_request(gpus, milli, cards);
+    let constraints = devices.map(|devices| {
+        Box::new(pb::PodConstraints {
+            devices: Some(devices),
+            ..pb::PodConstraints::default()
+        })
+    });
     let created = line.number("creation_time")?;
     let seconds = i64::try_from(created).map_err(|_| FieldError::new("creation_time", "is too large"))?;
     Ok(pb::Task {
@@ -139,7 +156,22 @@ pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
             items: items.into_iter().collect(),
         }),
         creation_time: Some(Timestamp { seconds, nanos: 0 }),
+        constraints,
         ..pb::Task::default()
+    })
+}
+
+/// Devices of a task; `None`: it asks for none, or for more than a node can have.
+fn device_request(gpus: u64, milli: u64, models: &str) -> Option<pb::DeviceRequest> {
+    let count = u32::try_from(gpus)
+        .ok()
+        .filter(|count| (1..=MAX_DEVICES as u32).contains(count))?;
+    let models = models.split('|').filter(|model| !model.is_empty());
+    Some(pb::DeviceRequest {
+        count,
+        milli: u32::try_from(milli.min(MILLI_PER_GPU)).unwrap_or(0),
+        models: models.map(str::to_owned).collect(),
+        ..pb::DeviceRequest::default()
     })
 }
 

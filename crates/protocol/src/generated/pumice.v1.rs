@@ -70,6 +70,9 @@ pub struct Node {
     /// status.images.
     #[prost(message, repeated, tag = "13")]
     pub images: ::prost::alloc::vec::Vec<NodeImage>,
+    /// Devices that tasks may share, such as GPUs. Absent: none are reported.
+    #[prost(message, optional, tag = "40")]
+    pub devices: ::core::option::Option<NodeDevices>,
 }
 impl ::prost::Name for Node {
     const NAME: &'static str = "Node";
@@ -79,6 +82,60 @@ impl ::prost::Name for Node {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Node".into()
+    }
+}
+/// Devices of a node, all of one model, numbered from 0.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeDevices {
+    /// Model. Empty: not known.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Number of devices, at most 64.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+    /// Memory of each device in MiB. 0: not known.
+    #[prost(uint32, tag = "3")]
+    pub memory_mib: u32,
+}
+impl ::prost::Name for NodeDevices {
+    const NAME: &'static str = "NodeDevices";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeDevices".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeDevices".into()
+    }
+}
+/// Devices that a task asks for, or a share of one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceRequest {
+    /// Number of devices; they differ from each other. At least 1, at most 64.
+    #[prost(uint32, tag = "1")]
+    pub count: u32,
+    /// Thousandths of each device, at most 1000. 0: what `memory_mib` is of the
+    /// device's memory, or a whole device without it.
+    #[prost(uint32, tag = "2")]
+    pub milli: u32,
+    /// Memory in MiB of each device. 0: none in particular.
+    #[prost(uint32, tag = "3")]
+    pub memory_mib: u32,
+    /// Models that would do. Empty: any.
+    #[prost(string, repeated, tag = "4")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Devices that the task has on its node, by number. Empty: it has none yet, or
+    /// the sender does not know; the server then counts it on the tightest devices.
+    #[prost(uint32, repeated, tag = "5")]
+    pub assigned: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for DeviceRequest {
+    const NAME: &'static str = "DeviceRequest";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.DeviceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.DeviceRequest".into()
     }
 }
 /// A taint of a node, as Kubernetes has it.
@@ -451,6 +508,10 @@ pub struct PodConstraints {
     /// "ownerSelector" in `unevaluated_fields`.
     #[prost(message, optional, tag = "8")]
     pub owner_selector: ::core::option::Option<LabelSelector>,
+    /// Devices that the pod asks for. Absent: none. A policy with the plugin
+    /// gpu-devices evaluates it.
+    #[prost(message, optional, tag = "40")]
+    pub devices: ::core::option::Option<DeviceRequest>,
 }
 impl ::prost::Name for PodConstraints {
     const NAME: &'static str = "PodConstraints";
@@ -1108,6 +1169,10 @@ pub struct TaskPlacement {
     /// acceptable card that the node has.
     #[prost(string, tag = "3")]
     pub card: ::prost::alloc::string::String,
+    /// Devices that the task uses there, by number. Empty: the tightest that are
+    /// enough.
+    #[prost(uint32, repeated, tag = "4")]
+    pub devices: ::prost::alloc::vec::Vec<u32>,
 }
 impl ::prost::Name for TaskPlacement {
     const NAME: &'static str = "TaskPlacement";
@@ -3818,6 +3883,23 @@ impl ::prost::Name for PlaceResult {
         "/pumice.v1.PlaceResult".into()
     }
 }
+/// Devices of one task, by number.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceSet {
+    /// Numbers, ascending.
+    #[prost(uint32, repeated, tag = "1")]
+    pub numbers: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for DeviceSet {
+    const NAME: &'static str = "DeviceSet";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.DeviceSet".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.DeviceSet".into()
+    }
+}
 /// Placement of one group.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlacedGroup {
@@ -3834,6 +3916,9 @@ pub struct PlacedGroup {
     /// no task uses a card.
     #[prost(string, repeated, tag = "4")]
     pub cards: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Devices of each task, in the same order. Empty: no task has any.
+    #[prost(message, repeated, tag = "40")]
+    pub devices: ::prost::alloc::vec::Vec<DeviceSet>,
     /// Why the next task of the group was not placed. Empty: all tasks were.
     #[prost(message, repeated, tag = "5")]
     pub blockers: ::prost::alloc::vec::Vec<Rejection>,

@@ -142,6 +142,7 @@ pub(super) fn allocate(task: &str, node: &str) -> pb::SessionChange {
         task: task.to_owned(),
         node: node.to_owned(),
         card: String::new(),
+        devices: Vec::new(),
     };
     pb::SessionChange {
         change: Some(pb::session_change::Change::Allocate(placed)),

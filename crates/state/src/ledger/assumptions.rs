@@ -140,13 +140,22 @@ impl AssumedPlacements {
     pub(crate) fn put_task(&mut self, record: TaskRecord, source: &Arc<str>, cluster_state: &mut ClusterState) {
         let (name, uid) = (Arc::clone(&record.name), record.uid.clone());
         let stays = self.by_task.get(&name).is_some_and(|own| own.survives(&record));
+        let mut record = record;
+        let own = self
+            .by_task
+            .get(&name)
+            .filter(|_| !stays && record.assigned_devices() == 0);
+        if let Some(own) = own.filter(|own| record.status.is_on_node() && own.stored.node == record.node) {
+            // Most sources do not say which devices a task has.
+            record.assign_devices(own.stored.devices);
+        }
         cluster_state.put_task(record, source);
         if !stays {
             self.forget(&name);
             return;
         }
         let Some(own) = self.by_task.get_mut(&name) else { return };
-        own.reported = cluster_state.assume(&name, &own.stored.node, &own.stored.card);
+        own.reported = cluster_state.assume(&name, &own.stored.node, &own.stored.card, own.stored.devices);
         let reporter = Arc::clone(&own.stored.source);
         if *reporter != **source || own.stored.uid.is_empty() && !uid.is_empty() {
             own.stored = Arc::new(StoredAssumption {
@@ -204,6 +213,7 @@ impl AssumedPlacements {
             uid: reported.uid.clone(),
             node: Arc::clone(&stored.record.node),
             card: Arc::clone(&stored.record.card),
+            devices: stored.record.assigned_devices(),
             session: Arc::clone(session),
             source: Arc::clone(&stored.source),
         };

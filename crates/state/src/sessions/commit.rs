@@ -283,6 +283,7 @@ fn proposed_placement(
             task: Arc::clone(&record.name),
             node: Arc::clone(&record.node),
             card: Arc::clone(&moved.card),
+            devices: record.assigned_devices(),
         },
         uid: record.uid.clone(),
         node_uid: node.map_or_else(Arc::default, |node| Arc::clone(&node.record.uid)),

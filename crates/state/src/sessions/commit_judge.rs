@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::store::Durability;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
+use pumice_engine::devices::{DeviceMask, device_indices};
 use pumice_engine::model::reservation::same_incarnation as same;
 use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord, TaskStatus, Uid};
 use pumice_engine::plugin::{Measurement, PluginContext, Reason, Resolution};
@@ -225,7 +226,12 @@ impl CommitJudge<'_> {
 
     /// Places one task, if the placement still holds.
     fn judge_placement(&mut self, job: &str, wanted: &ProposedPlacement) -> Result<(), MeasuredReason> {
-        let TaskPlacement { task, node, card } = &wanted.placement;
+        let TaskPlacement {
+            task,
+            node,
+            card,
+            devices,
+        } = &wanted.placement;
         let Some(stored) = self.tentative.cluster_state.tasks().get(task) else {
             return Err(commit_reason("TaskGone", format!("task `{task}` no longer exists")));
         };
@@ -257,10 +263,44 @@ impl CommitJudge<'_> {
             if asked.card != card {
                 Arc::make_mut(&mut asked).card = Arc::clone(&card);
             }
+            if asked.device_request().is_some() {
+                Arc::make_mut(&mut asked).assign_devices(*devices);
+                self.check_devices(&asked, node)?;
+            }
             self.check_node(&asked, node, &wanted.node_uid)?;
             card = self.admitted_card(&asked, node, &card)?;
         }
-        self.apply_placement(&record, node, &card)
+        self.apply_placement(&record, node, &card, *devices)
+    }
+
+    /// Checks that the named devices exist and have enough left, whatever the policy looks at.
+    fn check_devices(&self, task: &TaskRecord, node: &str) -> Result<(), MeasuredReason> {
+        let named = task.assigned_devices();
+        let entry = self.tentative.cluster_state.node_by_name(node);
+        let Some((request, entry)) = task.device_request().zip(entry).filter(|_| named != 0) else {
+            return Ok(());
+        };
+        let milli = request.milli_of(entry.record.devices().map_or(0, |devices| devices.memory_mib));
+        let free = entry.free_devices(false);
+        let left = |device: u32| free.get(device as usize).copied().unwrap_or(0);
+        if let Some(taken) = device_indices(named).find(|device| left(*device) < milli) {
+            let message = format!(
+                "device {taken} of node `{node}` has {} thousandths left, and task `{}` takes {milli}",
+                left(taken),
+                task.name
+            );
+            return Err(commit_reason("DeviceTaken", message));
+        }
+        if named.count_ones() != request.count {
+            let message = format!(
+                "the placement names {} devices, and task `{}` asks for {}",
+                named.count_ones(),
+                task.name,
+                request.count
+            );
+            return Err(commit_reason("DeviceCount", message));
+        }
+        Ok(())
     }
 
     /// Checks that the node is still the same, that it has free capacity, and that the policy's filters pass it.
@@ -356,14 +396,20 @@ impl CommitJudge<'_> {
     }
 
     /// Counts the task on the node where it was placed.
-    fn apply_placement(&mut self, before: &TaskRecord, node: &Arc<str>, card: &Arc<str>) -> Result<(), MeasuredReason> {
+    fn apply_placement(
+        &mut self,
+        before: &TaskRecord,
+        node: &Arc<str>,
+        card: &Arc<str>,
+        devices: DeviceMask,
+    ) -> Result<(), MeasuredReason> {
         let TentativeState {
             cluster_state,
             plugin_states: derived,
             placed,
         } = &mut self.tentative;
         let opened = cluster_state.tasks().get(&before.name).cloned();
-        cluster_state.assume(&before.name, node, card);
+        cluster_state.assume(&before.name, node, card, devices);
         if let (Some(stored), Some(opened)) = (cluster_state.tasks().get(&before.name).cloned(), opened) {
             let moved = TaskTransition {
                 before,

@@ -61,6 +61,8 @@ struct AssumptionRecord {
     session: String,
     #[prost(string, tag = "5")]
     source: String,
+    #[prost(fixed64, tag = "6")]
+    devices: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -160,6 +162,7 @@ pub(super) fn encode_assumption(assumption: &StoredAssumption) -> Vec<u8> {
         card: assumption.card.to_string(),
         session: assumption.session.to_string(),
         source: assumption.source.to_string(),
+        devices: assumption.devices,
     }
     .encode_to_vec()
 }
@@ -172,12 +175,14 @@ pub(super) fn decode_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssump
         card,
         session,
         source,
+        devices,
     } = AssumptionRecord::decode(bytes).map_err(|error| format!("the committed placement of `{task}`: {error}"))?;
     Ok(StoredAssumption {
         task: task.into(),
         uid: uid.into(),
         node: node.into(),
         card: card.into(),
+        devices,
         session: session.into(),
         source: source.into(),
     })

@@ -79,6 +79,8 @@ pub struct StoredAssumption {
     pub node: Arc<str>,
     /// Card that the task uses; empty: none chosen.
     pub card: Arc<str>,
+    /// Devices that the task uses there; 0: none.
+    pub devices: u64,
     /// Session whose commit made the placement.
     pub session: Arc<str>,
     /// Source that reports the task.

@@ -45,6 +45,7 @@ pub(super) fn stored_assumption(task: &str, node: &str) -> Arc<StoredAssumption>
         uid: "u2".into(),
         node: node.into(),
         card: "A".into(),
+        devices: 0b101,
         session: "s1".into(),
         source: "kube".into(),
     })

@@ -270,5 +270,6 @@ pub(super) fn allocate(task: &str, node: &str) -> SessionChange {
         task: task.into(),
         node: node.into(),
         card: "".into(),
+        devices: 0,
     })
 }

@@ -63,6 +63,7 @@ fn onto(task: &str, node: &str, card: &str) -> SessionChange {
         task: task.into(),
         node: node.into(),
         card: card.into(),
+        devices: 0,
     })
 }
 

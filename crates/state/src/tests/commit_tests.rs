@@ -277,6 +277,7 @@ async fn evictions_and_promises_are_reported_not_committed() {
         task: "a/s".into(),
         node: "n1".into(),
         card: "".into(),
+        devices: 0,
     });
     let session = fixture.open().await;
     let committed = fixture

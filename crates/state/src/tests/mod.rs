@@ -7,6 +7,7 @@ mod commit_reference_tests;
 mod commit_store_tests;
 mod commit_tests;
 mod connection_share_tests;
+mod device_tests;
 mod ledger_late_tests;
 mod ledger_tests;
 mod ledger_tree_tests;

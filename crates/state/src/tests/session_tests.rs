@@ -72,6 +72,7 @@ pub(super) fn allocate(task: &str, node: &str) -> SessionChange {
         task: task.into(),
         node: node.into(),
         card: "".into(),
+        devices: 0,
     })
 }
 

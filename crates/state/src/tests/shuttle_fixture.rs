@@ -379,6 +379,7 @@ impl ShuttleFixture {
                 task: format!("{job}-{number}").into(),
                 node: "n".into(),
                 card: Arc::default(),
+                devices: 0,
             },
             uid: "u".into(),
             node_uid: Arc::default(),

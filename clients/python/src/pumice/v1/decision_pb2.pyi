@@ -826,6 +826,30 @@ class PlaceResult(_message.Message):
 Global___PlaceResult: _TypeAlias = PlaceResult  # noqa: Y015
 
 @_typing.final
+class DeviceSet(_message.Message):
+    """Devices of one task, by number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers, ascending."""
+
+    def __init__(
+        self,
+        *,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceSet: _TypeAlias = DeviceSet  # noqa: Y015
+
+@_typing.final
 class PlacedGroup(_message.Message):
     """Placement of one group."""
 
@@ -835,6 +859,7 @@ class PlacedGroup(_message.Message):
     ALLOCATED_FIELD_NUMBER: _builtins.int
     PIPELINED_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     BLOCKERS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
@@ -855,6 +880,10 @@ class PlacedGroup(_message.Message):
         """Card of each task, first the allocated tasks, then the pipelined ones. Empty:
         no task uses a card.
         """
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceSet]:
+        """Devices of each task, in the same order. Empty: no task has any."""
 
     @_builtins.property
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejection]:
@@ -879,13 +908,14 @@ class PlacedGroup(_message.Message):
         allocated: _types_pb2.NodeSet | None = ...,
         pipelined: _types_pb2.NodeSet | None = ...,
         cards: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[Global___DeviceSet] | None = ...,
         blockers: _abc.Iterable[Global___Rejection] | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
         not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "pipelined", b"pipelined", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "blockers", b"blockers", "cards", b"cards", "not_evaluated", b"not_evaluated", "pipelined", b"pipelined", "problem", b"problem", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "blockers", b"blockers", "cards", b"cards", "devices", b"devices", "not_evaluated", b"not_evaluated", "pipelined", b"pipelined", "problem", b"problem", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -381,6 +381,7 @@ class Node(_message.Message):
     CREATION_TIME_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the node."""
     uid: _builtins.str
@@ -434,6 +435,10 @@ class Node(_message.Message):
     def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeImage]:
         """status.images."""
 
+    @_builtins.property
+    def devices(self) -> Global___NodeDevices:
+        """Devices that tasks may share, such as GPUs. Absent: none are reported."""
+
     def __init__(
         self,
         *,
@@ -450,16 +455,93 @@ class Node(_message.Message):
         creation_time: _timestamp_pb2.Timestamp | None = ...,
         taints: _abc.Iterable[Global___Taint] | None = ...,
         images: _abc.Iterable[Global___NodeImage] | None = ...,
+        devices: Global___NodeDevices | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "images", b"images", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "images", b"images", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class NodeDevices(_message.Message):
+    """Devices of a node, all of one model, numbered from 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Model. Empty: not known."""
+    count: _builtins.int
+    """Number of devices, at most 64."""
+    memory_mib: _builtins.int
+    """Memory of each device in MiB. 0: not known."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        count: _builtins.int = ...,
+        memory_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "memory_mib", b"memory_mib", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeDevices: _TypeAlias = NodeDevices  # noqa: Y015
+
+@_typing.final
+class DeviceRequest(_message.Message):
+    """Devices that a task asks for, or a share of one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MILLI_FIELD_NUMBER: _builtins.int
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Number of devices; they differ from each other. At least 1, at most 64."""
+    milli: _builtins.int
+    """Thousandths of each device, at most 1000. 0: what `memory_mib` is of the
+    device's memory, or a whole device without it.
+    """
+    memory_mib: _builtins.int
+    """Memory in MiB of each device. 0: none in particular."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models that would do. Empty: any."""
+
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Devices that the task has on its node, by number. Empty: it has none yet, or
+        the sender does not know; the server then counts it on the tightest devices.
+        """
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        milli: _builtins.int = ...,
+        memory_mib: _builtins.int = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        assigned: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "count", b"count", "memory_mib", b"memory_mib", "milli", b"milli", "models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceRequest: _TypeAlias = DeviceRequest  # noqa: Y015
 
 @_typing.final
 class Taint(_message.Message):
@@ -1091,6 +1173,7 @@ class PodConstraints(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     IMAGE_VOLUMES_FIELD_NUMBER: _builtins.int
     OWNER_SELECTOR_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """spec.nodeSelector."""
@@ -1130,6 +1213,12 @@ class PodConstraints(_message.Message):
         "ownerSelector" in `unevaluated_fields`.
         """
 
+    @_builtins.property
+    def devices(self) -> Global___DeviceRequest:
+        """Devices that the pod asks for. Absent: none. A policy with the plugin
+        gpu-devices evaluates it.
+        """
+
     def __init__(
         self,
         *,
@@ -1141,10 +1230,11 @@ class PodConstraints(_message.Message):
         images: _abc.Iterable[_builtins.str] | None = ...,
         image_volumes: _abc.Iterable[_builtins.str] | None = ...,
         owner_selector: Global___LabelSelector | None = ...,
+        devices: Global___DeviceRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "owner_selector", b"owner_selector"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "devices", b"devices", "owner_selector", b"owner_selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "host_ports", b"host_ports", "image_volumes", b"image_volumes", "images", b"images", "node_selector", b"node_selector", "owner_selector", b"owner_selector", "tolerations", b"tolerations", "topology_spread_constraints", b"topology_spread_constraints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "devices", b"devices", "host_ports", b"host_ports", "image_volumes", b"image_volumes", "images", b"images", "node_selector", b"node_selector", "owner_selector", b"owner_selector", "tolerations", b"tolerations", "topology_spread_constraints", b"topology_spread_constraints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2085,6 +2175,7 @@ class TaskPlacement(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     CARD_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """Name of the task."""
     node: _builtins.str
@@ -2093,16 +2184,23 @@ class TaskPlacement(_message.Message):
     """Card that the task uses there, if it accepts several. Empty: the first
     acceptable card that the node has.
     """
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Devices that the task uses there, by number. Empty: the tightest that are
+        enough.
+        """
+
     def __init__(
         self,
         *,
         task: _builtins.str = ...,
         node: _builtins.str = ...,
         card: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "node", b"node", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "devices", b"devices", "node", b"node", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,7 +138,7 @@ impl<'p> NodeChooser<'p> {
     ) -> Result<Vec<NodeSlot>, Problem> {
         let (_, class) = self.query_of(context, task, gradient);
         let asked = PluginSelection::Tiers(self.policy);
-        let arriving = ArrivingTask::new(task, gradient.status(), self.policy.compatibility());
+        let arriving = ArrivingTask::new(task, gradient.status(), self.policy);
         let mut pass = PlacePass::without_filters(context, &asked, &class, &arriving)?;
         let candidates = candidates(context, Some(passing));
         let mut keys = pass.rank_keys(&candidates, &|| false)?.unwrap_or_default();

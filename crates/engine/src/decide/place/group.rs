@@ -1,6 +1,6 @@
 //! Placement of one group: on idle amounts first, then on amounts that are being released.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::decide::classes::ClassLookup;
 use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::devices::DeviceMask;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
@@ -55,7 +56,7 @@ impl<'q> GroupPlacer<'q> {
         let rejudges_each = self.rejudges_each(&class);
         let (policy, mut status) = (self.policy, TaskStatus::Allocated);
         let joins = |status| {
-            let arriving = ArrivingTask::new(&group.task, status, policy.compatibility());
+            let arriving = ArrivingTask::new(&group.task, status, policy);
             Rc::new(arriving.seen_by_selectors(class.pod.is_some(), rejudges_each))
         };
         let mut arrival = joins(status);
@@ -91,11 +92,18 @@ impl<'q> GroupPlacer<'q> {
         if !placed.cards.is_empty() {
             placed.cards.resize(placed.placed_count(), Arc::default());
         }
+        if !placed.devices.is_empty() {
+            placed.devices.resize(placed.placed_count(), 0);
+        }
         Ok(Some(placed))
     }
 
     /// True if each task of a class may change the verdicts and scores of other nodes that the next one gets.
     fn rejudges_each(&self, class: &TaskClass) -> bool {
+        // Devices are judged on the nodes themselves: no column shows them, and scores may be relative to all nodes.
+        if self.policy.reads_devices() {
+            return true;
+        }
         let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {
             return false;
         };
@@ -176,9 +184,18 @@ impl<'q> GroupPlacer<'q> {
             }
         }
         let (derived, cluster_state) = (&mut self.plugin_states, &self.state);
+        let mut entries: BTreeMap<NodeSlot, NodeEntry> = BTreeMap::new();
         let mut put = |slot: NodeSlot, gate: &mut GroupAdmitter<'_>| -> Result<bool, Problem> {
             let card = gate.place_next(cluster_state, derived, slot, joins.status())?;
-            placed.push(slot, joins.status(), card);
+            let devices = if joins.asks_devices() {
+                let before = cluster_state.node(slot);
+                before.map_or(0, |before| {
+                    joins.arrive(entries.entry(slot).or_insert_with(|| NodeEntry::clone(before)))
+                })
+            } else {
+                0
+            };
+            placed.push(slot, joins.status(), card, devices);
             if gate.placed_count == count {
                 return Ok(false);
             }
@@ -257,7 +274,11 @@ impl<'q> GroupPlacer<'q> {
 
 impl PlacedGroup {
     /// Records the placement of the next task.
-    fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>) {
+    fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>, devices: DeviceMask) {
+        if devices != 0 {
+            self.devices.resize(self.placed_count(), 0);
+            self.devices.push(devices);
+        }
         if let Some(card) = card.filter(|card| !card.is_empty()) {
             // Most tasks use no card.
             self.cards.resize(self.placed_count(), Arc::default());

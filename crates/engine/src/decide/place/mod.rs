@@ -7,6 +7,7 @@
 
 mod admission;
 mod choose;
+mod devices;
 mod gang_minimums;
 mod group;
 mod lookahead;
@@ -22,6 +23,7 @@ pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 
 use super::query::RejectionGroup;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
+use crate::devices::DeviceMask;
 use crate::model::{
     ClusterState, JobRecord, NodeSlot, Problem, ProblemKind, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
     UnevaluatedFields,
@@ -95,6 +97,8 @@ pub struct PlacedGroup {
     pub pipelined: Vec<NodeSlot>,
     /// Card of each task; empty if no plugin assigns any.
     pub cards: Vec<Arc<str>>,
+    /// Devices of each task; empty if no task has any.
+    pub devices: Vec<DeviceMask>,
     /// Blockers of the next task; empty: all tasks are placed.
     pub blockers: Vec<PlaceBlocker>,
     /// Warnings about the group.
@@ -326,6 +330,7 @@ fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<Pend
         let allocated = placed.allocated.iter().map(|slot| (slot, false));
         let nodes = allocated.chain(placed.pipelined.iter().map(|slot| (slot, true)));
         let mut cards = placed.cards.iter();
+        let mut devices = placed.devices.iter().copied();
         puts.extend(
             asked
                 .names
@@ -336,6 +341,7 @@ fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<Pend
                     to: PutTarget::Slot(*slot),
                     pipelined,
                     card: cards.next(),
+                    devices: devices.next().unwrap_or(0),
                 }),
         );
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::admission::GroupAdmitter;
+use super::devices::DeviceChooser;
 use super::picker::{NodePicker, NodeTaskCounts};
 use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
 use crate::cycle::assume;
@@ -11,6 +12,7 @@ use crate::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch}
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::decide::reduce;
+use crate::devices::DeviceMask;
 use crate::model::{
     ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, PodClass, Problem, TaskClass, TaskRecord, TaskStatus,
     UniformArrival,
@@ -43,15 +45,21 @@ pub(super) struct ArrivingTask {
     uniform_arrival: Option<UniformArrival>,
     /// Class of the pod, if selectors of the policy's plugins see it.
     pod_class: Option<Arc<PodClass>>,
+    /// Choice of its devices; `None`: it asks for none.
+    device_chooser: Option<DeviceChooser>,
     /// True if nodes are judged again after each of the tasks.
     rejudges_each: bool,
 }
 
 impl ArrivingTask {
-    pub(super) fn new(task: &TaskRecord, status: TaskStatus, compatibility: Compatibility) -> Self {
+    pub(super) fn new(task: &TaskRecord, status: TaskStatus, policy: &Policy) -> Self {
         let task = TaskRecord { status, ..task.clone() };
-        let uniform_arrival = (compatibility == Compatibility::Corrected).then(|| UniformArrival::of(&task));
+        let compatibility = policy.compatibility();
+        // Columns do not show the devices of nodes.
+        let by_columns = compatibility == Compatibility::Corrected && !policy.reads_devices();
+        let uniform_arrival = by_columns.then(|| UniformArrival::of(&task));
         Self {
+            device_chooser: DeviceChooser::of(policy, &task),
             task,
             compatibility,
             uniform_arrival,
@@ -82,15 +90,38 @@ impl ArrivingTask {
     /// Node after `times` more of the tasks.
     pub(super) fn entry_after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
         let mut after = entry.clone();
-        (0..times).for_each(|_| assume(&mut after, &self.task, self.compatibility));
+        for _ in 0..times {
+            self.arrive(&mut after);
+        }
         after
+    }
+
+    /// Counts one more task on a node. Returns its devices.
+    pub(super) fn arrive(&self, entry: &mut NodeEntry) -> DeviceMask {
+        let Some(chooser) = &self.device_chooser else {
+            assume(entry, &self.task, self.compatibility);
+            return 0;
+        };
+        let devices = chooser.choose(entry, self.task.status == TaskStatus::Pipelined);
+        let mut task = self.task.clone();
+        task.assign_devices(devices);
+        assume(entry, &task, self.compatibility);
+        devices
+    }
+
+    /// True if the task asks for devices.
+    pub(super) fn asks_devices(&self) -> bool {
+        self.device_chooser.is_some()
     }
 
     /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
     pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
-        // Columns do not show the ports of tasks.
+        // Columns show neither the ports of tasks nor their devices.
         let arrival = self.uniform_arrival.as_ref();
-        let arrival = arrival.filter(|arrival| arrival.is_shown_by_columns() && self.task.host_ports().is_empty());
+        let is_shown = |arrival: &&UniformArrival| {
+            arrival.is_shown_by_columns() && self.task.host_ports().is_empty() && !self.asks_devices()
+        };
+        let arrival = arrival.filter(is_shown);
         arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
     }
 }

@@ -208,6 +208,7 @@ fn a_node_without_scalars_gains_no_future_scalars_under_upstream() {
             task: Arc::clone(&waiting.name),
             node: "n".into(),
             card: Arc::default(),
+            devices: 0,
         };
         cycle.apply(&[SessionChange::Pipeline(placement)]).unwrap();
         let chunk = cycle.cluster_state().chunks().first().unwrap();

@@ -24,7 +24,7 @@ fn node(name: &str, free: i64, tainted: bool) -> NodeRecord {
     };
     let properties = NodeProperties {
         taints: vec![taint],
-        images: Vec::new(),
+        ..NodeProperties::default()
     };
     let amounts = |milli, gpus| {
         let amounts = [

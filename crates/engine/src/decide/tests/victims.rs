@@ -356,6 +356,7 @@ proptest! {
             task: Arc::clone(&group.preemptor.name),
             node: "n".into(),
             card: Arc::default(),
+            devices: 0,
         }));
         for at in &verdict.victims {
             let back = VictimGroup {

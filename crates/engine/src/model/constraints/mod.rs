@@ -5,6 +5,8 @@ mod pod_selector;
 mod taint;
 mod validity;
 
+pub use super::devices::{DeviceRequest, NodeDevices};
+
 use std::sync::Arc;
 
 pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorRequirement};
@@ -22,12 +24,14 @@ pub struct NodeProperties {
     pub taints: Vec<Taint>,
     /// status.images.
     pub images: Vec<NodeImage>,
+    /// Devices that tasks may share; `None`: none are reported.
+    pub devices: Option<NodeDevices>,
 }
 
 impl NodeProperties {
     /// True if there is nothing to store.
     pub fn is_empty(&self) -> bool {
-        self.taints.is_empty() && self.images.is_empty()
+        self.taints.is_empty() && self.images.is_empty() && self.devices.is_none()
     }
 }
 
@@ -66,6 +70,8 @@ pub struct PodConstraints {
     /// Selector of the pods that belong together with this one, which default spread constraints count; `None`: the pod
     /// belongs to no Service and no workload. Not empty.
     pub owner_selector: Option<LabelSelector>,
+    /// Devices that the pod asks for, or shares of one; `None`: none.
+    pub devices: Option<DeviceRequest>,
 }
 
 /// Kinds of constraints between pods and nodes, in the order of their names.
@@ -99,12 +105,15 @@ pub enum ConstraintKind {
     PreferredTaints,
     /// Images of containers, which change scores. No pod lacks them, so no result names them.
     Images,
+    /// Devices, or shares of one.
+    Devices,
 }
 
 impl ConstraintKind {
     /// Name of the field. Required and preferred terms share it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Devices => "devices",
             Self::HostPorts => "hostPorts",
             Self::NodeAffinity | Self::PreferredNodeAffinity => "nodeAffinity",
             Self::NodeSelector => "nodeSelector",
@@ -230,6 +239,7 @@ impl PodConstraints {
             ConstraintKind::PodAntiAffinity => required(&self.pod_anti_affinity),
             ConstraintKind::PreferredPodAntiAffinity => preferred(&self.pod_anti_affinity),
             ConstraintKind::HostPorts
+            | ConstraintKind::Devices
             | ConstraintKind::NodeAffinity
             | ConstraintKind::PreferredNodeAffinity
             | ConstraintKind::NodeSelector
@@ -259,6 +269,7 @@ impl PodConstraints {
                 .any(|constraint| constraint.is_hard == hard)
         };
         let kinds = [
+            (ConstraintKind::Devices, self.devices.is_some()),
             (ConstraintKind::HostPorts, !self.host_ports.is_empty()),
             (ConstraintKind::NodeAffinity, self.required_node_terms.is_some()),
             (
@@ -298,6 +309,7 @@ impl PodConstraints {
             images,
             image_volumes,
             owner_selector,
+            devices,
         } = self;
         each_pair(node_selector, visit);
         let terms = required_node_terms.iter_mut().flatten();
@@ -315,7 +327,8 @@ impl PodConstraints {
         for constraint in spread_constraints {
             constraint.each_text(visit);
         }
-        images.iter_mut().chain(image_volumes).for_each(&mut *visit);
+        let models = devices.iter_mut().flat_map(|devices| &mut devices.models);
+        images.iter_mut().chain(image_volumes).chain(models).for_each(&mut *visit);
         if let Some(selector) = owner_selector {
             selector.each_text(visit);
         }
@@ -327,7 +340,8 @@ impl NodeProperties {
     pub fn held_bytes(&self) -> usize {
         let taints = self.taints.iter().flat_map(|taint| [&taint.key, &taint.value]);
         let names = self.images.iter().flat_map(|image| &image.names);
-        taints.chain(names).map(text_weight).sum()
+        let model = self.devices.iter().map(|devices| &devices.model);
+        taints.chain(names).chain(model).map(text_weight).sum()
     }
 
     /// Every text of the properties.
@@ -336,10 +350,9 @@ impl NodeProperties {
             visit(key);
             visit(value);
         }
-        self.images
-            .iter_mut()
-            .flat_map(|image| &mut image.names)
-            .for_each(visit);
+        let names = self.images.iter_mut().flat_map(|image| &mut image.names);
+        let model = self.devices.iter_mut().map(|devices| &mut devices.model);
+        names.chain(model).for_each(visit);
     }
 }
 

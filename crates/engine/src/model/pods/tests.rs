@@ -121,7 +121,7 @@ fn apply(cluster_state: &mut ClusterState, step: &PodStep) {
             let task = name(*task);
             let stored = cluster_state.tasks().get(&task);
             if stored.is_some_and(|stored| stored.record.status == TaskStatus::Pending) {
-                let placed = cluster_state.assign_node(&task, status, *slot, &mut TableCursor::default());
+                let placed = cluster_state.assign_node(&task, status, (*slot, 0), &mut TableCursor::default());
                 cluster_state.count_placed(placed.as_slice());
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
+use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
 use crate::plugin::{PluginContext, VictimKind};
@@ -19,6 +20,17 @@ impl Policy {
     /// Scorers that are switched on, likewise.
     pub fn scorers(&self) -> &[PolicyHook] {
         &self.scorers
+    }
+
+    /// Rule by which devices are picked; `None`: no plugin that is switched on picks any.
+    pub fn device_pick(&self) -> Option<DevicePick> {
+        self.filters.iter().find_map(|hook| hook.plugin.device_pick())
+    }
+
+    /// True if a filter or a score that is switched on reads the devices of nodes.
+    pub fn reads_devices(&self) -> bool {
+        let mut hooks = self.filters.iter().chain(&self.scorers);
+        hooks.any(|hook| hook.plugin.hooks().devices)
     }
 
     /// Plugin of a name, if the document has it.

@@ -25,6 +25,7 @@ fn random_changes(cycle: &SchedulingCycle, numbers: &mut SeededNumbers) -> Vec<S
             task: Arc::clone(&task),
             node: "n".into(),
             card: Arc::default(),
+            devices: 0,
         };
         match numbers.below(12) {
             0 => SessionChange::Evict(task),

@@ -70,7 +70,12 @@ pub(super) fn allocate_until_full(cycle: &mut SchedulingCycle) -> BTreeMap<Strin
         let node = "n".into();
         let card = Arc::default();
         cycle
-            .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
+            .apply(&[SessionChange::Allocate(TaskPlacement {
+                task,
+                node,
+                card,
+                devices: 0,
+            })])
             .unwrap();
     }
     let mut got = BTreeMap::new();
@@ -151,7 +156,12 @@ fn change_names_the_queues_whose_keys_moved() {
         let mut cycle = corrected_cycle(cluster_state);
         let (task, node, card) = ("ns/root-n2-n21-000".into(), "n".into(), Arc::default());
         let outcome = cycle
-            .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
+            .apply(&[SessionChange::Allocate(TaskPlacement {
+                task,
+                node,
+                card,
+                devices: 0,
+            })])
             .unwrap();
         let queues: Vec<&str> = outcome.queues.iter().map(|queue| &**queue).collect();
         assert_eq!(queues, moved, "of {cpu} milli-cpus one thousand are taken");
@@ -174,7 +184,12 @@ fn change_that_moves_many_queues_names_every_queue() {
     let mut cycle = corrected_cycle(cluster_state);
     let (task, node, card) = ("ns/root-all-busy-000".into(), "n".into(), Arc::default());
     let outcome = cycle
-        .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
+        .apply(&[SessionChange::Allocate(TaskPlacement {
+            task,
+            node,
+            card,
+            devices: 0,
+        })])
         .unwrap();
     let queues: Vec<&str> = outcome.queues.iter().map(|queue| &**queue).collect();
     assert_eq!(queues, [EVERY_QUEUE, "root-all-busy"]);
@@ -444,7 +459,7 @@ proptest! {
         let mut rounds = 0;
         while let Some((taken, given)) = jobs.iter().find_map(|job| reclaim_victim(&cycle, job)) {
             let (node, card) = ("n".into(), Arc::default());
-            cycle.apply(&[SessionChange::Evict(taken), SessionChange::Allocate(TaskPlacement { task: given, node, card })]).unwrap();
+            cycle.apply(&[SessionChange::Evict(taken), SessionChange::Allocate(TaskPlacement { task: given, node, card, devices: 0 })]).unwrap();
             rounds += 1;
             prop_assert!(rounds <= TASKS, "{weights:?} go round in circles");
         }

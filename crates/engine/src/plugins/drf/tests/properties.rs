@@ -101,6 +101,7 @@ fn random_change(
         task: Arc::clone(&task),
         node: "n".into(),
         card: Arc::default(),
+        devices: 0,
     };
     match cluster_state.tasks().get(&task).unwrap().record.status {
         TaskStatus::Pending if compatibility == Compatibility::Corrected && numbers.below(3) == 0 => {

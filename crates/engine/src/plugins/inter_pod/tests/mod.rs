@@ -455,6 +455,7 @@ fn anti_affinity_placed_within_a_cycle_counts_under_corrected_only() {
             task: "default/guard".into(),
             node: "n0".into(),
             card: Arc::default(),
+            devices: 0,
         };
         cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
         let task = fixtures::task(ResourceAmounts::default(), &[]);

@@ -290,6 +290,7 @@ fn terms_of_pods_placed_within_a_cycle_count_everywhere_under_corrected_only() {
             task: "default/fan".into(),
             node: "n0".into(),
             card: Arc::default(),
+            devices: 0,
         };
         cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
         let task = fixtures::task(ResourceAmounts::default(), &[]);
@@ -344,8 +345,8 @@ fn zones(pods: [i64; 3], places: [i64; 3]) -> ClusterState {
             allocatable: ResourceAmounts::from_iter([(ResourceId::PODS, pods + places)]),
             properties: (zone == 0).then(|| {
                 Arc::new(NodeProperties {
-                    taints: Vec::new(),
                     images,
+                    ..NodeProperties::default()
                 })
             }),
             ..NodeRecord::default()

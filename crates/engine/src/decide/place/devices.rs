@@ -1,0 +1,109 @@
+//! Devices that tasks get: by the rule of the policy, or the tightest ones where nobody chooses.
+
+use std::sync::Arc;
+
+use crate::devices::{DeviceKinds, DeviceMask, DeviceNode, DevicePick, pick_devices};
+use crate::model::{ClusterState, DeviceQuery, NodeEntry, NodeSlot, NodeVector, ResourceId, TaskRecord, TaskStatus};
+use crate::plugin::Plugin;
+use crate::policy::Policy;
+
+/// Choice of devices for equal tasks under a policy.
+#[derive(Debug)]
+pub(crate) struct DeviceChooser {
+    pick: DevicePick,
+    /// Plugins that may name a device by their score.
+    scorers: Vec<Arc<dyn Plugin>>,
+    query: DeviceQuery,
+}
+
+impl DeviceChooser {
+    /// Choice for a task; `None`: it asks for no device, or no plugin of the policy picks any.
+    pub(crate) fn of(policy: &Policy, task: &TaskRecord) -> Option<Self> {
+        let request = task.device_request()?.clone();
+        let cpu = task.requests.get(ResourceId::CPU).unwrap_or(0) as f64;
+        let pick = policy.device_pick()?;
+        let scorers = if pick == DevicePick::Score {
+            let own = policy.scorers().iter().map(|hook| Arc::clone(&hook.plugin));
+            own.filter(|plugin| plugin.device_scorer().is_some()).collect()
+        } else {
+            Vec::new()
+        };
+        Some(Self {
+            pick,
+            scorers,
+            query: DeviceQuery::new(cpu, Some(request)),
+        })
+    }
+
+    /// Devices of the next task on a node; 0: there are not enough, or the node reports none.
+    pub(crate) fn choose(&self, entry: &NodeEntry, after_release: bool) -> DeviceMask {
+        let Some(devices) = entry.record.devices() else {
+            return 0;
+        };
+        if self.query.named_devices() != 0 {
+            return self.query.named_devices();
+        }
+        let free = entry.free_devices(after_release);
+        let scores = self.scorers.iter().filter_map(|plugin| plugin.device_scorer());
+        self.query.on_node(Some(devices), |task| {
+            let node = DeviceNode {
+                free_cpu: free_cpu(entry, after_release),
+                free: &free,
+                model: &devices.model,
+                kinds: DeviceKinds::NONE,
+                identity: entry.identity(),
+            };
+            let fits = task.fits(&node);
+            let named = scores
+                .filter(|_| fits && task.is_share())
+                .find_map(|scorer| scorer.score(task, &node).device);
+            pick_devices(self.pick, task, &free, named).unwrap_or(0)
+        })
+    }
+}
+
+/// Free cpu of a node in thousandths, as the columns show it.
+fn free_cpu(entry: &NodeEntry, after_release: bool) -> i64 {
+    let amount = |vector| entry.exact(ResourceId::CPU, vector).unwrap_or(0);
+    let idle = if entry.upstream.is_some() {
+        amount(NodeVector::Idle)
+    } else {
+        amount(NodeVector::Allocatable) - amount(NodeVector::Used)
+    };
+    let released = if after_release {
+        amount(NodeVector::Releasing) - amount(NodeVector::Pipelined)
+    } else {
+        0
+    };
+    i64::try_from(idle + released).unwrap_or(i64::MAX)
+}
+
+impl ClusterState {
+    /// Devices that a task gets on a node where nobody chooses: those that it is given, else the tightest that are enough;
+    /// 0: it asks for none, or the node has too few.
+    pub(crate) fn devices_for(
+        &self,
+        task: &TaskRecord,
+        slot: NodeSlot,
+        status: TaskStatus,
+        given: DeviceMask,
+    ) -> DeviceMask {
+        let Some((request, entry)) = task.device_request().zip(self.node(slot)) else {
+            return 0;
+        };
+        if given != 0 {
+            return given;
+        }
+        let request = crate::model::DeviceRequest {
+            assigned: 0,
+            ..request.clone()
+        };
+        let query = DeviceQuery::new(0.0, Some(request));
+        let chooser = DeviceChooser {
+            pick: DevicePick::Tightest,
+            scorers: Vec::new(),
+            query,
+        };
+        chooser.choose(entry, status == TaskStatus::Pipelined)
+    }
+}

@@ -1,0 +1,79 @@
+//! `int(100 / (1 + exp(-x)))` by comparison with the least `x` of each value, which are found once.
+
+use std::sync::LazyLock;
+
+/// Least x of the scores 1 to 100.
+static LEAST: LazyLock<[f64; 100]> = LazyLock::new(|| {
+    let mut least = [0.0; 100];
+    for (number, place) in (1_i64..).zip(&mut least) {
+        *place = least_of(number);
+    }
+    least
+});
+
+/// The formula itself.
+#[expect(clippy::cast_possible_truncation, reason = "a number from 0 to 100")]
+pub(super) fn formula(x: f64) -> i64 {
+    (1.0 / (1.0 + (-x).exp()) * 100.0) as i64
+}
+
+/// Least float whose score is at least `score`, by bisection.
+fn least_of(score: i64) -> f64 {
+    // At 64 the quotient is 1 to the last bit.
+    let (mut below, mut reached) = (key(-64.0), key(64.0));
+    while i128::from(reached) - i128::from(below) > 1 {
+        let middle = i64::midpoint(below, reached);
+        if formula(float(middle)) >= score {
+            reached = middle;
+        } else {
+            below = middle;
+        }
+    }
+    float(reached)
+}
+
+/// Integer that orders as the float does.
+fn key(float: f64) -> i64 {
+    let bits = float.to_bits().cast_signed();
+    if bits < 0 { i64::MIN - bits } else { bits }
+}
+
+fn float(key: i64) -> f64 {
+    let bits = if key < 0 { i64::MIN - key } else { key };
+    f64::from_bits(bits.cast_unsigned())
+}
+
+/// Score of x, and the least x that has it.
+pub(super) fn score(x: f64) -> (i64, f64) {
+    let at = LEAST.partition_point(|least| *least <= x);
+    let least = at.checked_sub(1).and_then(|below| LEAST.get(below));
+    (
+        i64::try_from(at).unwrap_or(0),
+        least.copied().unwrap_or(f64::NEG_INFINITY),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equals_the_formula_everywhere_and_at_every_step() {
+        for number in -2_000_000..2_000_000_i64 {
+            let x = number as f64 * 4.7e-6;
+            assert_eq!(score(x).0, formula(x), "{x}");
+        }
+        for (number, least) in (1_i64..).zip(LEAST.iter()) {
+            for ulps in -300..300 {
+                let x = float(key(*least) + ulps);
+                assert_eq!(
+                    (score(x).0, score(x).0 >= number),
+                    (formula(x), ulps >= 0),
+                    "{x:e} {ulps}"
+                );
+            }
+        }
+        assert_eq!((score(0.0).0, score(-0.0).0, score(-1e-3).0), (50, 50, 49));
+        assert_eq!((score(-1e9).0, score(1e9).0), (0, 100));
+    }
+}

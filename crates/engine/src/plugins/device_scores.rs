@@ -1,0 +1,133 @@
+//! Parts that plugins about devices share: their weight, and the score of a chunk's nodes by a prepared score of one node.
+
+use super::effective_values::{map_entry, value_map};
+use crate::devices::{DeviceScorer, scale};
+use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
+use crate::plugin::{ChunkScores, NodeScorer, PluginContext, PluginHooks, PreparedHook};
+use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
+
+/// Largest weight: sums of weighted scores stay exact integers.
+const MAX_WEIGHT: i64 = 1_000_000;
+
+/// Reads the argument `weight`; 1 if there is none.
+pub(super) fn read_weight(arguments: &PluginArguments, report: &mut DiagnosticReport) -> i64 {
+    read_int(arguments, "weight", 1, (0, MAX_WEIGHT), report)
+}
+
+/// Reads an integer argument within bounds.
+pub(super) fn read_int(
+    arguments: &PluginArguments,
+    key: &str,
+    default: i64,
+    (least, greatest): (i64, i64),
+    report: &mut DiagnosticReport,
+) -> i64 {
+    let Some(argument) = arguments.get(key).filter(|argument| !argument.is_null()) else {
+        return default;
+    };
+    match argument.lenient_int() {
+        Some(value) if (least..=greatest).contains(&value) => value,
+        Some(_) | None => {
+            let message = format!(
+                "expected an integer from {least} to {greatest}, found {}",
+                shown(argument.value())
+            );
+            report.error(code::ARGUMENT_INVALID, &argument.at(), message);
+            default
+        }
+    }
+}
+
+fn shown(value: &YamlValue) -> String {
+    match value {
+        YamlValue::Int(number) => number.to_string(),
+        YamlValue::String(text) => format!("`{text}`"),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => value.kind().to_owned(),
+    }
+}
+
+/// Effective arguments of a plugin that has a weight and nothing else.
+pub(super) fn weight_argument(weight: i64) -> YamlValue {
+    value_map([map_entry("weight", YamlValue::Int(weight))])
+}
+
+/// Hooks of a plugin that scores nodes by their devices.
+pub(super) fn score_hooks(weight: i64) -> PluginHooks {
+    PluginHooks {
+        score: weight != 0,
+        devices: true,
+        ..PluginHooks::default()
+    }
+}
+
+/// Score of a chunk's nodes by the score of one node.
+pub(super) fn node_scorer<'a>(
+    context: PluginContext<'a>,
+    class: &'a TaskClass,
+    scorer: &'a dyn DeviceScorer,
+) -> PreparedHook<dyn NodeScorer + 'a> {
+    Ok(Some(Box::new(DeviceNodeScorer {
+        after_release: context.after_release,
+        request: DeviceQuery::of(class),
+        scorer,
+        range: None,
+    })))
+}
+
+struct DeviceNodeScorer<'a> {
+    after_release: bool,
+    request: DeviceQuery,
+    scorer: &'a dyn DeviceScorer,
+    /// Least and greatest score of the candidates, where scores are relative to them.
+    range: Option<(i64, i64)>,
+}
+
+impl DeviceNodeScorer<'_> {
+    /// Scores of the nodes of a chunk, node by node.
+    fn each_value(&self, chunk: &NodeChunk, nodes: &NodeMask, mut say: impl FnMut(usize, i64)) {
+        let devices = ChunkDevices::of(chunk, self.after_release, self.scorer.is_random());
+        for offset in nodes.iter() {
+            let score = devices.with_node(offset, &self.request, |task, node| self.scorer.score(task, node));
+            say(offset, score.map_or(0, |score| score.value));
+        }
+    }
+}
+
+impl NodeScorer for DeviceNodeScorer<'_> {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
+        let Some(scores) = parts.first_mut() else { return };
+        let (is_relative, weight) = (self.scorer.is_relative(), self.scorer.weight());
+        self.each_value(chunk, chunk.live(), |offset, raw| {
+            let value = match (is_relative, self.range) {
+                (true, Some((least, greatest))) => scale(raw.clamp(least, greatest), least, greatest),
+                (true, None) => 0,
+                (false, _) => raw,
+            };
+            if let Some(place) = scores.get_mut(offset) {
+                *place = (value * weight) as f64;
+            }
+        });
+    }
+
+    fn needs_survey(&self) -> bool {
+        self.scorer.is_relative()
+    }
+
+    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+        let mut range = self.range;
+        self.each_value(chunk, candidates, |_, value| {
+            let (least, greatest) = range.unwrap_or((value, value));
+            range = Some((least.min(value), greatest.max(value)));
+        });
+        self.range = range;
+    }
+}

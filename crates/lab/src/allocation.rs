@@ -1,0 +1,292 @@
+//! Allocation of tasks to nodes and devices, one after another, by the scores of a policy's plugins. Scores of a class of
+//! tasks are kept per node until the node changes.
+
+use std::collections::BTreeMap;
+
+use pumice_engine::devices::fragmentation::Fragmentation;
+use pumice_engine::devices::{
+    DeviceKinds, DeviceMask, DeviceNode, DevicePick, DeviceScorer, DeviceTask, FreeDevices, WHOLE_DEVICE, pick_devices,
+    scale, take_devices,
+};
+
+use crate::policies::LabPolicy;
+use crate::trace::{LabNode, LabTask};
+
+/// Node with what is left of it.
+#[derive(Clone, Debug)]
+pub struct NodeState<'t> {
+    /// Model of the devices.
+    model: &'t str,
+    /// Free cpu in thousandths.
+    free_cpu: i64,
+    /// Free memory in MiB.
+    free_memory: i64,
+    /// Free thousandths of each device.
+    free: FreeDevices,
+    kinds: DeviceKinds,
+    /// Fragmentation, if it is measured.
+    fragments: f64,
+}
+
+impl<'t> NodeState<'t> {
+    fn new(node: &'t LabNode) -> Self {
+        Self {
+            model: &node.model,
+            free_cpu: node.cpu,
+            free_memory: node.memory,
+            free: FreeDevices::from_elem(WHOLE_DEVICE, node.devices),
+            kinds: DeviceKinds::NONE,
+            fragments: 0.0,
+        }
+    }
+
+    fn view(&self, identity: u64) -> DeviceNode<'_> {
+        DeviceNode {
+            free_cpu: self.free_cpu,
+            free: &self.free,
+            model: self.model,
+            kinds: self.kinds,
+            identity,
+        }
+    }
+
+    /// Free cpu in thousandths.
+    pub fn free_cpu(&self) -> i64 {
+        self.free_cpu
+    }
+
+    /// Free thousandths of each device.
+    pub fn free_devices(&self) -> &[i32] {
+        &self.free
+    }
+}
+
+/// Placement of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabPlacement {
+    /// Position of the node.
+    pub node: usize,
+    /// Score of the node.
+    pub score: i64,
+    /// Devices.
+    pub devices: DeviceMask,
+}
+
+/// Score that means: the node has not enough, whatever its memory.
+const UNFIT: i64 = i64::MIN;
+
+/// Scores of one class of tasks.
+#[derive(Debug)]
+struct ClassScores {
+    task: DeviceTask,
+    /// Scores by scorer and node.
+    values: Vec<Vec<i64>>,
+    /// Number of changes of nodes that the scores show.
+    synced: usize,
+}
+
+/// Cluster in the course of an experiment.
+#[derive(Debug)]
+pub struct LabCluster<'t, 'p> {
+    nodes: Vec<NodeState<'t>>,
+    pick: DevicePick,
+    scorers: Vec<(i64, &'p dyn DeviceScorer)>,
+    measure: &'p Fragmentation,
+    classes: BTreeMap<DeviceTask, usize>,
+    scores: Vec<ClassScores>,
+    /// Positions of changed nodes, in order.
+    changes: Vec<u32>,
+    /// Thousandths of devices that are allocated.
+    used: i64,
+    arrivals: u64,
+}
+
+impl<'t, 'p> LabCluster<'t, 'p> {
+    /// Empty cluster. `measure` says what counts as fragmentation.
+    pub fn new(nodes: &[&'t LabNode], policy: &'p LabPolicy, measure: &'p Fragmentation) -> Self {
+        let mut nodes: Vec<NodeState<'t>> = nodes.iter().map(|node| NodeState::new(node)).collect();
+        for node in &mut nodes {
+            node.fragments = measure.of(&node.view(0));
+        }
+        Self {
+            nodes,
+            pick: policy.pick(),
+            scorers: policy.scorers(),
+            measure,
+            classes: BTreeMap::new(),
+            scores: Vec::new(),
+            changes: Vec::new(),
+            used: 0,
+            arrivals: 0,
+        }
+    }
+
+    /// Nodes, in their order.
+    pub fn nodes(&self) -> &[NodeState<'t>] {
+        &self.nodes
+    }
+
+    /// Thousandths of devices that are allocated.
+    pub fn used(&self) -> i64 {
+        self.used
+    }
+
+    /// Sum of the fragmentation of all nodes.
+    pub fn fragments(&self) -> f64 {
+        self.nodes.iter().fold(0.0, |sum, node| sum + node.fragments)
+    }
+
+    /// Number of a class of tasks.
+    pub fn class_of(&mut self, task: &DeviceTask) -> usize {
+        if let Some(class) = self.classes.get(task) {
+            return *class;
+        }
+        let class = self.scores.len();
+        self.classes.insert(task.clone(), class);
+        let unknown = vec![UNFIT; self.nodes.len()];
+        let mut scores = ClassScores {
+            task: task.clone(),
+            values: vec![unknown; self.scorers.len().max(1)],
+            synced: self.changes.len(),
+        };
+        for number in 0..self.nodes.len() {
+            scores.update(&self.nodes, &self.scorers, number);
+        }
+        self.scores.push(scores);
+        class
+    }
+
+    /// Places a task of a class; `None`: no node has enough.
+    pub fn place(&mut self, task: &LabTask, class: usize) -> Option<LabPlacement> {
+        self.arrivals += 1;
+        let scores = self.scores.get_mut(class)?;
+        scores.sync(&self.nodes, &self.scorers, &self.changes);
+        let (node, score) = best_node(scores, &self.nodes, &self.scorers, (task.memory, self.arrivals))?;
+        let state = self.nodes.get(node)?;
+        let asked = &task.task;
+        let view = state.view(identity(self.arrivals, node));
+        let named = if self.pick == DevicePick::Score && asked.is_share() {
+            let mut scorers = self.scorers.iter();
+            scorers.find_map(|(_, scorer)| scorer.score(asked, &view).device)
+        } else {
+            None
+        };
+        let devices = pick_devices(self.pick, asked, &state.free, named)?;
+        self.take(task, node, devices);
+        Some(LabPlacement { node, score, devices })
+    }
+
+    fn take(&mut self, task: &LabTask, number: usize, devices: DeviceMask) {
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        node.free_cpu -= task.task.cpu;
+        node.free_memory -= task.memory;
+        take_devices(&mut node.free, devices, task.task.milli);
+        node.kinds = node.kinds.union(task.task.kind());
+        node.fragments = self.measure.of(&node.view(0));
+        self.used += task.task.total();
+        self.changes.push(u32::try_from(number).unwrap_or(u32::MAX));
+    }
+}
+
+/// Number that is different for each arrival and node.
+fn identity(arrival: u64, node: usize) -> u64 {
+    arrival << 32 | node as u64
+}
+
+impl ClassScores {
+    /// Brings the scores of changed nodes up to date.
+    fn sync(&mut self, nodes: &[NodeState<'_>], scorers: &[(i64, &dyn DeviceScorer)], changes: &[u32]) {
+        let new = changes.get(self.synced..).unwrap_or_default();
+        self.synced = changes.len();
+        if new.len() < nodes.len() / 2 {
+            for number in new {
+                self.update(nodes, scorers, *number as usize);
+            }
+            return;
+        }
+        let mut changed = vec![false; nodes.len()];
+        for number in new {
+            if let Some(changed) = changed.get_mut(*number as usize) {
+                *changed = true;
+            }
+        }
+        for (number, _) in changed.iter().enumerate().filter(|(_, changed)| **changed) {
+            self.update(nodes, scorers, number);
+        }
+    }
+
+    fn update(&mut self, nodes: &[NodeState<'_>], scorers: &[(i64, &dyn DeviceScorer)], number: usize) {
+        let Some(node) = nodes.get(number) else { return };
+        let view = node.view(0);
+        let fits = node.free_cpu >= self.task.cpu && self.task.fits(&view);
+        for (values, scorer) in self.values.iter_mut().zip(scorers.iter().map(Some).chain([None])) {
+            let Some(value) = values.get_mut(number) else { continue };
+            *value = match scorer {
+                _ if !fits => UNFIT,
+                Some((_, scorer)) if !scorer.is_random() => scorer.score(&self.task, &view).value,
+                // Random scores are drawn for each task.
+                Some(_) | None => 0,
+            };
+        }
+    }
+}
+
+/// Best node for a task with this memory, and its score. Of equal nodes the first one wins.
+fn best_node(
+    scores: &ClassScores,
+    nodes: &[NodeState<'_>],
+    scorers: &[(i64, &dyn DeviceScorer)],
+    (memory, arrival): (i64, u64),
+) -> Option<(usize, i64)> {
+    let mut best: Option<(usize, i64)> = None;
+    if let ([values], [] | [_]) = (scores.values.as_slice(), scorers) {
+        let random = scorers
+            .iter()
+            .map(|(_, scorer)| *scorer)
+            .find(|scorer| scorer.is_random());
+        for (number, (value, node)) in values.iter().zip(nodes).enumerate() {
+            if *value == UNFIT || (random.is_none() && best.is_some_and(|(_, best)| *value <= best)) {
+                continue;
+            }
+            let value = random.map_or(*value, |scorer| {
+                scorer.score(&scores.task, &node.view(identity(arrival, number))).value
+            });
+            if node.free_memory >= memory && best.is_none_or(|(_, best)| value > best) {
+                best = Some((number, value));
+            }
+        }
+        return best;
+    }
+    let fits = |number: usize, node: &NodeState<'_>| {
+        let first = scores.values.first().and_then(|values| values.get(number));
+        node.free_memory >= memory && first.is_some_and(|value| *value != UNFIT)
+    };
+    let fitting: Vec<usize> = (0..nodes.len())
+        .filter(|number| nodes.get(*number).is_some_and(|node| fits(*number, node)))
+        .collect();
+    let mut totals = vec![0_i64; fitting.len()];
+    for ((weight, scorer), values) in scorers.iter().zip(&scores.values) {
+        let value = |number: usize| {
+            let node = nodes.get(number).filter(|_| scorer.is_random());
+            let drawn = node.map(|node| scorer.score(&scores.task, &node.view(identity(arrival, number))).value);
+            drawn.or_else(|| values.get(number).copied()).unwrap_or(0)
+        };
+        let least = fitting.iter().map(|number| value(*number)).min().unwrap_or(0);
+        let greatest = fitting.iter().map(|number| value(*number)).max().unwrap_or(0);
+        for (total, number) in totals.iter_mut().zip(&fitting) {
+            let value = value(*number);
+            *total += weight
+                * if scorer.is_relative() {
+                    scale(value, least, greatest)
+                } else {
+                    value
+                };
+        }
+    }
+    for (number, total) in fitting.into_iter().zip(totals) {
+        if best.is_none_or(|(_, best)| total > best) {
+            best = Some((number, total));
+        }
+    }
+    best
+}
