@@ -119,6 +119,7 @@ fn inline_state() -> ClusterState {
             BatchRecord::Queue(queue) => cluster_state.put_queue(queue, &source),
             BatchRecord::Job(job) => cluster_state.put_job(job, &source),
             BatchRecord::Task(task) => cluster_state.put_task(task, &source),
+            BatchRecord::Namespace(namespace) => cluster_state.put_namespace(namespace, &source),
         }
     }
     cluster_state.refresh_ranks();

@@ -317,6 +317,7 @@ mod tests {
                     effect,
                 }],
                 images: Vec::new(),
+                devices: None,
             })),
             ..NodeRecord::default()
         };

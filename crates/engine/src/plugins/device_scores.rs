@@ -3,7 +3,7 @@
 use super::effective_values::{map_entry, value_map};
 use crate::devices::{DeviceScorer, scale};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, PluginContext, PluginHooks, PreparedHook};
+use crate::plugin::{ChunkScores, NodeScorer, PluginContext, PluginHooks};
 use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Largest weight: sums of weighted scores stay exact integers.
@@ -70,13 +70,13 @@ pub(super) fn node_scorer<'a>(
     context: PluginContext<'a>,
     class: &'a TaskClass,
     scorer: &'a dyn DeviceScorer,
-) -> PreparedHook<dyn NodeScorer + 'a> {
-    Ok(Some(Box::new(DeviceNodeScorer {
+) -> Box<dyn NodeScorer + 'a> {
+    Box::new(DeviceNodeScorer {
         after_release: context.after_release,
         request: DeviceQuery::of(class),
         scorer,
         range: None,
-    })))
+    })
 }
 
 struct DeviceNodeScorer<'a> {

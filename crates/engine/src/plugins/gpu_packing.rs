@@ -42,7 +42,7 @@ impl Plugin for DevicePacking {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        node_scorer(context, class, self)
+        Ok(Some(node_scorer(context, class, self)))
     }
 
     fn device_scorer(&self) -> Option<&dyn DeviceScorer> {

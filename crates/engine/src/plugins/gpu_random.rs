@@ -47,7 +47,7 @@ impl Plugin for RandomChoice {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        node_scorer(context, class, self)
+        Ok(Some(node_scorer(context, class, self)))
     }
 
     fn device_scorer(&self) -> Option<&dyn DeviceScorer> {

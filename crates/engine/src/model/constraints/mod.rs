@@ -328,7 +328,11 @@ impl PodConstraints {
             constraint.each_text(visit);
         }
         let models = devices.iter_mut().flat_map(|devices| &mut devices.models);
-        images.iter_mut().chain(image_volumes).chain(models).for_each(&mut *visit);
+        images
+            .iter_mut()
+            .chain(image_volumes)
+            .chain(models)
+            .for_each(&mut *visit);
         if let Some(selector) = owner_selector {
             selector.each_text(visit);
         }

@@ -65,6 +65,7 @@ fn node(name: &str, zone: &str, images: &[(&str, i64)]) -> NodeRecord {
         properties: Some(Arc::new(NodeProperties {
             taints: Vec::new(),
             images: images.collect(),
+            devices: None,
         })),
         ..NodeRecord::default()
     }

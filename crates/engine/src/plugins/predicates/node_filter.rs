@@ -61,70 +61,59 @@ impl RejectionKind {
         self as u16
     }
 
-    /// Code, the reference's message, and what evictions do.
-    fn texts(self) -> (&'static str, &'static str, Resolution) {
+    /// Code, and the reference's message.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::PodCount => ("TooManyPods", "node(s) pod number exceeded", Resolution::Unschedulable),
-            Self::Cordon => (
-                "NodeUnschedulable",
-                "node(s) were unschedulable",
-                Resolution::Unresolvable,
-            ),
+            Self::PodCount => ("TooManyPods", "node(s) pod number exceeded"),
+            Self::Cordon => ("NodeUnschedulable", "node(s) were unschedulable"),
             Self::NodeAffinity => (
                 "NodeAffinityMismatch",
                 "node(s) didn't match Pod's node affinity/selector",
-                Resolution::Unresolvable,
             ),
-            Self::Taint => (
-                "UntoleratedTaint",
-                "node(s) had untolerated taint(s)",
-                Resolution::Unresolvable,
-            ),
-            Self::Cached => (
-                "EquivalenceCache",
-                "plugin equivalence cache predicates failed",
-                Resolution::Unresolvable,
-            ),
+            Self::Taint => ("UntoleratedTaint", "node(s) had untolerated taint(s)"),
+            Self::Cached => ("EquivalenceCache", "plugin equivalence cache predicates failed"),
             Self::HostPort => (
                 "HostPortTaken",
                 "node(s) didn't have free ports for the requested pod ports",
-                Resolution::Unschedulable,
             ),
             Self::TermConflict => (
                 "NodeAffinityConflict",
                 "plugin NodeAffinity pre-predicates failed pod affinity terms conflict",
-                Resolution::Unresolvable,
             ),
-            Self::PodAffinity => (
-                "PodAffinityMismatch",
-                "node(s) didn't match pod affinity rules",
-                Resolution::Unresolvable,
-            ),
-            Self::PodAntiAffinity => (
-                "PodAntiAffinity",
-                "node(s) didn't match pod anti-affinity rules",
-                Resolution::Unschedulable,
-            ),
+            Self::PodAffinity => ("PodAffinityMismatch", "node(s) didn't match pod affinity rules"),
+            Self::PodAntiAffinity => ("PodAntiAffinity", "node(s) didn't match pod anti-affinity rules"),
             Self::ExistingPodAntiAffinity => (
                 "ExistingPodAntiAffinity",
                 "node(s) didn't satisfy existing pods anti-affinity rules",
-                Resolution::Unschedulable,
             ),
             Self::MissingTopologyLabel => (
                 "MissingTopologyLabel",
                 "node(s) didn't match pod topology spread constraints (missing required label)",
-                Resolution::Unresolvable,
             ),
             Self::AddedAffinity => (
                 "AddedNodeAffinityMismatch",
                 "node(s) didn't match scheduler-enforced node affinity",
-                Resolution::Unresolvable,
             ),
-            Self::TopologySpread => (
-                "TopologySpread",
-                "node(s) didn't match pod topology spread constraints",
-                Resolution::Unschedulable,
-            ),
+            Self::TopologySpread => ("TopologySpread", "node(s) didn't match pod topology spread constraints"),
+        }
+    }
+
+    /// Effect of evictions.
+    fn resolution(self) -> Resolution {
+        match self {
+            Self::PodCount
+            | Self::HostPort
+            | Self::PodAntiAffinity
+            | Self::ExistingPodAntiAffinity
+            | Self::TopologySpread => Resolution::Unschedulable,
+            Self::Cordon
+            | Self::NodeAffinity
+            | Self::Taint
+            | Self::Cached
+            | Self::TermConflict
+            | Self::PodAffinity
+            | Self::MissingTopologyLabel
+            | Self::AddedAffinity => Resolution::Unresolvable,
         }
     }
 }
@@ -156,7 +145,7 @@ impl<'a> RecordChecks<'a> {
         };
         Self {
             constraints,
-            terms: terms.map(|terms| terms.iter().filter(can_match).collect()),
+            terms: terms.map(|terms| terms.iter().filter(|term| can_match(term)).collect()),
             affinity: arguments.node_affinity,
             taints: arguments.taints,
             added_terms: added.required_node_terms.as_deref(),
@@ -191,7 +180,10 @@ impl<'a> RecordChecks<'a> {
             return NodeMask::NONE;
         };
         let attributes = chunk.attributes();
-        let matching = terms.iter().filter(can_match).map(|term| attributes.matching(term));
+        let matching = terms
+            .iter()
+            .filter(|term| can_match(term))
+            .map(|term| attributes.matching(term));
         NodeMask::ALL.and_not(&matching.fold(NodeMask::NONE, |any, nodes| any.or(&nodes)))
     }
 
@@ -207,7 +199,7 @@ impl<'a> RecordChecks<'a> {
 }
 
 /// True if a term matches some node.
-fn can_match(term: &&NodeSelectorTerm) -> bool {
+fn can_match(term: &NodeSelectorTerm) -> bool {
     !term.is_empty() && term.is_valid()
 }
 
@@ -359,7 +351,7 @@ impl<'a> PodFilter<'a> {
         }
         let mut left = *left;
         for wanted in [Resolution::Unresolvable, Resolution::Unschedulable] {
-            for (kind, nodes) in noted.iter().filter(|(kind, _)| kind.texts().2 == wanted) {
+            for (kind, nodes) in noted.iter().filter(|(kind, _)| kind.resolution() == wanted) {
                 verdicts.reject(kind.number(), &left.and(nodes));
                 left = left.and_not(nodes);
             }
@@ -444,12 +436,12 @@ impl NodeFilter for PodFilter<'_> {
             .get(usize::from(number))
             .copied()
             .unwrap_or(RejectionKind::PodCount);
-        let (code, message, resolution) = kind.texts();
+        let (code, message) = kind.texts();
         Reason {
             plugin: Arc::from(self.plugin),
             code,
             message: message.to_owned(),
-            resolution,
+            resolution: kind.resolution(),
             resource: Arc::from(""),
         }
     }
