@@ -166,8 +166,8 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         let asked = &task.task;
         let view = state.view(identity(self.arrivals, node));
         let named = if self.pick == DevicePick::Score && asked.is_share() {
-            let mut scorers = self.scorers.iter();
-            scorers.find_map(|(_, scorer)| scorer.score(asked, &view).device)
+            let mut weighted = self.scorers.iter();
+            weighted.find_map(|(_, scorer)| scorer.score(asked, &view).device)
         } else {
             None
         };
@@ -195,31 +195,31 @@ fn identity(arrival: u64, node: usize) -> u64 {
 
 impl ClassScores {
     /// Brings the scores of changed nodes up to date.
-    fn sync(&mut self, nodes: &[NodeState<'_>], scorers: &[(i64, &dyn DeviceScorer)], changes: &[u32]) {
+    fn sync(&mut self, nodes: &[NodeState<'_>], weighted: &[(i64, &dyn DeviceScorer)], changes: &[u32]) {
         let new = changes.get(self.synced..).unwrap_or_default();
         self.synced = changes.len();
         if new.len() < nodes.len() / 2 {
             for number in new {
-                self.update(nodes, scorers, *number as usize);
+                self.update(nodes, weighted, *number as usize);
             }
             return;
         }
-        let mut changed = vec![false; nodes.len()];
+        let mut is_stale = vec![false; nodes.len()];
         for number in new {
-            if let Some(changed) = changed.get_mut(*number as usize) {
-                *changed = true;
+            if let Some(stale) = is_stale.get_mut(*number as usize) {
+                *stale = true;
             }
         }
-        for (number, _) in changed.iter().enumerate().filter(|(_, changed)| **changed) {
-            self.update(nodes, scorers, number);
+        for (number, _) in is_stale.iter().enumerate().filter(|(_, stale)| **stale) {
+            self.update(nodes, weighted, number);
         }
     }
 
-    fn update(&mut self, nodes: &[NodeState<'_>], scorers: &[(i64, &dyn DeviceScorer)], number: usize) {
+    fn update(&mut self, nodes: &[NodeState<'_>], weighted: &[(i64, &dyn DeviceScorer)], number: usize) {
         let Some(node) = nodes.get(number) else { return };
         let view = node.view(0);
         let fits = node.free_cpu >= self.task.cpu && self.task.fits(&view);
-        for (values, scorer) in self.values.iter_mut().zip(scorers.iter().map(Some).chain([None])) {
+        for (values, scorer) in self.values.iter_mut().zip(weighted.iter().map(Some).chain([None])) {
             let Some(value) = values.get_mut(number) else { continue };
             *value = match scorer {
                 _ if !fits => UNFIT,
@@ -235,12 +235,12 @@ impl ClassScores {
 fn best_node(
     scores: &ClassScores,
     nodes: &[NodeState<'_>],
-    scorers: &[(i64, &dyn DeviceScorer)],
+    weighted: &[(i64, &dyn DeviceScorer)],
     (memory, arrival): (i64, u64),
 ) -> Option<(usize, i64)> {
     let mut best: Option<(usize, i64)> = None;
-    if let ([values], [] | [_]) = (scores.values.as_slice(), scorers) {
-        let random = scorers
+    if let ([values], [] | [_]) = (scores.values.as_slice(), weighted) {
+        let random = weighted
             .iter()
             .map(|(_, scorer)| *scorer)
             .find(|scorer| scorer.is_random());
@@ -265,7 +265,7 @@ fn best_node(
         .filter(|number| nodes.get(*number).is_some_and(|node| fits(*number, node)))
         .collect();
     let mut totals = vec![0_i64; fitting.len()];
-    for ((weight, scorer), values) in scorers.iter().zip(&scores.values) {
+    for ((weight, scorer), values) in weighted.iter().zip(&scores.values) {
         let value = |number: usize| {
             let node = nodes.get(number).filter(|_| scorer.is_random());
             let drawn = node.map(|node| scorer.score(&scores.task, &node.view(identity(arrival, number))).value);

@@ -251,7 +251,7 @@ fn panel<'c>(title: &str, rows: impl Iterator<Item = (&'c str, &'c [Option<f64>]
 }
 
 /// Curves of one workload, means over seeds, a line for each policy.
-pub fn curves_svg<'r>(rows: impl Iterator<Item = (&'r str, &'r str, i64, &'r ExperimentResult)> + Clone) -> String {
+pub fn curves_svg<'r>(rows: &(impl Iterator<Item = (&'r str, &'r str, i64, &'r ExperimentResult)> + Clone)) -> String {
     let of = |(metric, name): (usize, &&str)| {
         let rows = rows.clone();
         let rows =
@@ -300,11 +300,9 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, ReproductionError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
-        let name = file
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        if name.starts_with(TASK_PREFIX) && name.ends_with(".csv") {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let is_table = file.extension().is_some_and(|extension| extension == "csv");
+        if name.starts_with(TASK_PREFIX) && is_table {
             files.push(file);
         }
     }

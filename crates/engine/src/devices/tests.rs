@@ -41,16 +41,17 @@ fn plain(typical: &[TypicalTask], node: &DeviceNode<'_>) -> f64 {
             d[1] += frequency * f64::from(lost);
             d[2] += frequency * (idle - f64::from(lost));
         } else {
-            d[if fits {
-                3
-            } else if fits_cpu {
-                1
-            } else {
-                0
-            }] += frequency * idle;
+            let place = if fits { 3 } else { usize::from(fits_cpu) };
+            d[place] += frequency * idle;
         }
     }
     ((((d[0] + d[1]) + d[3]) + d[4]) + d[5]) + d[6]
+}
+
+/// Integer part of a score.
+#[expect(clippy::cast_possible_truncation, reason = "the reference cuts scores to integers")]
+fn cut(score: f64) -> i64 {
+    score as i64
 }
 
 fn plain_score(typical: &[TypicalTask], task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
@@ -68,7 +69,7 @@ fn plain_score(typical: &[TypicalTask], task: &DeviceTask, node: &DeviceNode<'_>
                 },
             ))
             / 1000.0;
-        (1.0 / (1.0 + (-gain).exp()) * 100.0) as i64
+        cut(1.0 / (1.0 + (-gain).exp()) * 100.0)
     };
     if !task.is_share() {
         return DeviceScore::of_node(after(

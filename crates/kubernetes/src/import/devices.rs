@@ -188,49 +188,49 @@ mod tests {
 
     use super::*;
 
-    fn pod(limits: Value) -> Result<Option<pb::DeviceRequest>, FieldError> {
+    fn pod(limits: &Value) -> Result<Option<pb::DeviceRequest>, FieldError> {
         of_pod(
             &json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": limits}}]}}),
         )
     }
 
-    fn asks(limits: Value) -> (u32, u32, u32) {
+    fn asks(limits: &Value) -> (u32, u32, u32) {
         let own = pod(limits).unwrap().unwrap();
         (own.count, own.milli, own.memory_mib)
     }
 
     #[test]
     fn shares_of_three_schedulers_are_read() {
-        assert_eq!(asks(json!({"volcano.sh/gpu-memory": "4096"})), (1, 0, 4096));
-        assert_eq!(asks(json!({"volcano.sh/gpu-number": 2})), (2, 0, 0));
+        assert_eq!(asks(&json!({"volcano.sh/gpu-memory": "4096"})), (1, 0, 4096));
+        assert_eq!(asks(&json!({"volcano.sh/gpu-number": 2})), (2, 0, 0));
         let vgpu = json!({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 3000, "volcano.sh/vgpu-cores": "50"});
-        assert_eq!(asks(vgpu), (2, 500, 3000));
+        assert_eq!(asks(&vgpu), (2, 500, 3000));
         assert_eq!(
-            asks(json!({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8000})),
+            asks(&json!({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8000})),
             (1, 0, 8000)
         );
         assert_eq!(
-            asks(json!({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30})),
+            asks(&json!({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30})),
             (1, 300, 0)
         );
         assert_eq!(
-            asks(json!({"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 60})),
+            asks(&json!({"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 60})),
             (1, 600, 0)
         );
         assert_eq!(
-            asks(json!({"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200})),
+            asks(&json!({"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200})),
             (2, 1000, 0)
         );
-        assert_eq!(asks(json!({"koordinator.sh/gpu-memory": "8Gi"})), (1, 0, 8192));
-        assert_eq!(pod(json!({"nvidia.com/gpu": 1})).unwrap(), None);
+        assert_eq!(asks(&json!({"koordinator.sh/gpu-memory": "8Gi"})), (1, 0, 8192));
+        assert_eq!(pod(&json!({"nvidia.com/gpu": 1})).unwrap(), None);
     }
 
     #[test]
     fn parts_of_several_devices_are_refused() {
-        let error = pod(json!({"koordinator.sh/gpu-core": 150})).unwrap_err();
+        let error = pod(&json!({"koordinator.sh/gpu-core": 150})).unwrap_err();
         assert!(error.reason.contains("150 percent"), "{error:?}");
         assert!(
-            pod(json!({"volcano.sh/gpu-number": 65})).is_err() && pod(json!({"volcano.sh/gpu-number": "x"})).is_err()
+            pod(&json!({"volcano.sh/gpu-number": 65})).is_err() && pod(&json!({"volcano.sh/gpu-number": "x"})).is_err()
         );
     }
 

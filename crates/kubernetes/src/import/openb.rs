@@ -109,9 +109,7 @@ pub(super) fn node(line: &OpenbLine<'_>) -> Result<pb::Node, FieldError> {
         );
         labels.insert(MODEL_LABEL.to_owned(), line.text("model")?.to_owned());
     }
-    let count = u32::try_from(gpus)
-        .ok()
-        .filter(|count| (1..=MAX_DEVICES as u32).contains(count));
+    let count = device_count(gpus);
     Ok(pb::Node {
         devices: count.map(|count| pb::NodeDevices {
             model: line.text("model").unwrap_or_default().to_owned(),
@@ -161,11 +159,17 @@ pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
     })
 }
 
+/// Number of devices; `None`: none, or more than a node can have.
+fn device_count(gpus: u64) -> Option<u32> {
+    let count = usize::try_from(gpus)
+        .ok()
+        .filter(|count| (1..=MAX_DEVICES).contains(count))?;
+    u32::try_from(count).ok()
+}
+
 /// Devices of a task; `None`: it asks for none, or for more than a node can have.
 fn device_request(gpus: u64, milli: u64, models: &str) -> Option<pb::DeviceRequest> {
-    let count = u32::try_from(gpus)
-        .ok()
-        .filter(|count| (1..=MAX_DEVICES as u32).contains(count))?;
+    let count = device_count(gpus)?;
     let models = models.split('|').filter(|model| !model.is_empty());
     Some(pb::DeviceRequest {
         count,

@@ -36,9 +36,9 @@ pub(super) struct PodOwners {
 /// Selector of a workload.
 #[derive(Debug)]
 enum WorkloadSelector {
-    /// Labels of a ReplicationController.
+    /// Labels of a `ReplicationController`.
     Labels(OwnerLabels),
-    /// Selector of a ReplicaSet or StatefulSet; `None`: it selects nothing.
+    /// Selector of a `ReplicaSet` or `StatefulSet`; `None`: it selects nothing.
     Selector(Option<pb::LabelSelector>),
 }
 
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(selector(&tasks[2]), Some(both));
         assert_eq!(selector(&tasks[3]), Some(pairs(&[("app", "front")])));
         assert_eq!(selector(&tasks[4]), Some(pairs(&[("app", "front")])));
-        let named = tasks.iter().map(|task| task.unevaluated_fields.len());
-        assert_eq!(named.collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+        let unevaluated = tasks.iter().map(|task| task.unevaluated_fields.len());
+        assert_eq!(unevaluated.collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
         assert_eq!(tasks[4].unevaluated_fields, ["ownerSelector"]);
     }
 

@@ -50,16 +50,16 @@ fn cluster(numbers: &mut ClusterNumbers) -> (Vec<BoundNode>, Vec<BoundTask>) {
         .map(|shape| BoundNode {
             cpu: numbers.one_of(&[4000, 8000, 12000]),
             memory: numbers.one_of(&[8, 16, 32]),
-            free: (0..1 + numbers.below(2))
+            free: (0..=numbers.below(2))
                 .map(|_| numbers.one_of(&[1000, 1000, 600]))
                 .collect(),
             model: ["A", "B"][shape].to_owned(),
         })
         .collect();
-    let nodes = (0..1 + numbers.below(3))
+    let nodes = (0..=numbers.below(3))
         .map(|_| shapes[numbers.below(2)].clone())
         .collect();
-    let tasks = (0..1 + numbers.below(5)).map(|_| {
+    let tasks = (0..=numbers.below(5)).map(|_| {
         let (count, milli) = numbers.one_of(&[(1, 300), (1, 500), (1, 700), (1, 1000), (2, 1000), (1, 250)]);
         let models: &[&str] = numbers.one_of(&[&[][..], &["A"][..], &["A", "B"][..], &[][..]]);
         BoundTask {

@@ -153,7 +153,7 @@ impl LabCall<'_> {
                 .map(|(name, seed, result)| (workload.name.as_str(), name.as_str(), *seed, result))
         };
         write(self.lab.csv.as_deref(), || pumice_lab::comparison::csv(named()))?;
-        write(self.svg, || pumice_lab::reproduction::curves_svg(named()))
+        write(self.svg, || pumice_lab::reproduction::curves_svg(&named()))
     }
 }
 

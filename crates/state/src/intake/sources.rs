@@ -156,13 +156,7 @@ impl SourceIntake {
             if let Some((reason, message)) = resync_reason(&fresh, &batch) {
                 return result(&fresh, Some(ResyncRequest { reason, message }));
             }
-            if sources.len() >= limits.sources {
-                return Err(limit_error(
-                    "sources",
-                    limits.sources,
-                    format!("`{name}` would be one more source"),
-                ));
-            }
+            check_source_count(sources.len(), limits, &name)?;
         }
         let source = sources.entry(Arc::clone(&name)).or_default();
         let resync = resync_reason(source, &batch);
@@ -428,6 +422,15 @@ fn source_position(name: &Arc<str>, source: &SourceProgress) -> SourcePosition {
         source_epoch: source.epoch,
         sequence: source.sequence,
     }
+}
+
+/// Checks that one more source has a place.
+fn check_source_count(count: usize, limits: &StateLimits, name: &str) -> Result<(), StateError> {
+    if count < limits.sources {
+        return Ok(());
+    }
+    let message = format!("`{name}` would be one more source");
+    Err(limit_error("sources", limits.sources, message))
 }
 
 pub(crate) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {

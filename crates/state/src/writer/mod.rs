@@ -213,13 +213,7 @@ impl Writer {
         match command {
             WriterCommand::Apply(batch, reply) => match self.intake(*batch) {
                 Ok(IntakeResult::Apply(batch)) => {
-                    let (kind, dropped) = (batch.kind, batch.dropped_labels);
-                    let outcome = self.apply_batch(*batch);
-                    self.changed = true;
-                    // Later batches of this group are judged after this one.
-                    let bytes = self.source_bytes.of(&outcome.position.source);
-                    self.sources.applied(kind, &outcome, bytes, dropped);
-                    self.show_dropped_labels();
+                    let outcome = self.apply_to_source(*batch);
                     pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
                 // The stored outcome of a batch of this group waits for the publication, too.
@@ -278,6 +272,17 @@ impl Writer {
             WriterCommand::Durable(command) => ledger.push(command),
             WriterCommand::Run(work) => work(),
         }
+    }
+
+    /// Applies a batch, after which the later ones of the group are judged.
+    fn apply_to_source(&mut self, batch: Batch) -> BatchOutcome {
+        let (kind, dropped) = (batch.kind, batch.dropped_labels);
+        let outcome = self.apply_batch(batch);
+        self.changed = true;
+        let bytes = self.source_bytes.of(&outcome.position.source);
+        self.sources.applied(kind, &outcome, bytes, dropped);
+        self.show_dropped_labels();
+        outcome
     }
 
     fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {

@@ -354,112 +354,115 @@ fn every_argument_of_default_plugins_is_served() {
     assert!(named("plugins: {multiPoint: {disabled: [{name: '*'}]}}").is_empty());
 }
 
+/// Arguments of a plugin, and the code of their error.
+const INVALID_ARGUMENTS: &[(&str, &str, &str)] = &[
+    ("InterPodAffinity", "{hardPodAffinityWeight: 101}", code::ARGUMENT_RANGE),
+    (
+        "InterPodAffinity",
+        "{hardPodAffinityWeigth: 1}",
+        code::ARGUMENT_UNKNOWN_KEY,
+    ),
+    (
+        "NodeAffinity",
+        "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeAffinity",
+        "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: \
+             [{key: a, operator: Gt, values: [x]}]}]}}}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeAffinity",
+        "{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{preference: {}}]}}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeAffinity",
+        "{addedAffinity: {nodeAffinity: {}}}",
+        code::ARGUMENT_UNKNOWN_KEY,
+    ),
+    (
+        "NodeResourcesFit",
+        "{ignoredResourceGroups: [example.com/a]}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeResourcesFit",
+        "{ignoredResources: ['a b']}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "PodTopologySpread",
+        "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "PodTopologySpread",
+        "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
+        code::ARGUMENT_RANGE,
+    ),
+    (
+        "PodTopologySpread",
+        "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, \
+             labelSelector: {}}]}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "PodTopologySpread",
+        "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}, \
+             {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "PodTopologySpread",
+        "{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}",
+        code::ARGUMENT_INVALID,
+    ),
+    ("PodTopologySpread", "{defaultingType: Some}", code::ARGUMENT_INVALID),
+    (
+        "NodeResourcesBalancedAllocation",
+        "{resources: [{name: cpu, weight: 2}]}",
+        code::ARGUMENT_RANGE,
+    ),
+    (
+        "NodeResourcesBalancedAllocation",
+        "{resources: [{name: cpu}, {name: cpu}]}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeResourcesFit",
+        "{scoringStrategy: {type: Best}}",
+        code::ARGUMENT_STRATEGY,
+    ),
+    (
+        "NodeResourcesFit",
+        "{scoringStrategy: {type: RequestedToCapacityRatio}}",
+        code::ARGUMENT_INVALID,
+    ),
+    (
+        "NodeResourcesFit",
+        "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, \
+             {utilization: 5, score: 2}]}}}",
+        code::ARGUMENT_INVALID,
+    ),
+];
+
 #[test]
 fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them() {
     let read_arguments = |name: &str, args: &str| {
         let document = format!("{HEAD}profiles: [{{pluginConfig: [{{name: {name}, args: {args}}}]}}]\n");
         read(&document).map(drop)
     };
-    for (name, args, wanted) in [
-        ("InterPodAffinity", "{hardPodAffinityWeight: 101}", code::ARGUMENT_RANGE),
-        (
-            "InterPodAffinity",
-            "{hardPodAffinityWeigth: 1}",
-            code::ARGUMENT_UNKNOWN_KEY,
-        ),
-        (
-            "NodeAffinity",
-            "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeAffinity",
-            "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: \
-             [{key: a, operator: Gt, values: [x]}]}]}}}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeAffinity",
-            "{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{preference: {}}]}}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeAffinity",
-            "{addedAffinity: {nodeAffinity: {}}}",
-            code::ARGUMENT_UNKNOWN_KEY,
-        ),
-        (
-            "NodeResourcesFit",
-            "{ignoredResourceGroups: [example.com/a]}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeResourcesFit",
-            "{ignoredResources: ['a b']}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "PodTopologySpread",
-            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "PodTopologySpread",
-            "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
-            code::ARGUMENT_RANGE,
-        ),
-        (
-            "PodTopologySpread",
-            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, \
-             labelSelector: {}}]}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "PodTopologySpread",
-            "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}, \
-             {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "PodTopologySpread",
-            "{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}",
-            code::ARGUMENT_INVALID,
-        ),
-        ("PodTopologySpread", "{defaultingType: Some}", code::ARGUMENT_INVALID),
-        (
-            "NodeResourcesBalancedAllocation",
-            "{resources: [{name: cpu, weight: 2}]}",
-            code::ARGUMENT_RANGE,
-        ),
-        (
-            "NodeResourcesBalancedAllocation",
-            "{resources: [{name: cpu}, {name: cpu}]}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeResourcesFit",
-            "{scoringStrategy: {type: Best}}",
-            code::ARGUMENT_STRATEGY,
-        ),
-        (
-            "NodeResourcesFit",
-            "{scoringStrategy: {type: RequestedToCapacityRatio}}",
-            code::ARGUMENT_INVALID,
-        ),
-        (
-            "NodeResourcesFit",
-            "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, \
-             {utilization: 5, score: 2}]}}}",
-            code::ARGUMENT_INVALID,
-        ),
-    ] {
+    for (name, args, wanted) in INVALID_ARGUMENTS {
         let found = read_arguments(name, args).unwrap_err();
         let errors: Vec<&str> = found
             .iter()
             .filter(|own| own.severity == Severity::Error)
             .map(|own| own.code)
             .collect();
-        assert_eq!(errors, [wanted], "{name} {args}");
+        assert_eq!(errors, [*wanted], "{name} {args}");
     }
     read_arguments("InterPodAffinity", "{hardPodAffinityWeight: 100}").unwrap();
     read_arguments("NodeAffinity", "{addedAffinity: {}}").unwrap();

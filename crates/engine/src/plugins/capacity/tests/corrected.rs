@@ -261,7 +261,7 @@ fn a_queue_deserves_no_more_than_it_may_hold() {
 fn a_preemptor_stays_within_the_limits_of_queues_above() {
     let mut state = teams();
     change_queue(&mut state, "eng", |queue| {
-        queue.capability = Some(amounts(1000, -1, -1))
+        queue.capability = Some(amounts(1000, -1, -1));
     });
     let preemptor = task("ns/a-0", "ns/a", &amounts(2000, 0, -1), TaskStatus::Pending);
     put_task(&mut state, preemptor.clone());
@@ -284,7 +284,7 @@ fn a_preemptor_stays_within_the_limits_of_queues_above() {
         task("ns/c-0", "ns/c", &amounts(3000, 0, -1), TaskStatus::Running),
     );
     change_queue(&mut state, "eng", |queue| {
-        queue.capability = Some(amounts(4000, -1, -1))
+        queue.capability = Some(amounts(4000, -1, -1));
     });
     let may = |compatibility| {
         ask(&state, compatibility, |plugin, context| {
