@@ -62,36 +62,15 @@ impl ClusterRecords {
     }
 
     async fn read_once(connection: &mut ClientConnection) -> Result<Self, CommandError> {
-        let evaluation_ref: Option<pb::EvaluationRef> = None;
+        let against: Option<pb::EvaluationRef> = None;
         let mut revisions: Vec<pb::Revision> = Vec::new();
-        let nodes = list!(
-            connection,
-            evaluation_ref,
-            list_nodes,
-            ListNodesRequest,
-            nodes,
-            revisions
-        );
-        let queues = list!(
-            connection,
-            evaluation_ref,
-            list_queues,
-            ListQueuesRequest,
-            queues,
-            revisions
-        );
-        let jobs = list!(connection, evaluation_ref, list_jobs, ListJobsRequest, jobs, revisions);
-        let tasks = list!(
-            connection,
-            evaluation_ref,
-            list_tasks,
-            ListTasksRequest,
-            tasks,
-            revisions
-        );
+        let nodes = list!(connection, against, list_nodes, ListNodesRequest, nodes, revisions);
+        let queues = list!(connection, against, list_queues, ListQueuesRequest, queues, revisions);
+        let jobs = list!(connection, against, list_jobs, ListJobsRequest, jobs, revisions);
+        let tasks = list!(connection, against, list_tasks, ListTasksRequest, tasks, revisions);
         let namespaces = list!(
             connection,
-            evaluation_ref,
+            against,
             list_namespaces,
             ListNamespacesRequest,
             namespaces,

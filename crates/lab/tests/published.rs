@@ -1,5 +1,7 @@
 //! The published experiments: those of the packed workloads, and with `FGD=DIR` all of a directory with the traces.
 
+#![cfg(test)]
+
 use std::io::Read as _;
 use std::path::Path;
 
@@ -124,7 +126,12 @@ fn workloads_are_those_of_the_reference() {
         );
     }
     let seeded = workload.trace.seeded(42);
-    let first: Vec<String> = seeded.arrivals.iter().take(4).map(|arrival| arrival.name()).collect();
+    let first: Vec<String> = seeded
+        .arrivals
+        .iter()
+        .take(4)
+        .map(pumice_lab::workload::Arrival::name)
+        .collect();
     assert_eq!(
         first,
         ["0255", "1685", "6784", "4463"].map(|number| format!("openb-pod-{number}"))

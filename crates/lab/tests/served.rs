@@ -1,5 +1,7 @@
 //! Place, as a server runs it, chooses the nodes and devices of the published model.
 
+#![cfg(test)]
+
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;

@@ -18,10 +18,10 @@ const THREADS: usize = 2;
 /// Arguments of `pumice tune`.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// File of nodes, as openb has it: sn,cpu_milli,memory_mib,gpu,model
+    /// File of nodes, as openb has it: `sn,cpu_milli,memory_mib,gpu,model`
     #[arg(value_name = "NODES")]
     nodes: PathBuf,
-    /// Files of tasks on which policies are searched: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec
+    /// Files of tasks on which policies are searched: `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec`
     #[arg(value_name = "TASKS", required = true)]
     tasks: Vec<PathBuf>,
     /// File of tasks on which the best policies are judged; may be repeated. Without it: the same tasks in another order

@@ -64,6 +64,7 @@ fn cluster() -> pb::Cluster {
         tasks: (0..JOBS)
             .flat_map(|job| (0..members(job)).map(move |number| record(job, number)))
             .collect(),
+        ..pb::Cluster::default()
     }
 }
 

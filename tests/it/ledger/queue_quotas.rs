@@ -52,6 +52,7 @@ fn cluster(parent: &str, mut jobs: Vec<pb::Job>, tasks: Vec<pb::Task>) -> pb::Cl
         queues,
         jobs,
         tasks,
+        ..pb::Cluster::default()
     }
 }
 

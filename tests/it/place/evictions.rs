@@ -113,7 +113,7 @@ fn poor_and_rich() -> pb::Cluster {
     }
 }
 
-/// These queues under a policy of one plugin.
+/// State of the queues under a policy of one plugin.
 fn under(plugin: &str) -> pb::EvaluationRef {
     let inline = pb::InlineSnapshot {
         cluster: Some(poor_and_rich()),

@@ -138,16 +138,7 @@ pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(),
     }
     let candidates = candidate_policies(&args, services)?;
     let workload = workload::read_workload(&args, services)?;
-    if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
-        return Err(CommandError::message(
-            "error: the files hold no node, or no task that waits: name both the cluster and the workload",
-        ));
-    }
-    if args.departures && workload.arrivals.iter().all(|arrival| arrival.run_seconds.is_none()) {
-        return Err(CommandError::Usage(
-            "error: --departures: the files do not tell how long tasks run".to_owned(),
-        ));
-    }
+    check_workload(&args, &workload)?;
     if workload.has_card_names {
         output::note(
             "note: some tasks name the cards that would do; only a policy with quotas of cards keeps them to these",
@@ -192,6 +183,21 @@ pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(),
         OutputFormat::Json => report.json(),
     }?;
     write_files(&args, &report)
+}
+
+/// Checks that there is something to simulate.
+fn check_workload(args: &SimulateArgs, workload: &workload::Workload) -> Result<(), CommandError> {
+    if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
+        return Err(CommandError::message(
+            "error: the files hold no node, or no task that waits: name both the cluster and the workload",
+        ));
+    }
+    if args.departures && workload.arrivals.iter().all(|arrival| arrival.run_seconds.is_none()) {
+        return Err(CommandError::Usage(
+            "error: --departures: the files do not tell how long tasks run".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Writes the files that were asked for. Last: one that cannot be written takes nothing else along.
