@@ -10,7 +10,7 @@ const PIECE: Duration = Duration::from_millis(40);
 /// Longest wait in a burst.
 const BURST: Duration = Duration::from_secs(1);
 
-/// SimulatedResult to one question.
+/// Result of one simulated question.
 #[derive(Clone, Copy, Debug)]
 struct SimulatedResult {
     asker: usize,
@@ -133,7 +133,7 @@ impl QueueSimulation {
                     Err(oneshot::error::TryRecvError::Closed)
                 )
             };
-            let at = places.position(|waiting| is_next(waiting)).expect("a piece that waits");
+            let at = places.position(is_next).expect("a piece that waits");
             let next = self.waiting.remove(at);
             self.working = Some((self.now + PIECE, connection, next.asker, next.since));
         }
