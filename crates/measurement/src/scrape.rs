@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use pumice_protocol::DEFAULT_METRICS_ADDRESS;
 
 /// Largest page that is read, in bytes.
-const PAGE_BYTES: u64 = 16 << 20;
+const PAGE_BYTES: usize = 16 << 20;
 /// Time limit of reading the page.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -79,23 +84,45 @@ impl MetricsPage {
 }
 
 async fn http_get(url: &str) -> Result<String, String> {
-    let rest = url.strip_prefix("http://").unwrap_or(url);
-    if rest.contains("://") {
+    let url = if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    };
+    let url: Uri = url.parse().map_err(|error| format!("{error}"))?;
+    let (Some("http"), Some(authority)) = (url.scheme_str(), url.authority()) else {
         return Err("only http:// is spoken".to_owned());
+    };
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let address = (
+        authority.host().trim_matches(['[', ']']),
+        authority.port_u16().unwrap_or(80),
+    );
+    let stream = TcpStream::connect(address).await.map_err(|error| said(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| said(&error))?;
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::get(if path == "/" { "/metrics" } else { path })
+        .header(HOST, authority.as_str())
+        .body(String::new())
+        .map_err(|error| said(&error))?;
+    // The connection moves the bytes of its one request while the page is read.
+    let driver = tokio::spawn(connection);
+    let page = read_page(sender.send_request(request)).await;
+    driver.abort();
+    page
+}
+
+/// Body of a response, if the page is there and not too long.
+async fn read_page(reply: impl Future<Output = hyper::Result<Response<Incoming>>>) -> Result<String, String> {
+    let reply = reply.await.map_err(|error| error.to_string())?;
+    if reply.status() != StatusCode::OK {
+        return Err(format!("HTTP status {}", reply.status().as_u16()));
     }
-    let (address, path) = rest.split_once('/').unwrap_or((rest, "metrics"));
-    let said = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(address).await.map_err(said)?;
-    // Version 1.0: the answer comes in one piece, and its end is the end of the stream.
-    let request = format!("GET /{path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(said)?;
-    let mut reply = String::new();
-    stream.take(PAGE_BYTES).read_to_string(&mut reply).await.map_err(said)?;
-    let (head, body) = reply.split_once("\r\n\r\n").ok_or("no HTTP answer")?;
-    match head.split(' ').nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        status => Err(format!("HTTP status {}", status.unwrap_or("missing"))),
-    }
+    let body = Limited::new(reply.into_body(), PAGE_BYTES).collect().await;
+    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    String::from_utf8(body.into()).map_err(|error| error.to_string())
 }
 
 fn parse_sample(line: &str) -> Option<MetricSample> {
@@ -150,7 +177,54 @@ fn parse_quoted(text: &str) -> Option<(String, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Page that a server gives which answers one request with these bytes, and then closes the connection.
+    async fn fetched(answer: Vec<u8>) -> Result<MetricsPage, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let asked = stream.read(&mut [0; 1024]).await.unwrap();
+            assert!(asked > 0);
+            // A client that has read enough goes away.
+            let _ = stream.write_all(&answer).await;
+        });
+        let page = MetricsPage::fetch(&url).await;
+        server.await.unwrap();
+        page
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_in_every_framing_of_http() {
+        for answer in [
+            "HTTP/1.0 200 OK\r\n\r\na 3\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\na 3\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na \r\n2\r\n3\n\r\n0\r\n\r\n",
+        ] {
+            let page = fetched(answer.into()).await.unwrap();
+            assert_eq!(page.sum("a"), Some(3.0), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_page_is_an_error() {
+        let status = fetched("HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n".into()).await;
+        assert!(status.unwrap_err().ends_with("HTTP status 503"));
+        assert!(fetched("SSH-2.0-OpenSSH\r\n".into()).await.is_err());
+        assert!(
+            fetched("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na 3\n".into())
+                .await
+                .is_err(),
+            "cut"
+        );
+        let mut long = b"HTTP/1.0 200 OK\r\n\r\n".to_vec();
+        long.resize(long.len() + PAGE_BYTES + 1, b'#');
+        assert!(fetched(long).await.is_err());
+    }
 
     #[test]
     fn samples_have_names_labels_and_values() {
