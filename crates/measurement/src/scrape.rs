@@ -182,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// Page that a server gives which answers one request with these bytes, and then closes the connection.
-    async fn fetched(answer: Vec<u8>) -> Result<MetricsPage, String> {
+    /// Page of a server that replies to one request with these bytes, and then closes the connection.
+    async fn fetched(reply: Vec<u8>) -> Result<MetricsPage, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
@@ -191,7 +191,7 @@ mod tests {
             let asked = stream.read(&mut [0; 1024]).await.unwrap();
             assert!(asked > 0);
             // A client that has read enough goes away.
-            let _ = stream.write_all(&answer).await;
+            let _ = stream.write_all(&reply).await;
         });
         let page = MetricsPage::fetch(&url).await;
         server.await.unwrap();
@@ -200,18 +200,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_is_read_in_every_framing_of_http() {
-        for answer in [
+        for reply in [
             "HTTP/1.0 200 OK\r\n\r\na 3\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\na 3\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na \r\n2\r\n3\n\r\n0\r\n\r\n",
         ] {
-            let page = fetched(answer.into()).await.unwrap();
-            assert_eq!(page.sum("a"), Some(3.0), "{answer}");
+            let page = fetched(reply.into()).await.unwrap();
+            assert_eq!(page.sum("a"), Some(3.0), "{reply}");
         }
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_no_page_is_an_error() {
+    async fn a_reply_that_is_no_page_is_an_error() {
         let status = fetched("HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n".into()).await;
         assert!(status.unwrap_err().ends_with("HTTP status 503"));
         assert!(fetched("SSH-2.0-OpenSSH\r\n".into()).await.is_err());
