@@ -113,6 +113,9 @@ fn float(recorded: &Value) -> f64 {
     }
 }
 
+/// Digits that Pumice reads at the most; zeros in front do not count.
+const MAX_DIGITS: usize = 38;
+
 /// Parts of a text: sign, digits, number of digits after the point, suffix.
 fn split(text: &str) -> (bool, String, usize, &str) {
     let number = text.trim_start_matches(['+', '-']);
@@ -138,7 +141,8 @@ fn powers(suffix: &str) -> Option<(i64, u32)> {
 /// True for texts that upstream reads as some number and Pumice rejects.
 pub(super) fn is_rejected(text: &str) -> bool {
     let (_, digits, _, suffix) = split(text);
-    digits.is_empty() || powers(suffix).is_none()
+    let counted = digits.trim_start_matches('0').len();
+    digits.is_empty() || powers(suffix).is_none() || counted > MAX_DIGITS
 }
 
 /// Number of 10^-`places` in the text, rounded away from zero; `None` if it has more than 30 digits.

@@ -18,7 +18,7 @@ const NEGATIVE_THIRTY_TWOS: [f64; 11] = [
 pub(super) fn approximate(quantity: &Quantity) -> f64 {
     let shift = quantity.exponent - quantity.held_exponent;
     let base = match quantity.coefficient.to_u128() {
-        Some(value) if shift == 0 => value as f64,
+        value if shift == 0 => value as f64,
         // Decimal text of any length is read to the nearest double.
         _ => format!("{}e{shift}", quantity.coefficient)
             .parse()

@@ -16,10 +16,8 @@ use text::MissingSuffix;
 
 /// Largest exponent whose power of ten may be written out; Kubernetes would write out larger ones.
 const MAX_WRITTEN_EXPONENT: u32 = 100_000;
-/// Largest number of digits of a sum.
-const MAX_SUM_DIGITS: i64 = 1_000;
 /// Largest binary amount; Kubernetes cuts larger ones to it.
-const BINARY_CAP: u128 = (1 << 63) - 1;
+const BINARY_CAP: u64 = (1 << 63) - 1;
 /// Number of characters of a rejected text that an error repeats.
 const CLIP_CHARS: usize = 64;
 
@@ -57,8 +55,8 @@ pub enum QuantityError {
     /// Sign, point or suffix without any digit.
     #[error("`{0}` has no digits")]
     NoDigits(String),
-    /// Exponent or text beyond the limits.
-    #[error("`{0}` is too large or too long for a quantity")]
+    /// Exponent or text beyond the limits, or more than 38 digits.
+    #[error("`{0}` is too large or too long for a quantity; 38 digits are the most")]
     TooLarge(String),
 }
 
@@ -123,12 +121,12 @@ impl Quantity {
         Self::from_parts(whole.into(), 0, format)
     }
 
-    /// Quantity `value`·10^`exponent`. The exponent must be small, since it is written out.
+    /// Quantity `value`·10^`exponent`, of at most 38 digits. The exponent must be small, since it is written out.
     pub(in crate::model) fn from_parts(value: i128, exponent: i32, format: QuantityFormat) -> Self {
         let fits = i64::try_from(value).is_ok();
         Self {
             negative: value < 0,
-            coefficient: Coefficient::from_u128(value.unsigned_abs()),
+            coefficient: Coefficient::saturating(value.unsigned_abs()),
             exponent,
             held_exponent: exponent,
             form: if fits { QuantityForm::Fast } else { QuantityForm::Wide },
@@ -212,18 +210,18 @@ impl Quantity {
         let (magnitude, exact) = match u32::try_from(power) {
             // 10^19 exceeds 64 bits, so no longer product needs to be computed.
             Ok(19..) => return Err(RangeError::OutOfRange),
-            Ok(power) => (self.coefficient.times_pow10(power), true),
+            Ok(power) => (self.coefficient.times_pow10(power).ok_or(RangeError::OutOfRange)?, true),
             Err(_) => self.coefficient.divide_pow10_up(power.unsigned_abs()),
         };
         if self.negative && self.form == QuantityForm::Wide && self.held_exponent < unit {
             let zeros = u32::try_from(self.exponent.saturating_sub(self.held_exponent)).unwrap_or(0);
             // With 20 zeros the held integer exceeds 64 bits whatever its digits are.
-            let held = self.coefficient.times_pow10(zeros.min(20)).to_u128();
-            if !exact || held.is_none_or(|held| held > BINARY_CAP) {
+            let held = self.coefficient.times_pow10(zeros.min(20)).map(Coefficient::to_u128);
+            if !exact || held.is_none_or(|held| held > BINARY_CAP.into()) {
                 return Err(RangeError::NegativeFraction);
             }
         }
-        let magnitude = magnitude.to_u128().and_then(|value| i128::try_from(value).ok());
+        let magnitude = i128::try_from(magnitude.to_u128()).ok();
         let signed = magnitude.map(|value| if self.negative { -value } else { value });
         signed
             .and_then(|value| i64::try_from(value).ok())
@@ -247,7 +245,7 @@ impl Quantity {
     /// Exact sum. Its format is that of the first summand that is not 0.
     ///
     /// # Errors
-    /// The sum would need more than about a thousand digits.
+    /// The sum needs more than 38 digits.
     pub fn add(&self, other: &Self) -> Result<Self, SumError> {
         if self.is_zero() || other.is_zero() {
             let mut sum = if self.is_zero() { other.clone() } else { self.clone() };
@@ -257,18 +255,18 @@ impl Quantity {
         let exponent = self.exponent.min(other.exponent);
         let (left, right) = (aligned(self, exponent)?, aligned(other, exponent)?);
         let (coefficient, negative) = if self.negative == other.negative {
-            (left.plus(&right), self.negative)
+            (left.plus(right).ok_or(SumError)?, self.negative)
         } else {
             let negative = if left.cmp(&right).is_lt() {
                 other.negative
             } else {
                 self.negative
             };
-            let difference = left.distance(&right);
+            let difference = left.distance(right);
             let negative = negative && !difference.is_zero();
             (difference, negative)
         };
-        let fits = coefficient.to_u128().is_some_and(|value| value <= BINARY_CAP);
+        let fits = coefficient.to_u128() <= BINARY_CAP.into();
         let form = match (self.form, other.form) {
             (QuantityForm::Capped, _) | (_, QuantityForm::Capped) => QuantityForm::Capped,
             (QuantityForm::Fast, QuantityForm::Fast) if fits => QuantityForm::Fast,
@@ -291,7 +289,7 @@ impl Quantity {
     pub fn cmp_value(&self, other: &Self) -> Ordering {
         let magnitude = || {
             let (power, other_power) = (i64::from(self.exponent), i64::from(other.exponent));
-            self.coefficient.cmp_scaled(power, &other.coefficient, other_power)
+            self.coefficient.cmp_scaled(power, other.coefficient, other_power)
         };
         match self.sign().cmp(&other.sign()) {
             Ordering::Equal if self.is_negative() => magnitude().reverse(),
@@ -353,11 +351,8 @@ pub fn readable_bytes(bytes: f64) -> String {
 /// Coefficient of `quantity` when its exponent is lowered to `exponent`.
 fn aligned(quantity: &Quantity, exponent: i32) -> Result<Coefficient, SumError> {
     let zeros = i64::from(quantity.exponent) - i64::from(exponent);
-    let digits = i64::try_from(quantity.coefficient.len()).unwrap_or(i64::MAX);
-    if zeros > 0 && zeros.saturating_add(digits) > MAX_SUM_DIGITS {
-        return Err(SumError);
-    }
-    Ok(quantity.coefficient.times_pow10(u32::try_from(zeros).unwrap_or(0)))
+    let zeros = u32::try_from(zeros).map_err(|_| SumError)?;
+    quantity.coefficient.times_pow10(zeros).ok_or(SumError)
 }
 
 /// Leading characters of a rejected text, for a message.

@@ -35,9 +35,9 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
                 return None;
             }
             let power = u32::try_from(suffix.exponent).ok()?;
-            let written = Coefficient::from_digits(digits);
-            let keeps_text = written.to_u128().is_some_and(|value| value % 8 != 0);
-            (written.times_pow2(power), 0, keeps_text)
+            let written = Coefficient::from_digits(digits)?;
+            let keeps_text = !written.to_u128().is_multiple_of(8);
+            (written.times_pow2(power)?, 0, keeps_text)
         }
         QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => {
             let exponent = suffix.exponent.checked_sub(fraction_digits)?;
@@ -46,7 +46,7 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
             }
             let tidy = last(3).count() < 3 || last(3).any(|digit| *digit != b'0');
             (
-                Coefficient::from_digits(digits),
+                Coefficient::from_digits(digits)?,
                 exponent,
                 exponent % 3 == 0 && tidy && !whole.is_empty(),
             )
@@ -65,6 +65,9 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
 }
 
 /// Quantity, if Kubernetes needs an integer of any length: rounded away from zero to 10^-9.
+///
+/// # Errors
+/// The number has more than 38 digits, or its exponent is beyond the limits.
 pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Quantity, QuantityError> {
     let ScannedQuantity {
         negative,
@@ -74,9 +77,14 @@ pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Qu
     } = *scanned;
     let too_large = || QuantityError::TooLarge(clip(text));
     let fraction_digits = i32::try_from(fraction.len()).map_err(|_| too_large())?;
-    let written = Coefficient::from_digits(digits(scanned));
+    let written = Coefficient::from_digits(digits(scanned)).ok_or_else(too_large)?;
     let (coefficient, power) = match suffix.format {
-        QuantityFormat::BinarySi => (written.times_pow2(suffix.exponent.unsigned_abs()), 0),
+        QuantityFormat::BinarySi => {
+            // A product of more digits is beyond the cap, unless most of them are behind the point.
+            let product = written.times_pow2(suffix.exponent.unsigned_abs());
+            let product = product.or((fraction.len() <= 18).then_some(Coefficient::saturating(u128::MAX)));
+            (product.ok_or_else(too_large)?, 0)
+        }
         QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => (written, suffix.exponent),
     };
     let exponent = power.saturating_sub(fraction_digits);
@@ -110,15 +118,15 @@ pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Qu
 /// Applies the two rules for binary suffixes: the cap, and decimal suffixes for less than one unit.
 fn apply_binary_rules(quantity: &mut Quantity) {
     let power = i64::from(quantity.exponent);
-    let cap = Coefficient::from_u128(BINARY_CAP);
-    if quantity.coefficient.cmp_scaled(power, &cap, 0).is_gt() {
+    let cap = Coefficient::from_u64(BINARY_CAP);
+    if quantity.coefficient.cmp_scaled(power, cap, 0).is_gt() {
         quantity.coefficient = cap;
         quantity.exponent = 0;
         quantity.held_exponent = 0;
         quantity.form = QuantityForm::Capped;
     } else if quantity
         .coefficient
-        .cmp_scaled(power, &Coefficient::from_u128(1), 0)
+        .cmp_scaled(power, Coefficient::from_u64(1), 0)
         .is_lt()
     {
         quantity.format = QuantityFormat::DecimalSi;

@@ -20,7 +20,7 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     let sign = if quantity.negative { "-" } else { "" };
     if quantity.format == QuantityFormat::BinarySi
         && let Some(whole) = whole_units(quantity)
-        && whole.cmp(&Coefficient::from_u128(1024)).is_ge()
+        && whole >= Coefficient::from_u64(1024)
     {
         let (number, suffix) = binary(whole);
         return format!("{sign}{number}{suffix}");
@@ -28,7 +28,8 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     let (number, tens) = quantity.coefficient.split_tens();
     let exponent = i64::from(quantity.exponent) + i64::from(tens);
     let odd = exponent.rem_euclid(3);
-    let number = number.times_pow10(u32::try_from(odd).unwrap_or(0));
+    let zeros = "0".repeat(usize::try_from(odd).unwrap_or(0));
+    let number = format!("{number}{zeros}");
     let exponent = exponent - odd;
     let letter = if quantity.format == QuantityFormat::DecimalExponent {
         None
@@ -46,7 +47,7 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
 /// Magnitude in units, if it is an integer.
 fn whole_units(quantity: &Quantity) -> Option<Coefficient> {
     if let Ok(power) = u32::try_from(quantity.exponent) {
-        return Some(quantity.coefficient.times_pow10(power));
+        return quantity.coefficient.times_pow10(power);
     }
     let power = u64::from(quantity.exponent.unsigned_abs());
     let (whole, exact) = quantity.coefficient.divide_pow10_up(power);
