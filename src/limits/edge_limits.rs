@@ -101,7 +101,7 @@ impl Default for EdgeLimits {
             connection_calls: 256,
             calls: 1_024,
             // Half of the calls: those that wait never take the places of those that are answered at once.
-            waits: 512,
+            waits: 384,
             connection_waits: 128,
             streams: 256,
             connection_streams: 192,

@@ -259,13 +259,6 @@ impl CallerConnection {
         let responses = self.responses();
         responses.iter().any(|response| response.stalled_for() >= time)
     }
-
-    /// True if a response makes no progress, or too little of it, so that it gives way to others.
-    fn holds_up(&self) -> bool {
-        let responses = self.responses();
-        let mut holding = responses.iter();
-        holding.any(|response| response.stalled_for() >= STALL_GRACE || response.lags(STALL_GRACE))
-    }
 }
 
 impl ConnectionTable {
@@ -320,13 +313,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the connection that holds the most among those of other callers with a response that stalls or lags. Returns false if
+    /// Closes the connection that holds the most among those of other callers with a response that stalls. Returns false if
     /// there is none.
     pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
         let stalled = open
             .iter()
-            .filter(|connection| connection.number != asking && !connection.is_closed() && connection.holds_up());
+            .filter(|connection| connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE));
         let most = stalled.max_by_key(|connection| {
             let held = &connection.held;
             (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
@@ -335,7 +328,7 @@ impl ConnectionTable {
         self.metrics.record_limit_rejection(limit);
         self.close(
             most,
-            "it takes none of its responses, or little, and another call needs the room",
+            "it takes none of its responses, and another call needs the room",
         );
         true
     }

@@ -26,8 +26,6 @@ use crate::limits::EdgeLimits;
 const PIECE_BYTES: usize = 64 << 10;
 /// Number of stalled connections that are closed for the sake of one response.
 const CLOSE_ATTEMPTS: usize = 20;
-/// Bytes that a caller takes in a second, or more, if its response does not give way to others.
-const LEAST_RATE: u64 = 1 << 20;
 /// Delay after which the memory of a closed connection is free.
 const CLOSE_DELAY: Duration = Duration::from_millis(10);
 
@@ -51,8 +49,6 @@ pub(super) struct ResponseProgress {
     last: AtomicU64,
     /// Bytes made and not taken yet.
     untaken: AtomicUsize,
-    /// Bytes taken.
-    taken: AtomicU64,
     _call: ConnectionCall,
     /// Place of the call, until all of its response is taken.
     _place: Option<HeldShare>,
@@ -66,15 +62,6 @@ impl ResponseProgress {
         }
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
         self.begun.elapsed().saturating_sub(last)
-    }
-
-    /// True if the caller has taken so few of the bytes in this time, or in more, that others need not wait for it.
-    pub(super) fn lags(&self, time: Duration) -> bool {
-        let age = self.begun.elapsed();
-        let least = u128::from(LEAST_RATE) * age.as_millis() / 1_000;
-        let lags = age >= time && u128::from(self.taken.load(Ordering::Relaxed)) < least;
-        // The messages of a stream are shorter than a piece: it may be as old as it likes.
-        lags && self.untaken.load(Ordering::Relaxed) > PIECE_BYTES
     }
 
     fn touch(&self) {
@@ -116,8 +103,6 @@ impl AsRef<[u8]> for ResponsePiece {
 impl Drop for ResponsePiece {
     fn drop(&mut self) {
         self.progress.untaken.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-        let bytes = u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
-        self.progress.taken.fetch_add(bytes, Ordering::Relaxed);
         self.progress.touch();
     }
 }
@@ -189,7 +174,6 @@ impl BodySender {
             begun: Instant::now(),
             last: AtomicU64::new(0),
             untaken: AtomicUsize::new(rest.len()),
-            taken: AtomicU64::new(0),
             _call: call,
             _place: place,
         });

@@ -242,7 +242,7 @@ fn place_keeps_the_minimums_of_roles_and_groups() {
     );
     cluster.tasks[2] = of_role("a/ps", "ps", "1");
     assert!(place(&cluster, STOCK).placed);
-    // All tasks find nodes, and yet no two are of the group that has to be complete.
+    // Each task finds a node, and yet no two are of one group, so that no group is complete.
     cluster.jobs[0].sub_group_policies = vec![pb::SubGroupPolicy {
         name: "pairs".to_owned(),
         size: Some(2),
@@ -251,8 +251,8 @@ fn place_keeps_the_minimums_of_roles_and_groups() {
     cluster.tasks[1].sub_group = "pairs/0".to_owned();
     cluster.tasks[2].sub_group = "pairs/1".to_owned();
     let found = place(&cluster, STOCK);
-    assert_eq!((found.placed, found.placed_count), (false, 2));
-    assert_eq!(found.blockers[0].reason.as_ref().unwrap().code, "TooFewOfRole");
+    assert_eq!((found.placed, found.placed_count), (false, 0));
+    assert_eq!(found.blockers[0].reason.as_ref().unwrap().code, "TooFewOfGroup");
     cluster.tasks[2].sub_group = "pairs/0".to_owned();
     assert!(place(&cluster, STOCK).placed);
 }

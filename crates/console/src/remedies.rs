@@ -125,6 +125,16 @@ const REMEDIES: &[(&str, &str)] = &[
         "QueueOverCapability",
         "wait until jobs of the queue end, request less, or raise `spec.capability` of the queue",
     ),
+    (
+        "NoDevices",
+        "choose nodes with devices, or send the devices of the node (`Node.devices`)",
+    ),
+    ("DeviceModel", "wait, or name more models of devices"),
+    ("DeviceTaken", "place the task again"),
+    (
+        "DevicesInUse",
+        "wait until tasks end, or ask for fewer devices or a smaller share",
+    ),
     ("QueueNotALeaf", "use a queue that has no queues below it"),
     (
         "QueueTreeNotReady",

@@ -76,36 +76,6 @@ fn responses_that_nobody_takes_hold_a_bounded_number_of_bytes_and_give_way() {
 }
 
 #[test]
-fn responses_that_are_taken_slowly_give_way() {
-    // The list of one caller takes most of what all may hold.
-    let (program, list) = serve(&["--sending-bytes", "240Ki"]);
-    runtime().block_on(async {
-        let slow = HostileConnection::open(program.grpc, 16_000).await;
-        let response = slow.ask(LIST, list.clone()).await.unwrap().await.unwrap();
-        let taking = tokio::spawn(async move {
-            let mut body = response.into_body();
-            while let Some(Ok(data)) = body.data().await {
-                // Enough to be alive at any time, and to go on for hours.
-                for _ in 0..data.len() / 1_000 {
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    body.flow_control().release_capacity(1_000).unwrap();
-                }
-            }
-        });
-        let other = HostileConnection::open(program.grpc, 1 << 20).await;
-        let answered = async {
-            while code(other.ask(LIST, list.clone()).await.unwrap()).await != Code::Ok {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        let waited = tokio::time::timeout(PATIENCE, answered).await;
-        assert!(waited.is_ok(), "the slow caller keeps the room");
-        taking.await.unwrap();
-    });
-    assert!(rejections(program.http, "sending_bytes") >= 1.0);
-}
-
-#[test]
 fn a_response_without_room_is_refused_before_its_evaluation() {
     let room = [
         "--sending-bytes",

@@ -152,13 +152,14 @@ fn place_request(case: &PlaceCase, evaluation_ref: pb::EvaluationRef) -> pb::Pla
 
 fn check(server: &EmbeddedServer, case: &PlaceCase, sequence: u64) {
     let (wire, cluster) = (&server.wire, case.cluster());
-    wire.apply_batch(full_sync("test", sequence, cluster.clone())).unwrap();
+    // The policy in force says which labels the records keep.
     wire.reload_policy(pb::ReloadPolicyRequest {
         document: document(case.policy),
         compatibility: case.compatibility.name().to_owned(),
         ..pb::ReloadPolicyRequest::default()
     })
     .unwrap();
+    wire.apply_batch(full_sync("test", sequence, cluster.clone())).unwrap();
     let (mut one, mut other) = (open(wire), open(wire));
 
     other.changes.push(Change::Savepoint("begin".to_owned()));

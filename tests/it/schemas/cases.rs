@@ -49,11 +49,11 @@ fn field_schema(field: &FieldDescriptor, messages: &mut BTreeMap<String, Value>)
         Kind::Bool => json!({"type": "boolean"}),
         Kind::Double => json!({"type": "number"}),
         Kind::Int32 => json!({"type": "integer"}),
+        Kind::Uint32 => json!({"type": "integer", "minimum": 0}),
         // JSON of a protocol message may have these as text.
         Kind::Int64 => json!({"type": ["integer", "string"]}),
         Kind::String => json!({"type": "string"}),
         other @ (Kind::Float
-        | Kind::Uint32
         | Kind::Uint64
         | Kind::Sint32
         | Kind::Sint64

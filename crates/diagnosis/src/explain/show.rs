@@ -97,7 +97,11 @@ fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
         .account
         .iter()
         .any(|row| row.guarantee.is_some_and(|amount| amount > 0.0));
-    let has_bound = queue.account.iter().any(|row| row.real_capability.is_some());
+    let binds = |row: &QueueAccountRow| match (row.real_capability, row.capability) {
+        (Some(bound), Some(capability)) => bound < capability,
+        (bound, _) => bound.is_some(),
+    };
+    let has_bound = queue.account.iter().any(binds);
     let mut columns = vec!["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED"];
     columns.extend(has_guarantee.then_some("GUARANTEE"));
     columns.push("CAPABILITY");
