@@ -317,19 +317,16 @@ impl ConnectionTable {
     /// there is none.
     pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
-        let stalled = open
-            .iter()
-            .filter(|connection| connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE));
+        let stalled = open.iter().filter(|connection| {
+            connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
+        });
         let most = stalled.max_by_key(|connection| {
             let held = &connection.held;
             (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
         });
         let Some(most) = most else { return false };
         self.metrics.record_limit_rejection(limit);
-        self.close(
-            most,
-            "it takes none of its responses, and another call needs the room",
-        );
+        self.close(most, "it takes none of its responses, and another call needs the room");
         true
     }
 

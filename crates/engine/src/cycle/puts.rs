@@ -109,7 +109,14 @@ impl CycleState {
         outcome: &mut ChangeOutcome,
     ) -> Result<(), Problem> {
         let (mut near, mut arrivals, mut cards) = (TableCursor::default(), Vec::new(), Vec::new());
+        let mut counted_count = 0;
         for (number, put) in (before..).zip(puts) {
+            if self.picks_devices(&put, &mut near) {
+                // The devices that are left depend on the placements before.
+                self.cluster_state
+                    .count_placed(arrivals.get(counted_count..).unwrap_or_default());
+                counted_count = arrivals.len();
+            }
             match self.assign_node(&put, &mut near) {
                 Ok(arrival) => {
                     arrivals.push(arrival);
@@ -125,7 +132,8 @@ impl CycleState {
         if arrivals.is_empty() {
             return Ok(());
         }
-        self.cluster_state.count_placed(&arrivals);
+        self.cluster_state
+            .count_placed(arrivals.get(counted_count..).unwrap_or_default());
         self.record_touched(&arrivals, outcome);
         self.record_moved_all(&arrivals, &cards);
         if self.plugin_states.is_empty() {
@@ -147,6 +155,12 @@ impl CycleState {
         let moved = self.plugin_states.apply_batch(&self.cluster_state, &events)?;
         self.touch_queues(&moved, outcome);
         Ok(())
+    }
+
+    /// True if the task asks for devices and the placement names none, so that the state chooses them.
+    fn picks_devices(&self, put: &PendingPut<'_>, near: &mut TableCursor) -> bool {
+        let stored = self.cluster_state.tasks().get_with_cursor(put.task, near);
+        put.devices == 0 && stored.is_some_and(|stored| stored.record.device_request().is_some())
     }
 
     /// Gives a task its node; nodes and job are not updated yet.

@@ -234,10 +234,6 @@ mod tests {
         };
         assert_eq!(kinds("numaaware"), [true, true, true, false, false, true, true]);
         assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
-        assert_eq!(
-            kinds("PodTopologySpread.systemDefaults"),
-            [false, true, true, false, false, false, true]
-        );
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }
 

@@ -282,7 +282,7 @@ mod tests {
             .collect();
         assert_eq!(
             errors,
-            ["ReplicaSet b/a: spec.selector.matchLabels.app: is a number, not a text"]
+            ["ReplicaSet b/a: spec.selector.matchLabels[app]: is a number, not a text"]
         );
     }
 }

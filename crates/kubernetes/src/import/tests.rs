@@ -124,10 +124,13 @@ fn queues_and_pod_groups_are_read() {
 
 #[test]
 fn unused_fields_are_noted() {
-    let import = read(&[JSON]);
+    let import = read(&[
+        JSON,
+        r#"{"kind": "Event", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
+    ]);
     assert!(import.rejected().is_empty());
     let notes: Vec<&str> = import.notes().keys().map(String::as_str).collect();
-    assert_eq!(notes, ["Service (v1): this kind is not read"]);
+    assert_eq!(notes, ["Event (v1): this kind is not read"]);
 }
 
 #[test]
