@@ -129,6 +129,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "NoDevices",
         "choose nodes with devices, or send the devices of the node (`Node.devices`)",
     ),
+    (
+        "AddedNodeAffinityMismatch",
+        "label nodes, or correct `addedAffinity` of the profile",
+    ),
     ("DeviceModel", "wait, or name more models of devices"),
     ("DeviceTaken", "place the task again"),
     (
