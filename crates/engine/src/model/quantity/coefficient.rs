@@ -71,7 +71,23 @@ impl Coefficient {
 
     /// Number times 2^`power`.
     pub(super) fn times_pow2(self, power: u32) -> Option<Self> {
-        Self::new(self.0.checked_mul(1_u128.checked_shl(power)?)?)
+        self.times_pow2_over_pow10_up(power, 0)
+    }
+
+    /// Number times 2^`twos` over 10^`tens`, rounded up; the product alone may have more than 38 digits.
+    pub(super) fn times_pow2_over_pow10_up(self, twos: u32, tens: u32) -> Option<Self> {
+        // Rounding up twice, first over this power and then over the others, equals rounding up once.
+        let first = tens.min(MAX_DIGITS - 1);
+        let divisor = 10_u128.pow(first);
+        // Quotient and remainder are doubled together, so that neither leaves 128 bits.
+        let (mut quotient, mut rest) = (self.0 / divisor, self.0 % divisor);
+        for _ in 0..twos {
+            rest *= 2;
+            quotient = Self::new(quotient)?.0 * 2 + rest / divisor;
+            rest %= divisor;
+        }
+        let rounded = Self::new(quotient + u128::from(rest > 0))?;
+        Some(rounded.divide_pow10_up(u64::from(tens - first)).0)
     }
 
     /// Number divided by 10^`power`, rounded up, and whether the division was exact.

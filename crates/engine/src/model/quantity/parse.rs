@@ -78,16 +78,19 @@ pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Qu
     let too_large = || QuantityError::TooLarge(clip(text));
     let fraction_digits = i32::try_from(fraction.len()).map_err(|_| too_large())?;
     let written = Coefficient::from_digits(digits(scanned)).ok_or_else(too_large)?;
-    let (coefficient, power) = match suffix.format {
+    let (coefficient, exponent) = match suffix.format {
         QuantityFormat::BinarySi => {
-            // A product of more digits is beyond the cap, unless most of them are behind the point.
-            let product = written.times_pow2(suffix.exponent.unsigned_abs());
-            let product = product.or((fraction.len() <= 18).then_some(Coefficient::saturating(u128::MAX)));
-            (product.ok_or_else(too_large)?, 0)
+            let exponent = 0_i32.saturating_sub(fraction_digits).max(NANO);
+            let dropped = u32::try_from(fraction_digits.saturating_add(exponent)).unwrap_or(0);
+            let twos = suffix.exponent.unsigned_abs();
+            // A product of more than 38 digits is beyond the cap, which 19 digits and nine more behind the point hold.
+            let product = written.times_pow2_over_pow10_up(twos, dropped);
+            (product.unwrap_or_else(|| Coefficient::saturating(u128::MAX)), exponent)
         }
-        QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => (written, suffix.exponent),
+        QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => {
+            (written, suffix.exponent.saturating_sub(fraction_digits))
+        }
     };
-    let exponent = power.saturating_sub(fraction_digits);
     let mut quantity = Quantity {
         negative: negative && !coefficient.is_zero(),
         coefficient,
