@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use pumice::server::pb;
+
 use super::broken_calls::assert_no_server_error;
 use super::transport::{PATIENCE, probe};
 use crate::operate::program::LoggedProcess;
@@ -72,6 +74,33 @@ fn scrapes_that_are_given_up_leave_nothing_behind() {
     crate::operate::until("a scrape is answered", || probe(program.http, "/metrics") == Some(200));
 }
 
+/// First bytes of a client that speaks TLS to a plain port: a record that announces a hello of 512 bytes, then zeros.
+fn tls_hello() -> Vec<u8> {
+    let mut hello = vec![0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03];
+    hello.resize(517, 0);
+    hello
+}
+
+#[test]
+fn callers_of_another_protocol_end_with_their_connection() {
+    let program = LoggedProcess::serve(&[]);
+    let odd: [(&str, Vec<u8>); 4] = [
+        ("TLS", tls_hello()),
+        ("HTTP/1.1", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        ("a line of text", b"hello\r\n\r\nhello, is there anybody?\r\n".to_vec()),
+        ("zeros", vec![0; 4_096]),
+    ];
+    for (what, bytes) in odd {
+        let mut stream = TcpStream::connect(program.grpc).unwrap();
+        let _ = stream.write_all(&bytes);
+        assert!(is_closed(&stream), "{what}");
+        assert_eq!(probe(program.http, "/livez"), Some(200), "after {what}");
+    }
+    let info = program.connect().get_server_info(pb::GetServerInfoRequest {});
+    assert!(info.is_ok(), "{info:?}");
+    assert_no_server_error(&program);
+}
+
 #[test]
 fn odd_requests_of_the_http_port_end_with_their_connection() {
     let program = LoggedProcess::serve(&["--http-header-ms", "500"]);
@@ -102,6 +131,11 @@ fn odd_requests_of_the_http_port_end_with_their_connection() {
             "an upgrade",
             b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n".to_vec(),
         ),
+        (
+            "a body that waits for leave",
+            b"POST /livez HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n".to_vec(),
+        ),
+        ("TLS", tls_hello()),
         ("no HTTP", vec![0; 4_096]),
         ("nothing", Vec::new()),
     ];
