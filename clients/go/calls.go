@@ -57,6 +57,11 @@ func (client *Client) ListTasks(ctx context.Context, request *pb.ListTasksReques
 	return call(ctx, client, "ListTasks", repeatable, client.state.ListTasks, request)
 }
 
+// ListNamespaces returns one page of namespaces.
+func (client *Client) ListNamespaces(ctx context.Context, request *pb.ListNamespacesRequest) (*pb.ListNamespacesResponse, error) {
+	return call(ctx, client, "ListNamespaces", repeatable, client.state.ListNamespaces, request)
+}
+
 // ListReservations returns one page of the admission ledger.
 func (client *Client) ListReservations(ctx context.Context, request *pb.ListReservationsRequest) (*pb.ListReservationsResponse, error) {
 	return call(ctx, client, "ListReservations", repeatable, client.state.ListReservations, request)

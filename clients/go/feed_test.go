@@ -2,11 +2,14 @@ package pumice
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,5 +118,102 @@ func TestKubernetesObjectsAreRecords(t *testing.T) {
 	}
 	if task.GetRequests().GetItems()["cpu"] != "1m" || task.GetNonzeroRequests().GetItems()["memory"] != "200Mi" || task.Limits != nil {
 		t.Fatal(task)
+	}
+}
+
+func TestAFeedSendsLabelsAgainThatAPolicyReadsByNow(t *testing.T) {
+	address, _ := serve(t)
+	client, ctx := dial(t, address, Options{}), within(t)
+	reload := func(plugin string) []string {
+		t.Helper()
+		reply, err := client.ReloadPolicy(ctx, &pb.ReloadPolicyRequest{Document: "actions: allocate\ntiers: [{plugins: [{name: " + plugin + "}]}]\n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply.GetAwaitedSources()
+	}
+	reload("binpack")
+	feed := client.Feed("tests", 0)
+	labelled := &pb.Node{Name: "labelled", Allocatable: amounts("cpu", "8", "pods", "9"), Labels: map[string]string{"zone": "a"}}
+	feed.Put(&pb.Cluster{Nodes: []*pb.Node{labelled, {Name: "plain", Allocatable: amounts("cpu", "8", "pods", "9")}}})
+	flush := func() {
+		t.Helper()
+		if _, err := feed.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	if awaited := reload("predicates"); len(awaited) != 1 || awaited[0] != "tests" {
+		t.Fatal(awaited)
+	}
+	request := &pb.FilterRequest{Tasks: []*pb.Task{{
+		Requests: amounts("cpu", "1"), Constraints: &pb.PodConstraints{NodeSelector: map[string]string{"zone": "a"}},
+	}}}
+	reply, err := client.Filter(ctx, request)
+	var problems *ProblemError
+	if !errors.As(err, &problems) {
+		t.Fatal("the labels are not there yet", reply, err)
+	}
+	// Any change makes the feed hear of it.
+	feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "more", Allocatable: amounts("cpu", "8", "pods", "9")}}})
+	flush()
+	reply, err = client.Filter(ctx, request)
+	if names := fits(t, reply, err); len(names) != 1 || names[0] != "labelled" {
+		t.Fatal(names)
+	}
+}
+
+func TestAFeedSendsNamespacesAndOwners(t *testing.T) {
+	address, _ := serve(t)
+	client, ctx := dial(t, address, Options{}), within(t)
+	feed := client.Feed("tests", 0)
+	feed.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "red", Labels: map[string]string{"team": "red"}}})
+	yes := true
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Namespace: "red", Labels: map[string]string{"app": "web", "tier": "1"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", Controller: &yes}},
+	}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	service := &corev1.Service{Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}}
+	owners := Owners{
+		Services: func(string) ([]*corev1.Service, error) { return []*corev1.Service{service}, nil },
+		ReplicaSet: func(_, name string) (*appsv1.ReplicaSet, error) {
+			if name != "set" {
+				return nil, errors.New("gone")
+			}
+			return &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "1"}}}}, nil
+		},
+	}
+	record, err := TaskRecord(pod, derive.AsKubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners.Complete(record, pod)
+	feed.Put(&pb.Cluster{Tasks: []*pb.Task{record}})
+	if _, err := feed.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	namespaces, err := client.ListNamespaces(ctx, &pb.ListNamespacesRequest{})
+	if err != nil || namespaces.GetNamespaces()[0].GetNamespace().GetLabels()["team"] != "red" {
+		t.Fatal(namespaces, err)
+	}
+	tasks, err := client.ListTasks(ctx, &pb.ListTasksRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{"app": "web", "tier": "1"}
+	if selector := tasks.GetTasks()[0].GetTask().GetConstraints().GetOwnerSelector(); !maps.Equal(selector.GetMatchLabels(), wanted) {
+		t.Fatal(selector)
+	}
+	pod.OwnerReferences[0].Name = "lost"
+	owners.Complete(record, pod)
+	if !slices.Equal(record.GetUnevaluatedFields(), []string{"ownerSelector"}) {
+		t.Fatal(record.GetUnevaluatedFields())
+	}
+	feed.Remove(&pb.Removals{Namespaces: []string{"red"}})
+	if _, err := feed.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if namespaces, err = client.ListNamespaces(ctx, &pb.ListNamespacesRequest{}); err != nil || len(namespaces.GetNamespaces()) != 0 {
+		t.Fatal(namespaces, err)
 	}
 }

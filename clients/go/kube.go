@@ -56,6 +56,11 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	return record, nil
 }
 
+// NamespaceRecord makes a record of a Kubernetes namespace.
+func NamespaceRecord(namespace *corev1.Namespace) *pb.Namespace {
+	return &pb.Namespace{Name: namespace.Name, Labels: namespace.Labels}
+}
+
 // ResourceTexts makes the amounts of a record; nil stays nil.
 func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	if list == nil {

@@ -50,6 +50,11 @@ func (feed *Feed) PutNode(node *corev1.Node) error {
 	return nil
 }
 
+// PutNamespace puts the record of a namespace, whose labels the namespace selectors of pods read.
+func (feed *Feed) PutNamespace(namespace *corev1.Namespace) {
+	feed.Put(&pb.Cluster{Namespaces: []*pb.Namespace{NamespaceRecord(namespace)}})
+}
+
 // PutPod puts the record of a pod, as PutNode does for a node. A node whose pod cannot be read takes no new tasks, unless a
 // good record counts the pod there.
 func (feed *Feed) PutPod(pod *corev1.Pod, derivation derive.Derivation) error {

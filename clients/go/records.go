@@ -125,6 +125,8 @@ type store struct {
 	queues records[*pb.Queue]
 	jobs   records[*pb.Job]
 	tasks  records[*pb.Task]
+	// namespaces are few and change rarely.
+	namespaces records[*pb.Namespace]
 }
 
 func (store *store) put(cluster *pb.Cluster) {
@@ -139,6 +141,9 @@ func (store *store) put(cluster *pb.Cluster) {
 	}
 	for _, item := range cluster.GetTasks() {
 		store.tasks.put(item)
+	}
+	for _, item := range cluster.GetNamespaces() {
+		store.namespaces.put(item)
 	}
 }
 
@@ -155,6 +160,9 @@ func (store *store) remove(gone *pb.Removals) {
 	for _, name := range gone.GetTasks() {
 		store.tasks.remove(name)
 	}
+	for _, name := range gone.GetNamespaces() {
+		store.namespaces.remove(name)
+	}
 }
 
 func (store *store) mark(unread *pb.UnreadableRecord) bool {
@@ -167,34 +175,39 @@ func (store *store) mark(unread *pb.UnreadableRecord) bool {
 		return store.jobs.mark(unread)
 	case pb.RecordKind_RECORD_KIND_TASK:
 		return store.tasks.mark(unread)
+	case pb.RecordKind_RECORD_KIND_NAMESPACE:
+		return store.namespaces.mark(unread)
 	}
 	return false
 }
 
 // changed reports whether there are changes since the last batch.
 func (store *store) changed() bool {
-	return len(store.nodes.changed)+len(store.queues.changed)+len(store.jobs.changed)+len(store.tasks.changed) > 0
+	others := len(store.queues.changed) + len(store.jobs.changed) + len(store.namespaces.changed)
+	return len(store.nodes.changed)+len(store.tasks.changed)+others > 0
 }
 
 // take returns the changes since the last batch.
 func (store *store) take() contents {
 	put, gone := &pb.Cluster{}, &pb.Removals{}
-	var marks [4][]*pb.UnreadableRecord
+	var marks [5][]*pb.UnreadableRecord
 	put.Nodes, gone.Nodes, marks[0] = store.nodes.take()
 	put.Queues, gone.Queues, marks[1] = store.queues.take()
 	put.Jobs, gone.Jobs, marks[2] = store.jobs.take()
 	put.Tasks, gone.Tasks, marks[3] = store.tasks.take()
+	put.Namespaces, gone.Namespaces, marks[4] = store.namespaces.take()
 	return contents{put: put, gone: gone, unreadable: slices.Concat(marks[:]...)}
 }
 
 // everything returns all records.
 func (store *store) everything() contents {
 	put := &pb.Cluster{}
-	var marks [4][]*pb.UnreadableRecord
+	var marks [5][]*pb.UnreadableRecord
 	put.Nodes, marks[0] = store.nodes.everything()
 	put.Queues, marks[1] = store.queues.everything()
 	put.Jobs, marks[2] = store.jobs.everything()
 	put.Tasks, marks[3] = store.tasks.everything()
+	put.Namespaces, marks[4] = store.namespaces.everything()
 	return contents{put: put, unreadable: slices.Concat(marks[:]...)}
 }
 
@@ -225,6 +238,10 @@ func parts(whole contents, most int) []contents {
 	for _, item := range whole.put.GetTasks() {
 		part := last().put
 		part.Tasks = append(part.Tasks, item)
+	}
+	for _, item := range whole.put.GetNamespaces() {
+		part := last().put
+		part.Namespaces = append(part.Namespaces, item)
 	}
 	for _, item := range whole.unreadable {
 		part := last()

@@ -12,10 +12,16 @@ func UnevaluatedPodFields(pod *corev1.Pod) []string {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		names = append(names, "resourceClaims")
 	}
-	if slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
-		return volume.PersistentVolumeClaim != nil || volume.Ephemeral != nil
-	}) {
+	if slices.ContainsFunc(pod.Spec.Volumes, limitsNodes) {
 		names = append(names, "volumes")
 	}
 	return names
+}
+
+// limitsNodes reports whether a volume may be bound to some nodes only, or attached to a few.
+func limitsNodes(volume corev1.Volume) bool {
+	source := volume.VolumeSource
+	return source.PersistentVolumeClaim != nil || source.Ephemeral != nil || source.CSI != nil || source.AWSElasticBlockStore != nil ||
+		source.GCEPersistentDisk != nil || source.AzureDisk != nil || source.Cinder != nil || source.ISCSI != nil || source.RBD != nil ||
+		source.VsphereVolume != nil || source.PortworxVolume != nil || source.FC != nil
 }

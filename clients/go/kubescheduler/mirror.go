@@ -9,7 +9,10 @@ import (
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -21,6 +24,8 @@ type mirror struct {
 	feed          *pumice.Feed
 	source        string
 	registrations []cache.ResourceEventHandlerRegistration
+	// owners finds the owners of pods in the scheduler's caches.
+	owners pumice.Owners
 	// wake tells the background that there is something to send.
 	wake chan struct{}
 
@@ -63,8 +68,96 @@ func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
-	mirror.registrations = []cache.ResourceEventHandlerRegistration{pods, nodes}
+	namespaces, err := factory.Core().V1().Namespaces().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { of(object, mirror.namespaceSeen) },
+		UpdateFunc: func(_, object any) { of(object, mirror.namespaceSeen) },
+		DeleteFunc: func(object any) { of(object, mirror.namespaceGone) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching namespaces: %w", err)
+	}
+	mirror.registrations = []cache.ResourceEventHandlerRegistration{pods, nodes, namespaces}
+	return mirror.watchOwners(factory)
+}
+
+// watchOwners takes in Services and workloads, and puts the pods that they may own again when they change.
+func (mirror *mirror) watchOwners(factory informers.SharedInformerFactory) error {
+	core, apps := factory.Core().V1(), factory.Apps().V1()
+	services, controllers := core.Services().Lister(), core.ReplicationControllers().Lister()
+	replicas, stateful := apps.ReplicaSets().Lister(), apps.StatefulSets().Lister()
+	mirror.owners = pumice.Owners{
+		Services: func(namespace string) ([]*corev1.Service, error) {
+			return services.Services(namespace).List(labels.Everything())
+		},
+		ReplicationController: func(namespace, name string) (*corev1.ReplicationController, error) {
+			return controllers.ReplicationControllers(namespace).Get(name)
+		},
+		ReplicaSet: func(namespace, name string) (*appsv1.ReplicaSet, error) {
+			return replicas.ReplicaSets(namespace).Get(name)
+		},
+		StatefulSet: func(namespace, name string) (*appsv1.StatefulSet, error) {
+			return stateful.StatefulSets(namespace).Get(name)
+		},
+	}
+	for _, informer := range []cache.SharedIndexInformer{
+		core.Services().Informer(), core.ReplicationControllers().Informer(), apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(),
+	} {
+		changed := func(object any) { of(object, mirror.ownerSeen) }
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, DeleteFunc: changed,
+			UpdateFunc: func(before, after any) {
+				if selectorOf(before) != selectorOf(after) {
+					changed(after)
+				}
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("watching owners of pods: %w", err)
+		}
+		mirror.registrations = append(mirror.registrations, registration)
+	}
 	return nil
+}
+
+// selectorOf is the selector of an owner as a text.
+func selectorOf(object any) string {
+	switch owner := object.(type) {
+	case *corev1.Service:
+		return fmt.Sprint(owner.Spec.Selector)
+	case *corev1.ReplicationController:
+		return fmt.Sprint(owner.Spec.Selector)
+	case *appsv1.ReplicaSet:
+		return metav1.FormatLabelSelector(owner.Spec.Selector)
+	case *appsv1.StatefulSet:
+		return metav1.FormatLabelSelector(owner.Spec.Selector)
+	}
+	return ""
+}
+
+// ownerSeen puts the pods again whose selector an owner may change: those that it controls, and those that a Service of
+// their namespace selects or selected.
+func (mirror *mirror) ownerSeen(owner metav1.Object) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	_, isService := owner.(*corev1.Service)
+	for _, pod := range mirror.pods {
+		if pod.Namespace != owner.GetNamespace() {
+			continue
+		}
+		if controller := metav1.GetControllerOfNoCopy(pod); isService || controller != nil && controller.UID == owner.GetUID() {
+			mirror.put(pod)
+		}
+	}
+}
+
+func (mirror *mirror) namespaceSeen(namespace *corev1.Namespace) {
+	mirror.feed.PutNamespace(namespace)
+	mirror.changed()
+}
+
+func (mirror *mirror) namespaceGone(namespace *corev1.Namespace) {
+	mirror.feed.Remove(&pb.Removals{Namespaces: []string{namespace.Name}})
+	mirror.changed()
 }
 
 // of hands an object on, also one whose deletion was only found out later.
@@ -186,6 +279,7 @@ func (mirror *mirror) put(pod *corev1.Pod) {
 		mirror.changed()
 		return
 	}
+	mirror.owners.Complete(record, pod)
 	if found {
 		record.Node, record.Status = given.node, pb.TaskStatus_TASK_STATUS_BINDING
 		if given.bound {

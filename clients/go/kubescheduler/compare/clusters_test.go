@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +44,13 @@ type randomCluster struct {
 	nodes   []*corev1.Node
 	placed  []*corev1.Pod
 	waiting []*corev1.Pod
+	// namespaces have labels, which namespace selectors read.
+	namespaces []*corev1.Namespace
+	services   []*corev1.Service
+	// controllers, replicas and stateful control pods.
+	controllers []*corev1.ReplicationController
+	replicas    []*appsv1.ReplicaSet
+	stateful    []*appsv1.StatefulSet
 }
 
 // makeCluster makes a cluster, with amounts of whole pods only if they count.
@@ -75,7 +85,89 @@ func (dice dice) makeCluster(waiting int, podLevel bool) randomCluster {
 			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: requests}
 		}
 	}
+	dice.addOwners(&made)
 	return made
+}
+
+// addOwners adds the namespaces, and owners of pods. Some pods are controlled by one that is not there.
+func (dice dice) addOwners(made *randomCluster) {
+	for _, name := range []string{"default", "other", "empty"} {
+		labels := map[string]string{"kubernetes.io/metadata.name": name}
+		if dice.in(2) {
+			labels["team"] = pick(dice, "x", "y")
+		}
+		made.namespaces = append(made.namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+	}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: pick(dice, "default", "default", "other"), UID: types.UID(name)}
+	}
+	for number := range dice.IntN(3) {
+		service := &corev1.Service{ObjectMeta: meta(fmt.Sprintf("service%d", number))}
+		service.Spec.Selector = pick(dice, nil, map[string]string{"app": pick(dice, "a", "b", "c")}, map[string]string{"tier": "1"})
+		made.services = append(made.services, service)
+	}
+	selectors := func() *metav1.LabelSelector {
+		made := dice.labelSelector()
+		if made == nil {
+			made = &metav1.LabelSelector{}
+		}
+		return made
+	}
+	for number := range 2 {
+		replica := &appsv1.ReplicaSet{ObjectMeta: meta(fmt.Sprintf("replicas%d", number))}
+		replica.Spec.Selector = selectors()
+		made.replicas = append(made.replicas, replica)
+	}
+	set := &appsv1.StatefulSet{ObjectMeta: meta("stateful")}
+	set.Spec.Selector = selectors()
+	made.stateful = append(made.stateful, set)
+	controller := &corev1.ReplicationController{ObjectMeta: meta("controller")}
+	controller.Spec.Selector = map[string]string{"app": pick(dice, "a", "b")}
+	made.controllers = append(made.controllers, controller)
+	yes := true
+	for _, pod := range slices.Concat(made.placed, made.waiting) {
+		if dice.in(2) {
+			owner := pick(dice,
+				metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: pick(dice, "replicas0", "replicas1", "gone")},
+				metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "stateful"},
+				metav1.OwnerReference{APIVersion: "v1", Kind: "ReplicationController", Name: "controller"},
+				metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "replicas0"},
+				metav1.OwnerReference{APIVersion: "apps/v1beta1", Kind: "ReplicaSet", Name: "replicas0"},
+			)
+			owner.Controller, owner.UID = &yes, types.UID(owner.Name)
+			pod.OwnerReferences = []metav1.OwnerReference{owner}
+		}
+	}
+}
+
+// owners finds the owners of the cluster.
+func (cluster *randomCluster) owners() pumice.Owners {
+	return pumice.Owners{
+		Services: func(namespace string) ([]*corev1.Service, error) {
+			var found []*corev1.Service
+			for _, service := range cluster.services {
+				if service.Namespace == namespace {
+					found = append(found, service)
+				}
+			}
+			return found, nil
+		},
+		ReplicationController: finder(cluster.controllers),
+		ReplicaSet:            finder(cluster.replicas),
+		StatefulSet:           finder(cluster.stateful),
+	}
+}
+
+func finder[T metav1.Object](all []T) func(namespace, name string) (T, error) {
+	return func(namespace, name string) (T, error) {
+		for _, own := range all {
+			if own.GetNamespace() == namespace && own.GetName() == name {
+				return own, nil
+			}
+		}
+		var none T
+		return none, fmt.Errorf("no %s/%s", namespace, name)
+	}
 }
 
 func (dice dice) node(name string) *corev1.Node {
@@ -323,10 +415,25 @@ func (dice dice) podTerm() corev1.PodAffinityTerm {
 	term := corev1.PodAffinityTerm{LabelSelector: dice.labelSelector(), TopologyKey: pick(dice, topologyKeys...)}
 	if dice.in(4) {
 		term.Namespaces = []string{pick(dice, "default", "other")}
-	} else if dice.in(6) {
-		term.NamespaceSelector = &metav1.LabelSelector{}
+	}
+	if dice.in(4) {
+		term.NamespaceSelector = pick(dice, &metav1.LabelSelector{}, dice.namespaceSelector())
 	}
 	return term
+}
+
+func (dice dice) namespaceSelector() *metav1.LabelSelector {
+	if dice.in(2) {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(dice, "x", "y")}}
+	}
+	expression := metav1.LabelSelectorRequirement{Key: "team", Operator: pick(dice, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}
+	if dice.in(2) {
+		expression = metav1.LabelSelectorRequirement{
+			Key: "kubernetes.io/metadata.name", Operator: pick(dice, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn),
+			Values: []string{pick(dice, "default", "other", "empty")},
+		}
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{expression}}
 }
 
 func (dice dice) labelSelector() *metav1.LabelSelector {

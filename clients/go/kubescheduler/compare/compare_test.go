@@ -14,7 +14,6 @@ import (
 	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
-	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
 
@@ -86,6 +85,40 @@ var pairs = []pair{{
   pluginConfig:
   - name: NodeResourcesFit
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: memory, weight: 2}, {name: cpu}, {name: nvidia.com/gpu, weight: 4}]}}
+`), same("added", `profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResources: [nvidia.com/gpu, cpu, none/such]}
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - {matchExpressions: [{key: disk, operator: In, values: [ssd, hdd]}]}
+          - {matchExpressions: [{key: topology.kubernetes.io/zone, operator: NotIn, values: [a]}], matchFields: [{key: metadata.name, operator: NotIn, values: [n0]}]}
+        preferredDuringSchedulingIgnoredDuringExecution:
+        - {weight: 40, preference: {matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [b]}]}}
+        - {weight: 7, preference: {matchExpressions: [{key: disk, operator: DoesNotExist}]}}
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 100, ignorePreferredTermsOfExistingPods: true}}
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
+      - {maxSkew: 2, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Honor}
+      - {maxSkew: 2, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, matchLabelKeys: [tier]}
+      - {maxSkew: 3, topologyKey: disk, whenUnsatisfiable: DoNotSchedule, minDomains: 3, nodeAffinityPolicy: Ignore}
+`), same("groups", `profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResourceGroups: [nvidia.com, kubernetes.io]}
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        preferredDuringSchedulingIgnoredDuringExecution:
+        - {weight: 100, preference: {matchFields: [{key: metadata.name, operator: In, values: [n1]}]}}
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 100}}
+  - {name: PodTopologySpread, args: {defaultingType: List}}
 `)}
 
 // same is a document that both read.
@@ -131,7 +164,7 @@ func TestPumiceDecidesAsKubeScheduler(t *testing.T) {
 			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
 			for seed := first; cases < casesOf(t); seed++ {
 				cluster := newDice(seed).makeCluster(podsOfCluster, pair.named)
-				kube.lister.SharedLister = cache.NewSnapshot(cluster.placed, cluster.nodes)
+				kube.use(t, &cluster)
 				asked := ask(t, client, pair, cluster, kube.filters())
 				for at, pod := range cluster.waiting {
 					want := kube.judge(t, pod)
@@ -176,11 +209,15 @@ func ask(t *testing.T, client *pumice.Client, pair pair, random randomCluster, f
 		if err != nil {
 			t.Fatal(err)
 		}
+		random.owners().Complete(record, pod)
 		if pod.Spec.NodeName != "" {
 			cluster.Tasks = append(cluster.Tasks, record)
 		} else {
 			tasks = append(tasks, record)
 		}
+	}
+	for _, namespace := range random.namespaces {
+		cluster.Namespaces = append(cluster.Namespaces, pumice.NamespaceRecord(namespace))
 	}
 	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: &pb.InlineSnapshot{Cluster: cluster, PolicyDocument: pair.pumice}}}
 	var made results

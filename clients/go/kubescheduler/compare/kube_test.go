@@ -9,6 +9,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	informercache "k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
@@ -42,6 +43,7 @@ type lister struct{ fwk.SharedLister }
 type kube struct {
 	framework framework.Framework
 	lister    *lister
+	factory   informers.SharedInformerFactory
 	ctx       context.Context
 }
 
@@ -67,7 +69,7 @@ func newKube(t *testing.T, document string) *kube {
 	t.Cleanup(cancel)
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	made := &kube{lister: &lister{cache.NewSnapshot(nil, nil)}, ctx: ctx}
+	made := &kube{lister: &lister{cache.NewSnapshot(nil, nil)}, factory: factory, ctx: ctx}
 	made.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &profile,
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(made.lister), frameworkruntime.WithParallelism(1))
@@ -77,6 +79,30 @@ func newKube(t *testing.T, document string) *kube {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	return made
+}
+
+// use makes a cluster that of the framework.
+func (kube *kube) use(t *testing.T, cluster *randomCluster) {
+	t.Helper()
+	kube.lister.SharedLister = cache.NewSnapshot(cluster.placed, cluster.nodes)
+	core, apps := kube.factory.Core().V1(), kube.factory.Apps().V1()
+	replace(t, core.Namespaces().Informer(), cluster.namespaces)
+	replace(t, core.Services().Informer(), cluster.services)
+	replace(t, core.ReplicationControllers().Informer(), cluster.controllers)
+	replace(t, apps.ReplicaSets().Informer(), cluster.replicas)
+	replace(t, apps.StatefulSets().Informer(), cluster.stateful)
+}
+
+// replace puts objects into the cache of an informer, whose fake API server has none.
+func replace[T any](t *testing.T, informer informercache.SharedIndexInformer, objects []T) {
+	t.Helper()
+	list := make([]any, 0, len(objects))
+	for _, object := range objects {
+		list = append(list, object)
+	}
+	if err := informer.GetIndexer().Replace(list, ""); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func has(plugins []schedulerapi.Plugin, name string) bool {
