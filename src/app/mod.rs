@@ -2,6 +2,7 @@
 
 mod file_limit;
 mod http_front;
+mod huge_pages;
 mod in_process;
 mod listen;
 mod memory_release;
@@ -132,6 +133,7 @@ async fn bind_with(
     store: Box<dyn Store>,
     hangup: HangupSignal,
 ) -> Result<BoundServer, ServeError> {
+    huge_pages::decline();
     file_limit::fit_connections(&mut config.limits.edge);
     warn_of_open_addresses(&config);
     let options = StateOptions {

@@ -44,6 +44,12 @@ fn the_memory_of_connections_that_have_ended_is_returned() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn the_server_takes_no_huge_pages() {
+    assert_eq!(LoggedProcess::serve(&[]).kernel_number("THP_enabled"), 0);
+}
+
+#[test]
 fn busy_connections_stay_and_a_new_one_is_refused() {
     let program = LoggedProcess::serve(&["--connections", "2"]);
     runtime().block_on(async {
