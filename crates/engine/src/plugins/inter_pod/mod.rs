@@ -52,11 +52,14 @@ impl<'a> PodView<'a> {
     }
 
     /// True if a term of the class selects another pod; `None`: it depends on labels that the records do not have. The
-    /// reference finds no namespace then, so that it selects none.
+    /// reference lists the namespaces that it knows, and then asks the selector about a namespace without labels as well,
+    /// whatever the pod's: kube-scheduler 1.36 puts the selector that matches nothing into a copy of the term.
     fn selects(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
         let selects = term.matches(&self.pod.namespace, other, self.cluster_state.namespaces());
         match self.compatibility {
-            Compatibility::Upstream => Some(selects.unwrap_or(false)),
+            Compatibility::Upstream => {
+                Some(selects == Some(true) || term.matches_without_labels(&self.pod.namespace, other))
+            }
             Compatibility::Corrected => selects,
         }
     }

@@ -292,6 +292,7 @@ proptest! {
             constraints: own.constraints.as_deref().unwrap_or(&none),
             namespaces: &namespaces,
             own: &own,
+            upstream,
         };
         let mut got: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
         for rejection in &found.rejections {
@@ -396,6 +397,31 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
             assert_eq!(verdict(&state, task(), compatibility).fit, fit, "{team}");
         }
     }
+}
+
+#[test]
+fn a_selector_that_matches_no_labels_selects_all_namespaces_under_upstream() {
+    let without = SelectorRequirement {
+        key: "team".into(),
+        operator: "DoesNotExist".into(),
+        values: Vec::new(),
+    };
+    let selector = LabelSelector {
+        match_expressions: vec![without],
+        ..LabelSelector::default()
+    };
+    let mut state = state_of(&[node(0), node(1)], &[repelling("x/other", PodAffinityTerm::default())]);
+    for (name, labels) in [("x", texts(&[("team", "a".to_owned())])), ("y", texts(&[]))] {
+        let record = NamespaceRecord {
+            name: name.into(),
+            labels,
+        };
+        state.put_namespace(record, &Arc::from("test"));
+    }
+    let mut asked = repelling("y/own", host_term(Some(selector)));
+    (asked.status, asked.node) = (TaskStatus::Pending, Arc::default());
+    assert_eq!(verdict(&state, asked.clone(), Compatibility::Upstream).fit, [1]);
+    assert_eq!(verdict(&state, asked, Compatibility::Corrected).fit, [0, 1]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub(super) struct PlainRules<'a> {
     /// Labels of the known namespaces.
     pub(super) namespaces: &'a BTreeMap<&'static str, TextMap>,
     pub(super) constraints: &'a PodConstraints,
+    pub(super) upstream: bool,
 }
 
 /// Topology pair.
@@ -45,8 +46,9 @@ pub(super) fn pair(key: &Arc<str>, node: &NodeRecord) -> Option<TopologyPair> {
 }
 
 impl PlainRules<'_> {
-    /// True if a term of `owner` selects another pod. A term of the class lists the namespaces that its selector matches; that
-    /// of another pod looks at the labels of the class's namespace.
+    /// True if a term of `owner` selects another pod. A term of the class lists the namespaces that its selector matches, and
+    /// under `upstream` selects every pod if the selector matches no labels; that of another pod looks at the labels of the
+    /// class's namespace.
     pub(super) fn holds(&self, term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
         let namespace = other.namespace();
         let known = self.namespaces.get(namespace);
@@ -54,7 +56,10 @@ impl PlainRules<'_> {
             None if term.namespaces.is_empty() => namespace == owner.namespace(),
             None => false,
             Some(selector) if selector.is_empty() => true,
-            Some(selector) if std::ptr::eq(owner, self.own) => known.is_some_and(|labels| selects(selector, labels)),
+            Some(selector) if std::ptr::eq(owner, self.own) => {
+                let everywhere = self.upstream && selects(selector, &TextMap::default());
+                everywhere || known.is_some_and(|labels| selects(selector, labels))
+            }
             Some(selector) => selects(selector, known.unwrap_or(&TextMap::default())),
         };
         let listed = term.namespaces.iter().any(|own| **own == *namespace);

@@ -223,6 +223,7 @@ proptest! {
             constraints: own.constraints.as_deref().unwrap_or(&none),
             namespaces: &namespaces,
             own: &own,
+            upstream,
         };
         let is_candidate = |(slot, node): &(u32, &NodeRecord)| chosen[*slot as usize] && node.ready != Some(false);
         let candidates: Vec<(u32, &NodeRecord)> = (0_u32..).zip(&nodes).filter(is_candidate).collect();
