@@ -24,8 +24,10 @@ pub struct NodeState<'t> {
     /// Free thousandths of each device.
     free: FreeDevices,
     kinds: DeviceKinds,
-    /// Fragmentation, if it is measured.
+    /// Fragmentation.
     fragments: f64,
+    /// Number of changes of nodes after the last one of this node.
+    changed: usize,
 }
 
 impl<'t> NodeState<'t> {
@@ -37,6 +39,7 @@ impl<'t> NodeState<'t> {
             free: FreeDevices::from_elem(WHOLE_DEVICE, node.devices),
             kinds: DeviceKinds::NONE,
             fragments: 0.0,
+            changed: 0,
         }
     }
 
@@ -74,6 +77,8 @@ pub struct LabPlacement {
 
 /// Score that means: the node has not enough, whatever its memory.
 const UNFIT: i64 = i64::MIN;
+/// Number of nodes whose greatest score, and whose sum of fragmentation, is kept.
+const BLOCK: usize = 32;
 
 /// Scores of one class of tasks.
 #[derive(Debug)]
@@ -81,6 +86,8 @@ struct ClassScores {
     task: DeviceTask,
     /// Scores by scorer and node.
     values: Vec<Vec<i64>>,
+    /// Greatest of the first scorer's values in each [`BLOCK`].
+    greatest: Vec<i64>,
     /// Number of changes of nodes that the scores show.
     synced: usize,
 }
@@ -92,6 +99,8 @@ pub struct LabCluster<'t, 'p> {
     pick: DevicePick,
     scorers: Vec<(i64, &'p dyn DeviceScorer)>,
     measure: &'p Fragmentation,
+    /// Fragmentation of the nodes before each [`BLOCK`], summed up from the first one.
+    fragments_before: Vec<f64>,
     classes: BTreeMap<DeviceTask, usize>,
     scores: Vec<ClassScores>,
     /// Positions of changed nodes, in order.
@@ -108,7 +117,8 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         for node in &mut nodes {
             node.fragments = measure.of(&node.view(0));
         }
-        Self {
+        let mut cluster = Self {
+            fragments_before: vec![0.0; nodes.len().div_ceil(BLOCK) + 1],
             nodes,
             pick: policy.pick(),
             scorers: policy.scorers(),
@@ -118,7 +128,9 @@ impl<'t, 'p> LabCluster<'t, 'p> {
             changes: Vec::new(),
             used: 0,
             arrivals: 0,
-        }
+        };
+        cluster.sum_fragments(0);
+        cluster
     }
 
     /// Nodes, in their order.
@@ -133,7 +145,18 @@ impl<'t, 'p> LabCluster<'t, 'p> {
 
     /// Sum of the fragmentation of all nodes.
     pub fn fragments(&self) -> f64 {
-        self.nodes.iter().fold(0.0, |sum, node| sum + node.fragments)
+        self.fragments_before.last().copied().unwrap_or(0.0)
+    }
+
+    /// Sums up the fragmentation from the block of a node on. The order is that of the nodes, to the last bit.
+    fn sum_fragments(&mut self, changed: usize) {
+        let first = changed / BLOCK;
+        let mut sum = self.fragments_before.get(first).copied().unwrap_or(0.0);
+        let blocks = self.nodes.chunks(BLOCK).skip(first);
+        for (block, before) in blocks.zip(self.fragments_before.iter_mut().skip(first + 1)) {
+            sum = block.iter().fold(sum, |sum, node| sum + node.fragments);
+            *before = sum;
+        }
     }
 
     /// Number of a class of tasks.
@@ -147,10 +170,14 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         let mut scores = ClassScores {
             task: task.clone(),
             values: vec![unknown; self.scorers.len().max(1)],
+            greatest: vec![UNFIT; self.nodes.len().div_ceil(BLOCK)],
             synced: self.changes.len(),
         };
         for number in 0..self.nodes.len() {
             scores.update(&self.nodes, &self.scorers, number);
+        }
+        for block in 0..scores.greatest.len() {
+            scores.find_greatest(block);
         }
         self.scores.push(scores);
         class
@@ -185,6 +212,8 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         node.fragments = self.measure.of(&node.view(0));
         self.used += task.task.total();
         self.changes.push(u32::try_from(number).unwrap_or(u32::MAX));
+        node.changed = self.changes.len();
+        self.sum_fragments(number);
     }
 }
 
@@ -196,22 +225,24 @@ fn identity(arrival: u64, node: usize) -> u64 {
 impl ClassScores {
     /// Brings the scores of changed nodes up to date.
     fn sync(&mut self, nodes: &[NodeState<'_>], weighted: &[(i64, &dyn DeviceScorer)], changes: &[u32]) {
-        let new = changes.get(self.synced..).unwrap_or_default();
+        let first = self.synced;
         self.synced = changes.len();
-        if new.len() < nodes.len() / 2 {
-            for number in new {
-                self.update(nodes, weighted, *number as usize);
-            }
-            return;
-        }
-        let mut is_stale = vec![false; nodes.len()];
-        for number in new {
-            if let Some(stale) = is_stale.get_mut(*number as usize) {
-                *stale = true;
+        for (at, number) in changes.iter().enumerate().skip(first) {
+            let number = *number as usize;
+            // Of several changes of a node the last one counts.
+            if nodes.get(number).is_some_and(|node| node.changed == at + 1) {
+                self.update(nodes, weighted, number);
+                self.find_greatest(number / BLOCK);
             }
         }
-        for (number, _) in is_stale.iter().enumerate().filter(|(_, stale)| **stale) {
-            self.update(nodes, weighted, number);
+    }
+
+    /// Finds the greatest value of a block.
+    fn find_greatest(&mut self, block: usize) {
+        let values = self.values.first().map(Vec::as_slice).unwrap_or_default();
+        let own = values.get(block * BLOCK..values.len().min(block * BLOCK + BLOCK));
+        if let Some(greatest) = self.greatest.get_mut(block) {
+            *greatest = own.unwrap_or_default().iter().copied().max().unwrap_or(UNFIT);
         }
     }
 
@@ -244,14 +275,16 @@ fn best_node(
             .iter()
             .map(|(_, scorer)| *scorer)
             .find(|scorer| scorer.is_random());
+        if random.is_none() {
+            return best_in_blocks(scores, values, nodes, memory);
+        }
         for (number, (value, node)) in values.iter().zip(nodes).enumerate() {
-            if *value == UNFIT || (random.is_none() && best.is_some_and(|(_, best)| *value <= best)) {
+            if *value == UNFIT || node.free_memory < memory {
                 continue;
             }
-            let value = random.map_or(*value, |scorer| {
-                scorer.score(&scores.task, &node.view(identity(arrival, number))).value
-            });
-            if node.free_memory >= memory && best.is_none_or(|(_, best)| value > best) {
+            let drawn = random.map(|scorer| scorer.score(&scores.task, &node.view(identity(arrival, number))).value);
+            let value = drawn.unwrap_or(*value);
+            if best.is_none_or(|(_, best)| value > best) {
                 best = Some((number, value));
             }
         }
@@ -289,4 +322,21 @@ fn best_node(
         }
     }
     best
+}
+
+/// First node with the greatest value among those with enough memory.
+fn best_in_blocks(scores: &ClassScores, values: &[i64], nodes: &[NodeState<'_>], memory: i64) -> Option<(usize, i64)> {
+    let (mut at, mut best) = (None, UNFIT);
+    let blocks = values.chunks(BLOCK).zip(nodes.chunks(BLOCK)).zip(&scores.greatest);
+    for (block, ((values, nodes), greatest)) in blocks.enumerate() {
+        if *greatest <= best {
+            continue;
+        }
+        for (offset, (value, node)) in values.iter().zip(nodes).enumerate() {
+            if *value > best && node.free_memory >= memory {
+                (at, best) = (Some(block * BLOCK + offset), *value);
+            }
+        }
+    }
+    at.map(|node| (node, best))
 }
