@@ -33,7 +33,7 @@ pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFile
     for file in files {
         import.read(&file.display().to_string(), &files::read_text(file)?)?;
     }
-    for (note, count) in import.notes() {
+    for (note, count) in &import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));
     }
     let unnamed = import.rejected().iter().filter(|one| one.record.is_none()).count();

@@ -1,8 +1,8 @@
 //! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! The importer reads Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
-//! (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. [`ClusterImport::notes`] reports
-//! everything that it ignores.
+//! The importer reads Node and Pod (`v1`), Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
+//! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`), alone, in lists of any kind, or in several
+//! documents. [`ClusterImport::notes`] reports everything that it ignores.
 
 mod constraints;
 mod devices;
@@ -10,6 +10,7 @@ mod fields;
 mod kubernetes;
 mod misspelt;
 mod openb;
+mod outcome;
 mod owners;
 mod pod;
 mod priority;
@@ -24,8 +25,10 @@ use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 
+use devices::claims;
 pub use fields::FieldError;
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
+pub use outcome::{ImportError, ImportWarning, RecordIdentity, RejectedObject};
 pub use pod::AmountRules;
 
 use pumice_protocol::v1 as pb;
@@ -38,90 +41,6 @@ const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// API group of Volcano's jobs.
 const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
-
-/// Error of a file that cannot be read at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The text is not JSON.
-    #[error("{file}: {source}")]
-    Json {
-        /// Name of the file.
-        file: String,
-        /// Error and its place.
-        source: serde_json::Error,
-    },
-    /// The text is not YAML 1.1.
-    #[error("{file}: line {line}, column {column}: {message}")]
-    Yaml {
-        /// Name of the file.
-        file: String,
-        /// Line, from 1.
-        line: u32,
-        /// Column in characters, from 1.
-        column: u32,
-        /// Problem of the text.
-        message: String,
-    },
-    /// The text is not CSV.
-    #[error("{file}: {source}")]
-    Csv {
-        /// Name of the file.
-        file: String,
-        /// Error and its place.
-        source: csv::Error,
-    },
-    /// A document is not an object, or an object has no kind.
-    #[error("{file}: {message}")]
-    Shape {
-        /// Name of the file.
-        file: String,
-        /// Problem of the document.
-        message: String,
-    },
-}
-
-/// Object that was rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RejectedObject {
-    /// Name of the object, such as `Pod default/web-0`.
-    pub object: String,
-    /// Field and its problem.
-    pub error: FieldError,
-    /// Record that the object would be, if its name can be read.
-    pub record: Option<RecordIdentity>,
-}
-
-/// Record that an unreadable object would be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordIdentity {
-    /// Kind of the record.
-    pub kind: pb::RecordKind,
-    /// Name of the record.
-    pub name: String,
-    /// Of a task that occupies a node: the node; empty: none.
-    pub node: String,
-}
-
-impl RecordIdentity {
-    fn new(kind: pb::RecordKind, name: impl Into<String>) -> Self {
-        RecordIdentity {
-            kind,
-            name: name.into(),
-            node: String::new(),
-        }
-    }
-}
-
-/// Something in the files that has no effect, or hardly the one that its author has in mind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportWarning {
-    /// Kind of warning, for programs.
-    pub code: &'static str,
-    /// Kind and name of the record, such as `task web/front-0`.
-    pub subject: String,
-    /// Warning for people; equal for records with the same mistake.
-    pub message: String,
-}
 
 /// Records by name, from the files read so far.
 #[derive(Debug, Default)]
@@ -139,6 +58,7 @@ pub struct ClusterImport {
     priority_classes: priority::PriorityClasses,
     sub_groups: sub_groups::SubGroups,
     owners: owners::PodOwners,
+    claims: claims::ClaimedDevices,
     misspelt_fields: misspelt::MisspeltFields,
     warnings: Vec<ImportWarning>,
 }
@@ -196,8 +116,13 @@ impl ClusterImport {
 
     /// Notes about ignored parts, as sentences, each with its count.
     #[must_use]
-    pub fn notes(&self) -> &BTreeMap<String, u64> {
-        &self.notes
+    pub fn notes(&self) -> BTreeMap<String, u64> {
+        let mut notes = self.notes.clone();
+        for note in self.claims.notes(&self.nodes) {
+            let count = notes.entry(note.to_owned()).or_default();
+            *count = count.saturating_add(1);
+        }
+        notes
     }
 
     /// Misspelt fields, records that stand more than once, and priority classes that are not in the files.
@@ -219,6 +144,7 @@ impl ClusterImport {
         self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
         self.sub_groups.apply(&mut self.tasks);
         self.owners.apply(&mut self.tasks);
+        self.claims.apply(&mut self.nodes, &mut self.tasks);
         pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
@@ -323,6 +249,7 @@ impl ClusterImport {
             ("", "Pod") => self.pod(object),
             ("", "Namespace") => kubernetes::namespace(object).map(|namespace| self.put_namespace(namespace)),
             _ if owners::is_owner(group, kind) => self.owners.add_owner(kind, object),
+            _ if claims::is_claim(group, kind) => self.claims.add_object(kind, object),
             (VOLCANO_GROUP, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
             (VOLCANO_GROUP, "PodGroup") => self.job(object),
             (VOLCANO_BATCH_GROUP, "Job") => self.volcano_job(object),
@@ -336,8 +263,8 @@ impl ClusterImport {
             let record = match (group, kind) {
                 ("", "Node") => kubernetes::cluster_identity(pb::RecordKind::Node, object),
                 ("", "Namespace") => kubernetes::cluster_identity(pb::RecordKind::Namespace, object),
-                // Its pods name their owner as missing.
-                _ if owners::is_owner(group, kind) => None,
+                // Its pods name their owner, or their claims, as missing.
+                _ if owners::is_owner(group, kind) || claims::is_claim(group, kind) => None,
                 (VOLCANO_GROUP, "Queue") => kubernetes::cluster_identity(pb::RecordKind::Queue, object),
                 ("", "Pod") => pod::identity(object),
                 _ => kubernetes::job_identity(object),
@@ -393,6 +320,7 @@ impl ClusterImport {
         self.priority_classes.add_task(object, &task)?;
         self.sub_groups.add_task(object, &task)?;
         self.owners.add_pod(object, &task)?;
+        self.claims.add_pod(object, &task)?;
         self.put_task(task);
         Ok(())
     }

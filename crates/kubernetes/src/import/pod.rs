@@ -168,9 +168,6 @@ fn pod_field_error(error: PodError) -> FieldError {
 /// Notes about properties of the pod that no amount shows.
 pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
-    if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {
-        notes.push("pods with resource claims: devices claimed by DRA are not counted");
-    }
     let containers = list(object, "spec.containers").unwrap_or_default();
     let limits = containers
         .iter()

@@ -129,7 +129,8 @@ fn unused_fields_are_noted() {
         r#"{"kind": "Event", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
     ]);
     assert!(import.rejected().is_empty());
-    let notes: Vec<&str> = import.notes().keys().map(String::as_str).collect();
+    let notes = import.notes();
+    let notes: Vec<&str> = notes.keys().map(String::as_str).collect();
     assert_eq!(notes, ["Event (v1): this kind is not read"]);
 }
 

@@ -1,5 +1,7 @@
 //! Devices that pods share, in the ways of Volcano, `HAMi` and Koordinator: the resources that say how much of how many devices.
 
+pub(super) mod claims;
+
 use serde_json::{Map, Value};
 
 use super::fields::{FieldError, get, list};
@@ -15,6 +17,8 @@ struct SharingResources {
     memory: (&'static str, u64),
     /// Percent of each device; 100 and more are whole devices.
     percent: &'static [&'static str],
+    /// True if memory and percent are those of all devices together.
+    counts_together: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -24,25 +28,29 @@ const SHARING: [SharingResources; 4] = [
         number: "volcano.sh/vgpu-number",
         memory: ("volcano.sh/vgpu-memory", MIB),
         percent: &["volcano.sh/vgpu-cores"],
+        counts_together: false,
     },
     SharingResources {
         number: "volcano.sh/gpu-number",
         memory: ("volcano.sh/gpu-memory", MIB),
         percent: &[],
+        counts_together: false,
     },
     SharingResources {
         number: "nvidia.com/gpu",
         memory: ("nvidia.com/gpumem", MIB),
         percent: &["nvidia.com/gpucores", "nvidia.com/gpumem-percentage"],
+        counts_together: false,
     },
     SharingResources {
-        number: "koordinator.sh/gpu-shared",
+        number: "koordinator.sh/gpu.shared",
         memory: ("koordinator.sh/gpu-memory", 1),
         percent: &[
             "koordinator.sh/gpu-core",
             "koordinator.sh/gpu-memory-ratio",
             "koordinator.sh/gpu",
         ],
+        counts_together: true,
     },
 ];
 
@@ -100,16 +108,31 @@ pub(super) fn of_pod(object: &Value) -> Result<Option<pb::DeviceRequest>, FieldE
         if memory.is_none() && percent.is_none() && (number.is_none() || own.number.starts_with("nvidia.com/")) {
             continue;
         }
+        let together = if own.counts_together {
+            number
+                .filter(|number| *number > 0)
+                .or(whole_devices(percent))
+                .unwrap_or(1)
+        } else {
+            1
+        };
         let request = request(
-            number,
-            memory.map(|memory| memory.saturating_mul(unit).div_ceil(MIB)),
-            percent,
+            number.or((together > 1).then_some(together)),
+            memory.map(|memory| memory.saturating_mul(unit).div_ceil(MIB).div_ceil(together)),
+            percent.map(|percent| percent.div_ceil(together)),
         );
         return request
             .map(Some)
             .map_err(|reason| FieldError::new(amounts.path, reason));
     }
     Ok(None)
+}
+
+/// Number of devices that a percent above 100 means.
+fn whole_devices(percent: Option<u64>) -> Option<u64> {
+    percent
+        .filter(|percent| *percent > 100 && percent % 100 == 0)
+        .map(|percent| percent / 100)
 }
 
 fn request(number: Option<u64>, memory: Option<u64>, percent: Option<u64>) -> Result<pb::DeviceRequest, String> {
@@ -222,6 +245,12 @@ mod tests {
             (2, 1000, 0)
         );
         assert_eq!(asks(&json!({"koordinator.sh/gpu-memory": "8Gi"})), (1, 0, 8192));
+        // Koordinator counts all devices of a pod together.
+        let shared = json!({"koordinator.sh/gpu.shared": 2, "koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory": "16Gi"});
+        assert_eq!(asks(&shared), (2, 500, 8192));
+        let whole = json!({"koordinator.sh/gpu-memory-ratio": 200, "koordinator.sh/gpu-memory": "160Gi"});
+        assert_eq!(asks(&whole), (2, 1000, 81_920));
+        assert_eq!(asks(&json!({"koordinator.sh/gpu": 300})), (3, 1000, 0));
         assert_eq!(pod(&json!({"nvidia.com/gpu": 1})).unwrap(), None);
     }
 

@@ -1,0 +1,156 @@
+//! Slices and claims as drivers and users write them.
+
+use serde_json::json;
+
+use super::*;
+use crate::import::ClusterImport;
+
+/// Cluster of these objects, and the notes about them.
+fn import(objects: &[Value]) -> (pb::Cluster, Vec<String>) {
+    let mut import = ClusterImport::default();
+    let text = json!({"kind": "List", "apiVersion": "v1", "items": objects}).to_string();
+    import.read("claims.json", &text).unwrap();
+    assert_eq!(import.rejected(), []);
+    let notes = import.notes().into_keys().collect();
+    (import.into_cluster(), notes)
+}
+
+fn node() -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}})
+}
+
+fn slice_object(name: &str, generation: u32, devices: &Value) -> Value {
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": {
+        "driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "n", "generation": generation, "resourceSliceCount": 1},
+        "devices": devices}})
+}
+
+fn gpu(name: &str, model: &str) -> Value {
+    json!({"name": name, "attributes": {"type": {"string": "gpu"}, "productName": {"string": model}},
+        "capacity": {"memory": {"value": "80Gi"}}})
+}
+
+fn claim_object(name: &str, requests: &Value, allocated: &[&str]) -> Value {
+    let results = allocated
+        .iter()
+        .map(|device| json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device}));
+    let results: Vec<Value> = results.collect();
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"devices": {"requests": requests}}, "status": {"allocation": {"devices": {"results": results}}}})
+}
+
+fn pod(name: &str, claims: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": {
+        "nodeName": "n", "resourceClaims": claims, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Running"}})
+}
+
+fn devices_of(cluster: &pb::Cluster, task: &str) -> Option<pb::DeviceRequest> {
+    let task = cluster.tasks.iter().find(|own| own.name == task).unwrap();
+    task.constraints.as_ref()?.devices.clone()
+}
+
+fn unevaluated(cluster: &pb::Cluster) -> Vec<&str> {
+    let fields = cluster.tasks.iter().flat_map(|task| &task.unevaluated_fields);
+    fields.map(String::as_str).collect()
+}
+
+const NONE: [&str; 0] = [];
+
+#[test]
+fn slices_of_the_latest_generation_are_the_nodes_devices() {
+    let old = slice_object("a", 1, &json!([gpu("gpu-7", "OLD")]));
+    let devices = json!([gpu("gpu-0", "A100"), gpu("gpu-1", "A100"),
+        {"name": "gpu-0-mig-1", "attributes": {"type": {"string": "mig"}}}]);
+    let (cluster, notes) = import(&[old, slice_object("b", 2, &devices), node()]);
+    let own = cluster.nodes[0].devices.clone().unwrap();
+    assert_eq!((&*own.model, own.count, own.memory_mib), ("A100", 2, 81_920));
+    assert_eq!(notes, NONE);
+    let older = json!([{"name": "gpu-0", "basic": {"attributes": {"gpu.nvidia.com/productName": {"string": "T4"}},
+        "capacity": {"memory": {"value": "16Gi"}}}}]);
+    let (cluster, _) = import(&[node(), slice_object("a", 1, &older)]);
+    assert_eq!(cluster.nodes[0].devices.clone().unwrap().model, "T4");
+}
+
+#[test]
+fn devices_of_several_models_are_not_read() {
+    let devices = json!([gpu("gpu-0", "A100"), gpu("gpu-1", "T4")]);
+    let (cluster, notes) = import(&[node(), slice_object("a", 1, &devices)]);
+    assert_eq!(
+        (cluster.nodes[0].devices.clone(), notes),
+        (None, vec![MIXED.to_owned()])
+    );
+}
+
+#[test]
+fn claims_tell_number_share_and_allocated_devices() {
+    let devices: Vec<Value> = (0..12).map(|number| gpu(&format!("gpu-{number}"), "A100")).collect();
+    let two = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]);
+    let share = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com",
+        "capacity": {"requests": {"memory": "10Gi"}}}}]);
+    let template = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": share}}}});
+    let (cluster, notes) = import(&[
+        pod("two", &json!([{"name": "gpu", "resourceClaimName": "two"}])),
+        pod("share", &json!([{"name": "gpu", "resourceClaimTemplateName": "t"}])),
+        claim_object("two", &two, &["gpu-2", "gpu-10"]),
+        template,
+        slice_object("a", 1, &json!(devices)),
+        node(),
+    ]);
+    let own = devices_of(&cluster, "ns/two").unwrap();
+    // gpu-10 comes behind gpu-9.
+    assert_eq!(
+        (own.count, own.milli, own.memory_mib, own.assigned),
+        (2, 0, 0, vec![2, 10])
+    );
+    let own = devices_of(&cluster, "ns/share").unwrap();
+    assert_eq!((own.count, own.memory_mib, own.assigned), (1, 10_240, vec![]));
+    assert_eq!((unevaluated(&cluster), notes), (vec![], vec![]));
+}
+
+#[test]
+fn claims_that_are_not_read_whole_say_so() {
+    let by_expression = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com",
+        "selectors": [{"cel": {"expression": "true"}}]}}]);
+    let all = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All"}}]);
+    let other = json!([{"name": "nic", "exactly": {"deviceClassName": "dranet"}}]);
+    let alternatives = json!([{"name": "gpu", "firstAvailable": [{"deviceClassName": "gpu.nvidia.com"}]}]);
+    for (requests, count) in [(by_expression, 1), (all, 0), (other, 0), (alternatives, 0)] {
+        let (cluster, notes) = import(&[
+            claim_object("c", &requests, &[]),
+            pod("p", &json!([{"name": "gpu", "resourceClaimName": "c"}])),
+        ]);
+        let own = devices_of(&cluster, "ns/p").map_or(0, |own| own.count);
+        assert_eq!((own, unevaluated(&cluster)), (count, vec![CLAIM_FIELD]), "{requests}");
+        assert_eq!(notes, [NOT_READ]);
+    }
+    let (cluster, notes) = import(&[pod("p", &json!([{"name": "gpu", "resourceClaimName": "missing"}]))]);
+    assert_eq!(
+        (unevaluated(&cluster), notes),
+        (vec![CLAIM_FIELD], vec![NOT_READ.to_owned()])
+    );
+}
+
+#[test]
+fn pods_that_share_a_claim_do_not_each_count_its_devices() {
+    let one = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]);
+    let claims = json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    let (cluster, _) = import(&[claim_object("c", &one, &[]), pod("p", &claims), pod("q", &claims)]);
+    assert_eq!(unevaluated(&cluster), [CLAIM_FIELD, CLAIM_FIELD]);
+    assert_eq!(devices_of(&cluster, "ns/p"), None);
+}
+
+#[test]
+fn a_claim_with_a_senseless_number_is_rejected() {
+    let mut import = ClusterImport::default();
+    let zero = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 0}}]);
+    import
+        .read("c.json", &claim_object("c", &zero, &[]).to_string())
+        .unwrap();
+    let rejected = import.rejected().first().unwrap().to_owned();
+    assert_eq!(
+        (&*rejected.object, &*rejected.error.field),
+        ("ResourceClaim ns/c", "spec.devices.requests[].count")
+    );
+}

@@ -1,0 +1,88 @@
+//! What an import did not take: errors of files, rejected objects, warnings.
+
+use super::fields::FieldError;
+use pumice_protocol::v1 as pb;
+
+/// Error of a file that cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The text is not JSON.
+    #[error("{file}: {source}")]
+    Json {
+        /// Name of the file.
+        file: String,
+        /// Error and its place.
+        source: serde_json::Error,
+    },
+    /// The text is not YAML 1.1.
+    #[error("{file}: line {line}, column {column}: {message}")]
+    Yaml {
+        /// Name of the file.
+        file: String,
+        /// Line, from 1.
+        line: u32,
+        /// Column in characters, from 1.
+        column: u32,
+        /// Problem of the text.
+        message: String,
+    },
+    /// The text is not CSV.
+    #[error("{file}: {source}")]
+    Csv {
+        /// Name of the file.
+        file: String,
+        /// Error and its place.
+        source: csv::Error,
+    },
+    /// A document is not an object, or an object has no kind.
+    #[error("{file}: {message}")]
+    Shape {
+        /// Name of the file.
+        file: String,
+        /// Problem of the document.
+        message: String,
+    },
+}
+
+/// Object that was rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedObject {
+    /// Name of the object, such as `Pod default/web-0`.
+    pub object: String,
+    /// Field and its problem.
+    pub error: FieldError,
+    /// Record that the object would be, if its name can be read.
+    pub record: Option<RecordIdentity>,
+}
+
+/// Record that an unreadable object would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordIdentity {
+    /// Kind of the record.
+    pub kind: pb::RecordKind,
+    /// Name of the record.
+    pub name: String,
+    /// Of a task that occupies a node: the node; empty: none.
+    pub node: String,
+}
+
+impl RecordIdentity {
+    pub(super) fn new(kind: pb::RecordKind, name: impl Into<String>) -> Self {
+        RecordIdentity {
+            kind,
+            name: name.into(),
+            node: String::new(),
+        }
+    }
+}
+
+/// Something in the files that has no effect, or hardly the one that its author has in mind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportWarning {
+    /// Kind of warning, for programs.
+    pub code: &'static str,
+    /// Kind and name of the record, such as `task web/front-0`.
+    pub subject: String,
+    /// Warning for people; equal for records with the same mistake.
+    pub message: String,
+}
