@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -420,6 +422,46 @@ func (dice dice) podTerm() corev1.PodAffinityTerm {
 		term.NamespaceSelector = pick(dice, &metav1.LabelSelector{}, dice.namespaceSelector())
 	}
 	return term
+}
+
+// dropOpenSelectors leaves out the selectors of namespaces that a namespace without labels matches: kube-scheduler takes
+// them for selectors of all namespaces, and `corrected` does not.
+func (made *randomCluster) dropOpenSelectors(t *testing.T) {
+	t.Helper()
+	drop := func(term *corev1.PodAffinityTerm) {
+		selector, err := metav1.LabelSelectorAsSelector(term.NamespaceSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !selector.Empty() && selector.Matches(labels.Set{}) {
+			term.NamespaceSelector = nil
+		}
+	}
+	for _, pod := range made.waiting {
+		if pod.Spec.Affinity == nil {
+			continue
+		}
+		var required []corev1.PodAffinityTerm
+		var preferred []corev1.WeightedPodAffinityTerm
+		if own := pod.Spec.Affinity.PodAffinity; own != nil {
+			required, preferred = own.RequiredDuringSchedulingIgnoredDuringExecution, own.PreferredDuringSchedulingIgnoredDuringExecution
+		}
+		for at := range required {
+			drop(&required[at])
+		}
+		for at := range preferred {
+			drop(&preferred[at].PodAffinityTerm)
+		}
+		if own := pod.Spec.Affinity.PodAntiAffinity; own != nil {
+			required, preferred = own.RequiredDuringSchedulingIgnoredDuringExecution, own.PreferredDuringSchedulingIgnoredDuringExecution
+			for at := range required {
+				drop(&required[at])
+			}
+			for at := range preferred {
+				drop(&preferred[at].PodAffinityTerm)
+			}
+		}
+	}
 }
 
 func (dice dice) namespaceSelector() *metav1.LabelSelector {

@@ -164,6 +164,9 @@ func TestPumiceDecidesAsKubeScheduler(t *testing.T) {
 			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
 			for seed := first; cases < casesOf(t); seed++ {
 				cluster := newDice(seed).makeCluster(podsOfCluster, pair.named)
+				if !pair.named {
+					cluster.dropOpenSelectors(t)
+				}
 				kube.use(t, &cluster)
 				asked := ask(t, client, pair, cluster, kube.filters())
 				for at, pod := range cluster.waiting {

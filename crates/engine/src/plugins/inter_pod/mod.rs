@@ -39,6 +39,9 @@ pub(super) struct PodView<'a> {
     pub(super) spread_defaults: &'a SpreadDefaults,
     /// Compatibility of the policy.
     pub(super) compatibility: Compatibility,
+    /// True: a selector of namespaces of the class that a namespace without labels matches selects all namespaces. So does
+    /// kube-scheduler 1.36: it lists the namespaces that match, and then turns the selector off in a copy of the term.
+    pub(super) opens_selectors: bool,
     /// True: pods that are being released are gone.
     pub(super) after_release: bool,
 }
@@ -52,14 +55,14 @@ impl<'a> PodView<'a> {
     }
 
     /// True if a term of the class selects another pod; `None`: it depends on labels that the records do not have. The
-    /// reference lists the namespaces that it knows, and then asks the selector about a namespace without labels as well,
-    /// whatever the pod's: kube-scheduler 1.36 puts the selector that matches nothing into a copy of the term.
+    /// reference finds no namespace then, so that it selects none.
     fn selects(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
+        if self.opens_selectors && term.matches_without_labels(&self.pod.namespace, other) {
+            return Some(true);
+        }
         let selects = term.matches(&self.pod.namespace, other, self.cluster_state.namespaces());
         match self.compatibility {
-            Compatibility::Upstream => {
-                Some(selects == Some(true) || term.matches_without_labels(&self.pod.namespace, other))
-            }
+            Compatibility::Upstream => Some(selects.unwrap_or(false)),
             Compatibility::Corrected => selects,
         }
     }

@@ -168,6 +168,7 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
         };
         let mut plugin = KubePlugin::of("InterPodAffinity").with_checks(checks);
         plugin.existing_pods = existing_pods;
+        plugin.added.opens_selectors = true;
         plugin.effective = effective;
         plugin.with_part(weights).shared()
     })
@@ -277,6 +278,7 @@ impl KubePlugin {
             spread_defaults: self.added.spread_defaults.clone(),
             added_preferences: self.added_preferences.clone(),
             compatibility: Compatibility::Corrected,
+            opens_selectors: self.added.opens_selectors,
         }
     }
 

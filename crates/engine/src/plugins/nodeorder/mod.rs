@@ -58,6 +58,7 @@ fn compile(
             spread_defaults: SpreadDefaults::system(),
             added_preferences: Vec::new(),
             compatibility,
+            opens_selectors: compatibility == Compatibility::Upstream,
         },
     })
 }

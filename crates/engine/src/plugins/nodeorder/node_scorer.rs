@@ -58,6 +58,8 @@ pub(in crate::plugins) struct ScoreRules {
     /// Preferred terms of the node affinity that each pod has beside its own.
     pub(in crate::plugins) added_preferences: Vec<PreferredTerm>,
     pub(in crate::plugins) compatibility: Compatibility,
+    /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them.
+    pub(in crate::plugins) opens_selectors: bool,
 }
 
 impl ScoreRules {
@@ -109,6 +111,7 @@ impl<'a> PodScorer<'a> {
             constraints,
             spread_defaults: &rules.spread_defaults,
             compatibility,
+            opens_selectors: rules.opens_selectors,
             // Like their amounts, pods that are being released count until they are gone.
             after_release: false,
         });

@@ -214,12 +214,15 @@ pub(in crate::plugins) struct AddedRules {
     pub(in crate::plugins) required_node_terms: Option<Vec<NodeSelectorTerm>>,
     /// Spread constraints of pods that have none of their own.
     pub(in crate::plugins) spread_defaults: SpreadDefaults,
+    /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them, whatever the compatibility.
+    pub(in crate::plugins) opens_selectors: bool,
 }
 
 /// No added rules.
 pub(in crate::plugins) static NO_ADDED_RULES: AddedRules = AddedRules {
     required_node_terms: None,
     spread_defaults: NO_SPREAD_DEFAULTS,
+    opens_selectors: false,
 };
 
 /// Rules of a filter that the arguments and the compatibility set.
@@ -283,7 +286,7 @@ impl<'a> PodFilter<'a> {
                 &[]
             },
             terms_conflict: terms.is_some_and(terms_conflict),
-            pods: PodChecks::new(arguments, compatibility, context, class, &added.spread_defaults)?,
+            pods: PodChecks::new(arguments, compatibility, context, class, added)?,
         })
     }
 

@@ -1,10 +1,10 @@
 //! Checks of other pods: inter-pod affinity, anti-affinity and topology spread.
 
 use super::arguments::PredicateArguments;
-use super::node_filter::{NotedRejections, RejectionKind};
+use super::node_filter::{AddedRules, NotedRejections, RejectionKind};
 use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
 use crate::plugin::PluginContext;
-use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadDefaults, SpreadFilter};
+use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadFilter};
 use crate::policy::Compatibility;
 
 /// Prepared checks of other pods. A check that rejects no node of the class is left out.
@@ -22,7 +22,7 @@ impl PodChecks {
         compatibility: Compatibility,
         context: PluginContext<'_>,
         class: &TaskClass,
-        spread_defaults: &SpreadDefaults,
+        added: &AddedRules,
     ) -> Result<Self, Problem> {
         let Some(pod) = &class.pod else {
             return Ok(Self::default());
@@ -31,8 +31,9 @@ impl PodChecks {
             cluster_state: context.cluster_state,
             pod,
             constraints: class.constraints(),
-            spread_defaults,
+            spread_defaults: &added.spread_defaults,
             compatibility,
+            opens_selectors: added.opens_selectors || compatibility == Compatibility::Upstream,
             after_release: context.after_release && compatibility == Compatibility::Corrected,
         };
         let affinity = arguments.pod_affinity.then(|| AffinityFilter::new(&view));
