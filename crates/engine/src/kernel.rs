@@ -33,6 +33,19 @@ macro_rules! kernel {
 
 pub(crate) use kernel;
 
+/// Number of places in a block. Loops of this constant length keep their form for the compiler, however few blocks they run over.
+pub(crate) const BLOCK_SIZE: usize = 16;
+
+/// Places of a block.
+pub(crate) type BlockPlaces = [f64; BLOCK_SIZE];
+
+/// Block of a column.
+#[inline(always)]
+pub(crate) fn block_of(column: &[f64], number: usize) -> &BlockPlaces {
+    static NO_PLACES: BlockPlaces = [0.0; BLOCK_SIZE];
+    column.as_chunks().0.get(number).unwrap_or(&NO_PLACES)
+}
+
 /// Largest integer below a float from 0 to 2^51, in operations that every processor has for several floats at once.
 #[inline(always)]
 pub(crate) fn floor(float: f64) -> f64 {

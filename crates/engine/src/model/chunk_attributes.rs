@@ -237,9 +237,20 @@ impl ChunkAttributes {
         self.taints.select(|taints| select(taints))
     }
 
-    /// Fills in a number for the list of taints of each node; 0 at nodes without taints.
-    pub fn map_taints(&self, of_list: impl Fn(&[Taint]) -> f64, numbers: &mut [f64; CHUNK_SIZE]) {
-        self.taints.map(|taints| of_list(taints), numbers);
+    /// Fills in a number for the list of taints of each node, 0 at nodes without taints; or returns the number of all these
+    /// nodes, which are the live ones.
+    pub fn map_taints(
+        &self,
+        live: &NodeMask,
+        of_list: impl Fn(&[Taint]) -> f64,
+        numbers: &mut [f64; CHUNK_SIZE],
+    ) -> Option<f64> {
+        match &*self.taints.values {
+            [] => return Some(0.0),
+            [only] if live.and_not(&self.taints.present).is_empty() => return Some(of_list(only)),
+            _ => self.taints.map(|taints| of_list(taints), numbers),
+        }
+        None
     }
 
     /// Cordoned nodes.

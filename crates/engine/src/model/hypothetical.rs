@@ -151,12 +151,15 @@ impl<'v> HypotheticalNodes<'v> {
         self.chunk.live = among;
         self.chunk.placeable = NodeMask::NONE;
         self.chunk.usable = NodeMask::NONE;
+        self.chunk.with_pod_sums = NodeMask::NONE;
         for (at, place) in self.nodes.iter().enumerate() {
             let from = self.chunks.get(place.chunk as usize);
             let placeable = from.is_some_and(|from| from.placeable.get(usize::from(place.offset)));
             self.chunk.placeable.set(at, placeable);
             let usable = from.is_some_and(|from| from.usable.get(usize::from(place.offset)));
             self.chunk.usable.set(at, usable);
+            let has_sums = from.is_some_and(|from| from.with_pod_sums.get(usize::from(place.offset)));
+            self.chunk.with_pod_sums.set(at, has_sums);
         }
         (&self.chunk, among)
     }
@@ -191,6 +194,24 @@ impl<'v> HypotheticalNodes<'v> {
                 }
             }
         }
+    }
+}
+
+impl NodeChunk {
+    /// Number of leading places that kernels must compute: all, or of a detached chunk those up to the last node, and a few
+    /// more.
+    pub(crate) fn lanes(&self) -> usize {
+        const STEP: usize = 16;
+        if !self.is_detached() {
+            return CHUNK_SIZE;
+        }
+        let words = self.live().words();
+        let last = words.iter().rposition(|word| *word != 0);
+        last.map_or(0, |last| {
+            let word = words.get(last).copied().unwrap_or(0);
+            let count = last * 64 + (64 - word.leading_zeros() as usize);
+            count.next_multiple_of(STEP).min(CHUNK_SIZE)
+        })
     }
 }
 

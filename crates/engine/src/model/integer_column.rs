@@ -7,6 +7,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::CHUNK_SIZE;
 use super::column::ChunkColumn;
 use super::mask::NodeMask;
+use super::pod_sums::SMALL_LIMIT;
 use crate::kernel::{floor, kernel};
 
 /// Vectors of a node in Kubernetes' counting.
@@ -54,6 +55,42 @@ impl ExactIntegers {
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
+
+    /// Puts the integers into a column of floats; false: some are negative or beyond [`SMALL_LIMIT`].
+    pub(super) fn show_in(&self, floats: &mut [f64; CHUNK_SIZE]) -> bool {
+        let places = floats.as_chunks_mut::<64>().0.iter_mut();
+        let of_word = places.zip(self.values.as_chunks::<64>().0).zip(self.present.words());
+        of_word.fold(true, |all, ((floats, values), word)| {
+            let mut small = true;
+            if word == u64::MAX {
+                for (float, value) in floats.iter_mut().zip(values) {
+                    small &= put_small(*value, float);
+                }
+                return all & small;
+            }
+            let mut rest = word;
+            while rest != 0 {
+                let at = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if let (Some(float), Some(value)) = (floats.get_mut(at), values.get(at)) {
+                    small &= put_small(*value, float);
+                }
+            }
+            all & small
+        })
+    }
+}
+
+/// Puts an integer as a float, if it is small.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "only small integers count"
+)]
+fn put_small(value: i128, float: &mut f64) -> bool {
+    let low = value as u64 & (SMALL_LIMIT.cast_unsigned() - 1);
+    *float = f64::from_bits(WHOLE_BITS | low) - f64::from_bits(WHOLE_BITS);
+    value == i128::from(low)
 }
 
 /// First float from which floats skip integers.

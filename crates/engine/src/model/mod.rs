@@ -65,6 +65,7 @@ pub use node::{NodeEntry, NodeUsage, UpstreamNode};
 pub use node_groups::{NodeGroupLists, QueueAffinity};
 pub(crate) use placed_tasks::PlacedTask;
 pub use pod_sums::{PodSum, PodSumDelta};
+pub(crate) use pod_sums::{SMALL_LIMIT, are_small};
 pub use pods::{PodClass, PodIndex, TopologyDomains};
 pub use port_counts::PortCounts;
 pub use problem::{Problem, ProblemKind};

@@ -11,6 +11,7 @@ use super::column::NodeVector;
 use super::integer_column::{IntegerColumn, WholeVector, integer_of_float, integers_of_floats};
 use super::node::NodeEntry;
 use super::records::{TaskRecord, TaskStatus};
+use crate::kernel::{floor, kernel};
 
 /// Sum over the pods of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,33 +182,107 @@ pub(super) struct AddedPodSums {
     pub(super) added_tasks: [u32; CHUNK_SIZE],
 }
 
+/// Amount from which hundredfold amounts are no exact floats.
+pub(crate) const SMALL_LIMIT: i64 = 1 << 46;
+
+/// True if a float is not negative and below [`SMALL_LIMIT`].
+#[inline(always)]
+fn is_small(amount: f64) -> bool {
+    const LIMIT: f64 = SMALL_LIMIT as f64;
+    (0.0..LIMIT).contains(&amount)
+}
+
+/// Float of an integer whose sums with small amounts are exact.
+fn small_float(amount: i128) -> Option<f64> {
+    let amount = i64::try_from(amount).ok()?;
+    (-SMALL_LIMIT..SMALL_LIMIT).contains(&amount).then_some(amount as f64)
+}
+
+kernel! {
+    /// True if none of the leading floats is negative or beyond [`SMALL_LIMIT`].
+    pub(crate) fn are_small / are_small_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
+        let amounts = amounts.iter().take(lanes);
+        amounts.fold(true, |all, amount| all & is_small(*amount))
+    }
+}
+
+kernel! {
+    /// Adds the integer parts of leading floats; false: some are negative or beyond [`SMALL_LIMIT`].
+    fn add_whole / add_whole_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize, sums: &mut [f64; CHUNK_SIZE]) -> bool {
+        let mut small = true;
+        for (sum, amount) in sums.iter_mut().zip(amounts).take(lanes) {
+            small &= is_small(*amount);
+            *sum += floor(*amount);
+        }
+        small
+    }
+}
+
 impl NodeChunk {
     /// Sums over the pods of each node: thousandths of cpu, whole units of anything else. `cluster_state` is the state
     /// that the nodes of a hypothetical chunk were made from.
     pub fn pod_sums(&self, cluster_state: &ClusterState, id: ResourceId, sum: PodSum) -> IntegerColumn {
         let mut integers = self.shown_pod_sums(id, sum);
-        if self.is_detached() {
+        if !self.with_pod_sums.is_empty() || self.added_pod_sums.is_some() {
             for (offset, own) in integers.iter_mut().enumerate() {
-                if let Some(entry) = self.entry(offset) {
-                    add_to(own, entry.pod_sum_delta().get(id, sum));
-                } else if let Some(slot) = self.slot(offset) {
-                    add_to(own, stored_delta(cluster_state, slot, id, sum));
-                }
-            }
-        } else {
-            for offset in self.with_pod_sums.iter() {
-                if let (Some(own), Some(entry)) = (integers.get_mut(offset), self.entry(offset)) {
-                    add_to(own, entry.pod_sum_delta().get(id, sum));
-                }
-            }
-        }
-        if let Some(added) = &self.added_pod_sums {
-            let each = added.delta.get(id, sum);
-            for (own, times) in integers.iter_mut().zip(&added.added_tasks) {
-                add_to(own, each * i128::from(*times));
+                add_to(own, self.pod_sum_change(cluster_state, offset, id, sum));
             }
         }
         integers
+    }
+
+    /// Sums of [`Self::pod_sums`] at the leading places as floats whose integer parts they are: a column that shows them, or in
+    /// `room`, which has zeros. `None`: some amount is negative or beyond [`SMALL_LIMIT`].
+    pub(crate) fn pod_sums_as_floats<'c>(
+        &'c self,
+        cluster_state: &ClusterState,
+        id: ResourceId,
+        sum: PodSum,
+        room: &'c mut [f64; CHUNK_SIZE],
+    ) -> Option<&'c [f64; CHUNK_SIZE]> {
+        if !id.has_kubernetes_unit() {
+            return None;
+        }
+        let (lanes, used) = (self.lanes(), &self.column(id, NodeVector::Used).values);
+        let pipelined = self.column(id, NodeVector::Pipelined);
+        let exact = match sum {
+            PodSum::Requests => None,
+            PodSum::NonzeroRequests => self.exact_integers(id, WholeVector::Requested),
+        };
+        let is_changed = !self.with_pod_sums.is_empty() || self.added_pod_sums.is_some();
+        if exact.is_none() && pipelined.present.is_empty() && !is_changed {
+            return are_small(used, lanes).then_some(used);
+        }
+        if !add_whole(used, lanes, room) || exact.is_some_and(|exact| !exact.show_in(room)) {
+            return None;
+        }
+        if !pipelined.present.is_empty() && !add_whole(&pipelined.values, lanes, room) {
+            return None;
+        }
+        if is_changed {
+            for (offset, own) in room.iter_mut().enumerate().take(lanes) {
+                *own += small_float(self.pod_sum_change(cluster_state, offset, id, sum))?;
+            }
+        }
+        are_small(room, lanes).then_some(room)
+    }
+
+    /// Difference of one sum of a node from what the columns show.
+    fn pod_sum_change(&self, cluster_state: &ClusterState, offset: usize, id: ResourceId, sum: PodSum) -> i128 {
+        let mut change = 0;
+        if self.with_pod_sums.get(offset) {
+            // Nodes of a hypothetical chunk have no entries there.
+            if let Some(entry) = self.entry(offset) {
+                change = entry.pod_sum_delta().get(id, sum);
+            } else if let Some(slot) = self.slot(offset) {
+                change = stored_delta(cluster_state, slot, id, sum);
+            }
+        }
+        if let Some(added) = &self.added_pod_sums {
+            let times = added.added_tasks.get(offset).copied().unwrap_or(0);
+            change += added.delta.get(id, sum) * i128::from(times);
+        }
+        change
     }
 
     /// Sums that the columns show.

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::kernel::{kernel, quotient, reciprocal};
+use crate::kernel::{BLOCK_SIZE, BlockPlaces, block_of, kernel, quotient, reciprocal};
 use crate::model::{CHUNK_SIZE, ChunkResource, NodeChunk, NodeVector, ResourceId};
 use crate::plugin::ChunkScores;
 
@@ -53,6 +53,32 @@ struct TermColumns<'k> {
     used: &'k ChunkScores,
     /// Reciprocals of the allocatable amounts.
     reciprocals: &'k ChunkScores,
+}
+
+/// Columns of one term over the places of a block.
+#[derive(Clone, Copy, Debug)]
+struct TermBlock<'k> {
+    requested: f64,
+    weight: f64,
+    free_factor: f64,
+    allocatable: &'k BlockPlaces,
+    used: &'k BlockPlaces,
+    reciprocals: &'k BlockPlaces,
+}
+
+impl<'k> TermColumns<'k> {
+    #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+    #[inline(always)]
+    fn block(&self, number: usize) -> TermBlock<'k> {
+        TermBlock {
+            requested: self.requested,
+            weight: self.weight,
+            free_factor: self.free_factor,
+            allocatable: block_of(self.allocatable, number),
+            used: block_of(self.used, number),
+            reciprocals: block_of(self.reciprocals, number),
+        }
+    }
 }
 
 /// Divisor of a sum of parts, and factor of the mean.
@@ -117,11 +143,12 @@ impl StrategyMean {
             reciprocal: known.unwrap_or(0.0),
             factor: self.factor,
         };
+        let lanes = chunk.lanes();
         match (known.is_some(), all_have) {
-            (true, true) => weighted_mean::<false>(&stocks, scale, scores),
-            (true, false) => weighted_mean::<true>(&stocks, scale, scores),
+            (true, true) => weighted_mean::<false>(&stocks, scale, lanes, scores),
+            (true, false) => weighted_mean::<true>(&stocks, scale, lanes, scores),
             // Some amount has no exact reciprocal, so only a division gives its quotient.
-            (false, _) => weighted_mean_portable::<false, true>(&stocks, scale, scores),
+            (false, _) => weighted_mean_portable::<false, true>(&stocks, scale, lanes, scores),
         }
     }
 }
@@ -146,15 +173,20 @@ impl AllocationTerm {
 kernel! {
     /// Weighted mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which does
     /// not count there.
-    fn weighted_mean / weighted_mean_portable<const GAPS: bool>(stocks: &[TermColumns<'_>], scale: MeanScale, scores: &mut ChunkScores) {
+    fn weighted_mean / weighted_mean_portable<const GAPS: bool>(
+        stocks: &[TermColumns<'_>],
+        scale: MeanScale,
+        lanes: usize,
+        scores: &mut ChunkScores,
+    ) {
         if let Some(stocks) = stocks.as_array::<4>() {
-            return mean_of_few::<FUSED, GAPS, 4>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 4>(stocks, scale, lanes, scores);
         }
         if let Some(stocks) = stocks.as_array::<3>() {
-            return mean_of_few::<FUSED, GAPS, 3>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 3>(stocks, scale, lanes, scores);
         }
         if let Some(stocks) = stocks.as_array::<2>() {
-            return mean_of_few::<FUSED, GAPS, 2>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 2>(stocks, scale, lanes, scores);
         }
         let mut over: ChunkScores = [0.0; CHUNK_SIZE];
         scores.fill(0.0);
@@ -177,16 +209,21 @@ kernel! {
 fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
     stocks: &[TermColumns<'_>; N],
     scale: MeanScale,
+    lanes: usize,
     scores: &mut ChunkScores,
 ) {
-    for (offset, score) in scores.iter_mut().enumerate() {
-        let (mut sum, mut is_over) = (0.0, false);
-        for stock in stocks {
-            let (part, over) = term_score::<FUSED, GAPS>(stock, offset);
-            sum += part;
-            is_over |= over;
+    let blocks = scores.as_chunks_mut::<BLOCK_SIZE>().0.iter_mut();
+    for (number, scores) in blocks.enumerate().take(lanes.div_ceil(BLOCK_SIZE)) {
+        let stocks = stocks.each_ref().map(|stock| stock.block(number));
+        for (offset, score) in scores.iter_mut().enumerate() {
+            let (mut sum, mut is_over) = (0.0, false);
+            for stock in &stocks {
+                let (part, over) = term_score::<FUSED, GAPS>(stock, offset);
+                sum += part;
+                is_over |= over;
+            }
+            *score = scaled_mean::<FUSED>(sum, is_over, scale);
         }
-        *score = scaled_mean::<FUSED>(sum, is_over, scale);
     }
 }
 
@@ -198,11 +235,15 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
     scores: &mut ChunkScores,
     over: &mut ChunkScores,
 ) {
-    for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
-        for stock in stocks {
-            let (part, is_over) = term_score::<FUSED, GAPS>(stock, offset);
-            *score += part;
-            *over = if is_over { 1.0 } else { *over };
+    let blocks = scores.as_chunks_mut::<BLOCK_SIZE>().0.iter_mut();
+    for (number, (scores, over)) in blocks.zip(over.as_chunks_mut::<BLOCK_SIZE>().0).enumerate() {
+        let stocks = stocks.each_ref().map(|stock| stock.block(number));
+        for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
+            for stock in &stocks {
+                let (part, is_over) = term_score::<FUSED, GAPS>(stock, offset);
+                *score += part;
+                *over = if is_over { 1.0 } else { *over };
+            }
         }
     }
 }
@@ -221,7 +262,7 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
     reason = "a branch here would keep the loop from being vectorised"
 )]
 #[inline(always)]
-fn term_score<const FUSED: bool, const GAPS: bool>(stock: &TermColumns<'_>, offset: usize) -> (f64, bool) {
+fn term_score<const FUSED: bool, const GAPS: bool>(stock: &TermBlock<'_>, offset: usize) -> (f64, bool) {
     let capacity = stock.allocatable[offset];
     let finally = stock.requested + stock.used[offset];
     let left = if FUSED {
@@ -312,9 +353,9 @@ mod tests {
                     }
                 }).collect();
                 let expected: [u64; CHUNK_SIZE] = std::array::from_fn(|offset| plain(&stocks, scale, offset).to_bits());
-                let found = |kernel: fn(&[TermColumns<'_>], MeanScale, &mut ChunkScores)| {
+                let found = |kernel: fn(&[TermColumns<'_>], MeanScale, usize, &mut ChunkScores)| {
                     let mut scores = [0.0; CHUNK_SIZE];
-                    kernel(&stocks, scale, &mut scores);
+                    kernel(&stocks, scale, CHUNK_SIZE, &mut scores);
                     scores.map(f64::to_bits)
                 };
                 prop_assert_eq!(found(weighted_mean::<true>), expected);

@@ -11,11 +11,20 @@ pub(super) struct RecordValues<'a, F> {
     state: &'a ClusterState,
     compute: F,
     /// Values of the chunks that were stored, by the number of the chunk.
-    stored: RefCell<Vec<Option<Box<ChunkScores>>>>,
+    stored: RefCell<Vec<Option<StoredValues>>>,
 }
 
-impl<'a, F: Fn(&NodeChunk, &mut ChunkScores)> RecordValues<'a, F> {
-    /// Values in a cluster state. `compute` fills in those of one of its chunks.
+/// Values of the nodes of a chunk.
+enum StoredValues {
+    /// Value of all nodes.
+    Equal(f64),
+    /// Value of each node.
+    Each(Box<ChunkScores>),
+}
+
+impl<'a, F: Fn(&NodeChunk, &mut ChunkScores) -> Option<f64>> RecordValues<'a, F> {
+    /// Values in a cluster state. `compute` fills in those of one of its chunks, or returns the value that all nodes of the
+    /// chunk have.
     pub(super) fn new(state: &'a ClusterState, compute: F) -> Self {
         Self {
             state,
@@ -24,20 +33,32 @@ impl<'a, F: Fn(&NodeChunk, &mut ChunkScores)> RecordValues<'a, F> {
         }
     }
 
+    /// Fills in the values of a chunk, or returns the value that all its nodes have. Places without a node get any finite
+    /// value.
+    pub(super) fn fill_different(&self, chunk: &NodeChunk, values: &mut ChunkScores) -> Option<f64> {
+        if chunk.is_detached() {
+            self.fill_detached(chunk, values);
+            return None;
+        }
+        let stored = self.stored.borrow();
+        match stored.get(chunk.number() as usize).and_then(Option::as_ref) {
+            Some(StoredValues::Equal(value)) => Some(*value),
+            Some(StoredValues::Each(stored)) => {
+                values.copy_from_slice(&**stored);
+                None
+            }
+            None => (self.compute)(chunk, values),
+        }
+    }
+
     /// Fills in the values of a chunk. Places without a node get any finite value.
     pub(super) fn fill(&self, chunk: &NodeChunk, values: &mut ChunkScores) {
-        if !chunk.is_detached() {
-            match self
-                .stored
-                .borrow()
-                .get(chunk.number() as usize)
-                .and_then(Option::as_ref)
-            {
-                Some(stored) => values.copy_from_slice(&**stored),
-                None => (self.compute)(chunk, values),
-            }
-            return;
+        if let Some(value) = self.fill_different(chunk, values) {
+            values.fill(value);
         }
+    }
+
+    fn fill_detached(&self, chunk: &NodeChunk, values: &mut ChunkScores) {
         for (offset, value) in values.iter_mut().enumerate() {
             *value = chunk.slot(offset).map_or(0.0, |slot| self.at(slot));
         }
@@ -58,9 +79,11 @@ impl<'a, F: Fn(&NodeChunk, &mut ChunkScores)> RecordValues<'a, F> {
         };
         let values = place.get_or_insert_with(|| {
             let mut values = Box::new([0.0; CHUNK_SIZE]);
-            (self.compute)(chunk, &mut values);
-            values
+            (self.compute)(chunk, &mut values).map_or(StoredValues::Each(values), StoredValues::Equal)
         });
-        values.get(offset).copied().unwrap_or(0.0)
+        match values {
+            StoredValues::Equal(value) => *value,
+            StoredValues::Each(values) => values.get(offset).copied().unwrap_or(0.0),
+        }
     }
 }

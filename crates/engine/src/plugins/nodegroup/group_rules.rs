@@ -151,6 +151,7 @@ impl GroupScorer<()> {
         let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
             let score = |group: &str| scores.get(group).copied().unwrap_or(0.0);
             chunk.attributes().map_label(GROUP_LABEL, score, values);
+            None
         };
         let values = RecordValues::new(cluster_state, compute);
         GroupScorer(move |chunk: &NodeChunk, scores: &mut ChunkScores| values.fill(chunk, scores))

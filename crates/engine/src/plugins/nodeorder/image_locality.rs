@@ -14,7 +14,7 @@ const MIN_SIZE: i64 = 23 * MEBIBYTE;
 const MAX_CONTAINER_SIZE: i64 = 1000 * MEBIBYTE;
 
 /// Values of the nodes by the images that they have.
-type ImageValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>>;
+type ImageValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
 
 /// Image of a class that some node has.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ pub(super) fn image_values<'a>(
         for (value, sum) in values.iter_mut().zip(sums) {
             *value = size_score(sum, containers) as f64;
         }
+        None
     };
     Some(RecordValues::new(cluster_state, Box::new(compute)))
 }

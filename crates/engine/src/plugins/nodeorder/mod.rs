@@ -4,6 +4,7 @@
 //! node, the other parts for all candidates together.
 
 mod arguments;
+mod float_amounts;
 mod image_locality;
 mod node_scorer;
 mod preferences;

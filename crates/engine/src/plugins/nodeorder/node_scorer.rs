@@ -1,10 +1,12 @@
 //! Scorer of one task class.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::arguments::PartWeights;
+use super::float_amounts::ComparedFloats;
 use super::image_locality::image_values;
 use super::preferences::RelativePreference;
 use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
@@ -72,8 +74,8 @@ impl ScoreRules {
 /// Parts that are switched on, with their weights, in the order of the sum.
 type SwitchedParts = SmallVec<[(ScorePartKind, i64); MAX_PARTS]>;
 
-/// Fills one column with the scores of a chunk.
-type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>;
+/// Fills one column with the scores of a chunk, or returns the score of all its nodes.
+type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>;
 
 /// Prepared score.
 pub(in crate::plugins) struct PodScorer<'a> {
@@ -213,33 +215,82 @@ impl NodeScorer for PodScorer<'_> {
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
-        let capacities = self.compares_resources().then(|| ComparedCapacities::of(chunk));
+        let amounts = ComparedAmounts {
+            chunk,
+            floats: if self.compares_resources() {
+                ComparedFloats::of(chunk)
+            } else {
+                None
+            },
+            capacities: OnceCell::new(),
+        };
         let mut most = [0.0; CHUNK_SIZE];
         for (&(kind, weight), scores) in self.parts.iter().zip(parts) {
-            let capacities = capacities.as_ref();
-            match (kind, capacities) {
-                (ScorePartKind::LeastRequested, Some(capacities)) => {
+            match kind {
+                ScorePartKind::LeastRequested => {
                     let most = self.has(ScorePartKind::MostRequested).then_some(&mut most);
-                    self.demand.score(self.state, chunk, capacities, scores, most);
+                    self.compare_requested(&amounts, scores, most);
                 }
-                (ScorePartKind::MostRequested, Some(_)) if self.has(ScorePartKind::LeastRequested) => *scores = most,
-                (ScorePartKind::MostRequested, Some(capacities)) => {
+                ScorePartKind::MostRequested if self.has(ScorePartKind::LeastRequested) => *scores = most,
+                ScorePartKind::MostRequested => {
                     let mut least = [0.0; CHUNK_SIZE];
-                    self.demand
-                        .score(self.state, chunk, capacities, &mut least, Some(scores));
+                    self.compare_requested(&amounts, &mut least, Some(scores));
                 }
-                (ScorePartKind::BalancedResource, Some(capacities)) => match &self.balanced {
-                    Some(demand) => demand.score(self.state, chunk, capacities, scores),
-                    None => scores.fill(0.0),
-                },
-                _ => self.score_preference(kind, chunk, scores),
+                ScorePartKind::BalancedResource => self.balance_resources(&amounts, scores),
+                ScorePartKind::ImageLocality
+                | ScorePartKind::NodeAffinity
+                | ScorePartKind::TaintToleration
+                | ScorePartKind::PodAffinity
+                | ScorePartKind::TopologySpread => self.score_preference(kind, chunk, scores),
             }
             multiply(kind, weight, scores);
         }
     }
 }
 
+/// Cpu and memory of the nodes of a chunk.
+struct ComparedAmounts<'k> {
+    chunk: &'k NodeChunk,
+    /// Columns of floats, if they show all amounts.
+    floats: Option<ComparedFloats<'k>>,
+    /// Allocatable amounts as integers, from the first question about them.
+    capacities: OnceCell<ComparedCapacities>,
+}
+
+impl ComparedAmounts<'_> {
+    fn capacities(&self) -> &ComparedCapacities {
+        self.capacities.get_or_init(|| ComparedCapacities::of(self.chunk))
+    }
+}
+
 impl PodScorer<'_> {
+    /// Fills in least and most requested; most only if it is wanted.
+    fn compare_requested(
+        &self,
+        amounts: &ComparedAmounts<'_>,
+        least: &mut ChunkScores,
+        mut most: Option<&mut ChunkScores>,
+    ) {
+        let floats = amounts.floats.as_ref();
+        let is_done =
+            floats.is_some_and(|floats| self.demand.score_floats(self.state, floats, least, most.as_deref_mut()));
+        if !is_done {
+            self.demand
+                .score(self.state, amounts.chunk, amounts.capacities(), least, most);
+        }
+    }
+
+    /// Fills in the balance of resources.
+    fn balance_resources(&self, amounts: &ComparedAmounts<'_>, scores: &mut ChunkScores) {
+        let Some(demand) = &self.balanced else {
+            return scores.fill(0.0);
+        };
+        let floats = amounts.floats.as_ref();
+        if !floats.is_some_and(|floats| demand.score_floats(self.state, floats, scores)) {
+            demand.score(self.state, amounts.chunk, amounts.capacities(), scores);
+        }
+    }
+
     /// True if some part compares cpu and memory.
     fn compares_resources(&self) -> bool {
         self.balanced.is_some() || self.has(ScorePartKind::LeastRequested) || self.has(ScorePartKind::MostRequested)

@@ -9,7 +9,7 @@ use crate::plugin::ChunkScores;
 use crate::plugins::record_values::RecordValues;
 
 /// Raw value of each node of a chunk, by its record.
-type RawValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) + 'a>>;
+type RawValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
 
 /// Preference by a value that only the record of a node decides, relative to the largest value of the candidates.
 pub(super) struct RelativePreference<'a> {
@@ -40,14 +40,51 @@ struct ValueExtremes {
 }
 
 impl ValueExtremes {
-    fn add(&mut self, value: f64) {
+    /// Adds candidates with a value.
+    fn add(&mut self, value: f64, count: u32) {
+        if count == 0 {
+            return;
+        }
         self.least = self.least.min(value);
         if value > self.most {
             self.most = value;
-            self.most_count.set(1);
+            self.most_count.set(count);
         } else if value == self.most {
-            self.most_count.set(self.most_count.get() + 1);
+            self.most_count.set(self.most_count.get() + count);
         }
+    }
+}
+
+impl ValueExtremes {
+    /// Score of a value, an integer.
+    fn relative(&self, value: f64, direction: Direction) -> i64 {
+        let value = super::resources::truncate(value);
+        let most = super::resources::truncate(self.most);
+        let scaled = if most > 0 { value * MAX_SCORE / most } else { value };
+        match direction {
+            Direction::Large => scaled,
+            Direction::Small if most > 0 => MAX_SCORE - scaled,
+            Direction::Small => MAX_SCORE,
+        }
+    }
+
+    /// Refuses scores below 0.
+    fn expect_no_negative(&self, plugin: &str, direction: Direction) -> Result<(), Problem> {
+        let least = self.relative(self.least, direction);
+        if least >= 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "`{plugin}` cannot score the task: its preferred terms give a node the score {least}, which is below 0; give \
+             preferred terms no negative weights"
+        );
+        let field = "constraints.affinity.node_affinity.preferred";
+        Err(Problem::new(
+            ProblemKind::FailedPrecondition,
+            "SCORE_OUT_OF_RANGE",
+            field,
+            message,
+        ))
     }
 }
 
@@ -56,7 +93,7 @@ impl<'a> RelativePreference<'a> {
         plugin: &'static str,
         cluster_state: &'a ClusterState,
         direction: Direction,
-        compute: impl Fn(&NodeChunk, &mut ChunkScores) + 'a,
+        compute: impl Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a,
     ) -> Self {
         Self {
             plugin,
@@ -110,6 +147,7 @@ impl<'a> RelativePreference<'a> {
                     }
                 }
             }
+            None
         };
         Ok(Some(Self::new(plugin, cluster_state, Direction::Large, compute)))
     }
@@ -127,7 +165,9 @@ impl<'a> RelativePreference<'a> {
                 taint.effect == TaintEffect::PreferNoSchedule && !tolerations.iter().any(|own| own.tolerates(taint))
             };
             let count = |taints: &[Taint]| u32::try_from(taints.iter().filter(avoided).count()).unwrap_or(u32::MAX);
-            chunk.attributes().map_taints(|taints| f64::from(count(taints)), values);
+            chunk
+                .attributes()
+                .map_taints(chunk.live(), |taints| f64::from(count(taints)), values)
         };
         Self::new(plugin, cluster_state, Direction::Small, compute)
     }
@@ -135,9 +175,11 @@ impl<'a> RelativePreference<'a> {
     /// Sees the candidates of a chunk.
     pub(super) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
         let mut values = [0.0; crate::model::CHUNK_SIZE];
-        self.raw.fill(chunk, &mut values);
+        if let Some(value) = self.raw.fill_different(chunk, &mut values) {
+            return self.extremes.add(value, candidates.count());
+        }
         for offset in candidates.iter() {
-            self.extremes.add(values.get(offset).copied().unwrap_or(0.0));
+            self.extremes.add(values.get(offset).copied().unwrap_or(0.0), 1);
         }
     }
 
@@ -146,22 +188,7 @@ impl<'a> RelativePreference<'a> {
     /// # Errors
     /// A score is below 0, because weights of terms are: the reference gives no scores at all then.
     pub(super) fn finish_survey(&self) -> Result<(), Problem> {
-        let least = self.relative(self.extremes.least);
-        if least >= 0 {
-            return Ok(());
-        }
-        let plugin = self.plugin;
-        let message = format!(
-            "`{plugin}` cannot score the task: its preferred terms give a node the score {least}, which is below 0; give \
-             preferred terms no negative weights"
-        );
-        let field = "constraints.affinity.node_affinity.preferred";
-        Err(Problem::new(
-            ProblemKind::FailedPrecondition,
-            "SCORE_OUT_OF_RANGE",
-            field,
-            message,
-        ))
+        self.extremes.expect_no_negative(self.plugin, self.direction)
     }
 
     /// Notes that a candidate takes no more tasks. True: the largest value is another one then.
@@ -176,19 +203,14 @@ impl<'a> RelativePreference<'a> {
 
     /// Score of a value, an integer.
     fn relative(&self, value: f64) -> i64 {
-        let value = super::resources::truncate(value);
-        let most = super::resources::truncate(self.extremes.most);
-        let scaled = if most > 0 { value * MAX_SCORE / most } else { value };
-        match self.direction {
-            Direction::Large => scaled,
-            Direction::Small if most > 0 => MAX_SCORE - scaled,
-            Direction::Small => MAX_SCORE,
-        }
+        self.extremes.relative(value, self.direction)
     }
 
     /// Fills in the score of each node of a chunk.
     pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        self.raw.fill(chunk, scores);
+        if let Some(value) = self.raw.fill_different(chunk, scores) {
+            return scores.fill(self.relative(value) as f64);
+        }
         // Neighbours often have equal values.
         let (mut last, mut score) = (0.0, self.relative(0.0) as f64);
         for place in scores.iter_mut() {

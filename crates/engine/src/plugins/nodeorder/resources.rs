@@ -2,12 +2,14 @@
 
 use super::{MAX_SCORE, ScoreRules};
 use crate::kernel::{floor, kernel};
-use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass, WholeVector};
+use crate::model::{
+    CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, SMALL_LIMIT, TaskClass, WholeVector,
+};
 use crate::plugin::ChunkScores;
 use crate::policy::Compatibility;
 
 /// Resources that least and most requested compare, with equal weights.
-const COMPARED: [ResourceId; 2] = [ResourceId::CPU, ResourceId::MEMORY];
+pub(super) const COMPARED: [ResourceId; 2] = [ResourceId::CPU, ResourceId::MEMORY];
 
 /// Integer arithmetic of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +58,10 @@ impl ComparedCapacities {
     }
 }
 
-/// Amount from which hundredfold amounts are no exact floats.
-const FLOAT_LIMIT: i64 = 1 << 46;
-
 kernel! {
-    /// True if no amount is negative or beyond [`FLOAT_LIMIT`].
+    /// True if no amount is negative or beyond [`SMALL_LIMIT`].
     fn are_small / are_small_portable(amounts: &IntegerColumn) -> bool {
-        amounts.iter().fold(0, |all, amount| all | *amount) & !(FLOAT_LIMIT - 1) == 0
+        amounts.iter().fold(0, |all, amount| all | *amount) & !(SMALL_LIMIT - 1) == 0
     }
 }
 
@@ -75,7 +74,7 @@ fn at(amounts: &IntegerColumn, offset: usize) -> f64 {
 kernel! {
     /// Fills in least and, with `MOST`, most requested. Amounts are small: a quotient of exact floats below 2^53 is rounded to
     /// an integer only if it is one.
-    fn compare / compare_portable<const MOST: bool>(
+    pub(super) fn compare / compare_portable<const MOST: bool>(
         capacities: &[IntegerColumn; 2],
         used: &[IntegerColumn; 2],
         requests: [f64; 2],
@@ -106,7 +105,7 @@ kernel! {
 /// Non-zero requests of a class, by which it competes for cpu and memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NonzeroDemand {
-    requests: [i64; 2],
+    pub(super) requests: [i64; 2],
     arithmetic: ProductArithmetic,
 }
 
@@ -129,7 +128,7 @@ impl NonzeroDemand {
     ) {
         let used = COMPARED.map(|id| chunk.pod_sums(cluster_state, id, PodSum::NonzeroRequests));
         let are_small = capacities.0.iter().chain(&used).all(are_small)
-            && self.requests.iter().all(|request| (0..FLOAT_LIMIT).contains(request));
+            && self.requests.iter().all(|request| (0..SMALL_LIMIT).contains(request));
         let requests = self.requests.map(|request| request as f64);
         let mut unread = [0.0; CHUNK_SIZE];
         match (are_small, most) {
@@ -171,9 +170,9 @@ impl NonzeroDemand {
 #[derive(Clone, Debug)]
 pub(super) struct BalancedDemand {
     /// Requests of cpu and memory in Kubernetes' units.
-    requests: [i64; 2],
+    pub(super) requests: [i64; 2],
     /// Device and its request, if it is requested.
-    device: Option<(ResourceId, i64)>,
+    pub(super) device: Option<(ResourceId, i64)>,
 }
 
 impl BalancedDemand {
@@ -214,7 +213,7 @@ impl BalancedDemand {
 }
 
 /// Capacities, used amounts and the request of one resource.
-type DemandColumns<'k> = (&'k IntegerColumn, &'k IntegerColumn, i64);
+pub(super) type DemandColumns<'k> = (&'k IntegerColumn, &'k IntegerColumn, i64);
 
 /// Used fractions of a resource with the pod and without it, at most 1, and whether the node has the resource.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
@@ -252,7 +251,7 @@ fn balance_of([first, second, third]: [f64; 3], [has_first, has_second, has_thir
 
 kernel! {
     /// Fills in the balance: 50 and half of the gain by the pod, and as much again.
-    fn balance / balance_portable<const DEVICE: bool>(
+    pub(super) fn balance / balance_portable<const DEVICE: bool>(
         pair: [DemandColumns<'_>; 2],
         device: DemandColumns<'_>,
         scores: &mut ChunkScores,
