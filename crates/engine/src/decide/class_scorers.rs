@@ -71,6 +71,13 @@ impl ScoreScratch {
         self.totals.get(offset).copied().unwrap_or(0.0)
     }
 
+    /// Sums at a place after [`ClassScorers::score_slice_apart`]: of the parts that are summed node by node, and of those that
+    /// are summed at the end.
+    pub(super) fn score_apart(&self, offset: usize) -> (f64, f64) {
+        let batch = self.batch.as_ref().and_then(|batch| batch.totals.get(offset));
+        (self.total(offset), batch.copied().unwrap_or(0.0))
+    }
+
     pub(super) fn new() -> Self {
         Self {
             columns: [[0.0; CHUNK_SIZE]; USUAL_PARTS],
@@ -96,7 +103,7 @@ pub(super) struct OutOfRangeScores<'v>(Vec<(usize, &'v str, f64)>);
 
 /// Scorers of a query for one class, and the columns to show.
 pub(super) struct ClassScorers<'a> {
-    scorers: Vec<PluginScorer<'a>>,
+    pub(super) scorers: Vec<PluginScorer<'a>>,
     /// True if a plugin has more parts than the usual columns, or parts that are summed at the end.
     need_batch: bool,
     /// Columns of the result: number of the scorer, and of its part; `None`: the whole plugin.
@@ -268,6 +275,23 @@ impl<'a> ClassScorers<'a> {
         &self,
         part: &ChunkSlice<'_>,
         scratch: &mut ScoreScratch,
+        show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
+    ) {
+        self.sum_apart(part, scratch, show);
+        let ScoreScratch { totals, batch, .. } = scratch;
+        if let Some(batch) = batch {
+            totals
+                .iter_mut()
+                .zip(&batch.totals)
+                .for_each(|(total, more)| *total += more);
+        }
+    }
+
+    /// Sums of the parts that are summed node by node, and apart from them those of the parts that are summed at the end.
+    pub(super) fn sum_apart(
+        &self,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
         mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
     ) {
         let ScoreScratch {
@@ -286,10 +310,6 @@ impl<'a> ClassScorers<'a> {
             });
             show(number, batch.columns.get(..count).unwrap_or_default(), whole);
         }
-        totals
-            .iter_mut()
-            .zip(&batch.totals)
-            .for_each(|(total, more)| *total += more);
     }
 
     /// Appends the nodes of one chunk with their scores.

@@ -11,6 +11,7 @@ mod job_state;
 mod not_evaluated;
 mod order;
 mod order_tasks;
+mod peer_scorers;
 mod place;
 mod plugin_selection;
 mod query;

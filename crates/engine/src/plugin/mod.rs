@@ -3,6 +3,7 @@
 
 mod account;
 mod node_hooks;
+mod peer_hooks;
 mod queue_order;
 mod quota;
 mod reason;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
 pub use node_hooks::{ChunkRejections, ChunkScores, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook};
+pub use peer_hooks::{DomainPeers, NO_DOMAIN, PeerFilter, PeerHook, PeerKey, PeerScorer};
 pub use queue_order::{EvictionOrder, QueueComparison};
 pub use quota::{QuotaPlugin, Shortfall};
 pub use reason::{Measurement, Reason, Resolution};

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Measurement, Reason};
+use super::{Measurement, PeerFilter, PeerScorer, Reason};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, Problem};
 
 /// Scores of the nodes of one chunk.
@@ -54,6 +54,12 @@ pub trait NodeScorer {
         false
     }
 
+    /// Splits off the parts that depend on other nodes or on the candidates, each with its weight: from then on the scorer has
+    /// only the other parts, and needs no survey.
+    fn split_peers(&mut self) -> Vec<(i64, Box<dyn PeerScorer>)> {
+        Vec::new()
+    }
+
     /// Bounds of the plugin's score; a queried node outside them makes the task fail. `None`: no score can leave its
     /// bounds.
     fn range(&self) -> Option<(f64, f64)> {
@@ -71,6 +77,11 @@ pub trait NodeFilter {
     /// Judges the nodes of the chunk that are in `among`. Returns the rejected ones, and records a reason for each of
     /// them if reasons are read.
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
+
+    /// Splits off the checks that depend on other nodes: from then on the filter judges without them.
+    fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
+        Vec::new()
+    }
 
     /// Reason of this number, without measurements.
     fn reason(&self, number: u16) -> Reason;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::admission::{GroupAdmitter, NextTask};
-use super::pass::{ArrivingTask, PlacePass, PlacePassEnd};
+use super::pass::{ArrivingTask, PlacePass, PlacePassEnd, RejudgeScope};
 use super::picker::NodeTaskCounts;
 use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
 use crate::decide::admit::AdmitVerdict;
@@ -16,7 +16,7 @@ use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
 use crate::devices::DeviceMask;
-use crate::model::constraints::ConstraintKind;
+use crate::model::constraints::{ConstraintKind, PodAffinityTerm};
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
 use crate::plugin_state::PluginStates;
@@ -53,13 +53,18 @@ impl<'q> GroupPlacer<'q> {
         // Which card is chosen may hang on what the groups before have left.
         self.apply_passes();
         let slots = self.candidate_slots();
-        let rejudges_each = self.rejudges_each(&class);
+        let mut scope = self.rejudge_scope(&class);
         let (policy, mut status) = (self.policy, TaskStatus::Allocated);
-        let joins = |status| {
+        let joins = |status, scope| {
             let arriving = ArrivingTask::new(&group.task, status, policy);
-            Rc::new(arriving.seen_by_selectors(class.pod.is_some(), rejudges_each))
+            // A pipelined task may open nodes with enough idle to the next one.
+            let scope = match (scope, status) {
+                (RejudgeScope::Peers, TaskStatus::Pipelined) => RejudgeScope::AllNodes,
+                _ => scope,
+            };
+            Rc::new(arriving.seen_by_selectors(class.pod.is_some(), scope))
         };
-        let mut arrival = joins(status);
+        let mut arrival = joins(status, scope);
         while gate.placed_count < group.count {
             if (self.is_cancelled)() {
                 return Ok(None);
@@ -72,14 +77,18 @@ impl<'q> GroupPlacer<'q> {
                 PlacePassEnd::Cancelled => return Ok(None),
                 PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {
                     // The last task may have opened nodes with enough idle to the next one.
-                    if rejudges_each && status == TaskStatus::Pipelined {
+                    if scope != RejudgeScope::OwnNode && status == TaskStatus::Pipelined {
                         status = TaskStatus::Allocated;
-                        arrival = joins(status);
+                        arrival = joins(status, scope);
                     }
+                }
+                PlacePassEnd::Inexact => {
+                    scope = RejudgeScope::AllNodes;
+                    arrival = joins(status, scope);
                 }
                 PlacePassEnd::NoNodeLeft if status == TaskStatus::Allocated && !self.query.idle_only => {
                     status = TaskStatus::Pipelined;
-                    arrival = joins(status);
+                    arrival = joins(status, scope);
                 }
                 PlacePassEnd::NoNodeLeft => {
                     gate.report_placed(&self.state, &mut self.plugin_states)?;
@@ -98,20 +107,34 @@ impl<'q> GroupPlacer<'q> {
         Ok(Some(placed))
     }
 
-    /// True if each task of a class may change the verdicts and scores of other nodes that the next one gets.
-    fn rejudges_each(&self, class: &TaskClass) -> bool {
+    /// Nodes that each task of a class may change for the next one.
+    fn rejudge_scope(&self, class: &TaskClass) -> RejudgeScope {
         // Devices are judged on the nodes themselves: no column shows them, and scores may be relative to all nodes.
         if self.policy.reads_devices() {
-            return true;
+            return RejudgeScope::AllNodes;
         }
         let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {
-            return false;
+            return RejudgeScope::OwnNode;
         };
         let mut kinds = self.policy.registered_constraints(&[]);
         if self.state.repel_each_other_by_node(own, pod) {
             kinds = kinds.without(ConstraintKind::PodAntiAffinity);
         }
-        own.selects_itself(pod, kinds)
+        if !own.selects_itself(pod, kinds) {
+            return RejudgeScope::OwnNode;
+        }
+        let about_pods = [
+            ConstraintKind::PodAffinity,
+            ConstraintKind::PreferredPodAffinity,
+            ConstraintKind::PodAntiAffinity,
+            ConstraintKind::PreferredPodAntiAffinity,
+        ];
+        // Whether such a term selects the class itself depends on records of namespaces.
+        let needs_namespaces = |kind: &ConstraintKind| own.has_term(*kind, PodAffinityTerm::needs_namespaces);
+        if about_pods.iter().any(needs_namespaces) {
+            return RejudgeScope::AllNodes;
+        }
+        RejudgeScope::Peers
     }
 
     /// Updates the cluster state: its columns, and the entries of nodes that columns do not show completely.

@@ -1,6 +1,8 @@
 //! Lookahead: nodes after more tasks, so that kernels of plugins judge many such states at once.
 
 use super::pass::PlacePass;
+use super::peers::OwnScore;
+use super::ranking::rank_score;
 use crate::decide::class_scorers::ScoreScratch;
 use crate::model::{CHUNK_SIZE, ClusterState, HypotheticalNodes, NodeChunk, NodeMask, NodeSlot};
 
@@ -77,15 +79,36 @@ impl<'r> LookaheadBatch<'r> {
 
     /// Scores all added states, in their order.
     pub(super) fn score_all(&mut self, run: &PlacePass<'_>, mut say: impl FnMut(u32, Option<u64>)) {
-        let (chunk, among) = match &mut self.storage {
-            LookaheadStorage::Columns(hypothetical) => hypothetical.chunk(),
-            LookaheadStorage::Entries { chunk, .. } => (&**chunk, NodeMask::first_n(self.contenders.len())),
-        };
-        let places = &self.contenders;
-        run.score_chunk(chunk, &among, &mut self.scratch, |place, score| {
-            if let Some(number) = places.get(place) {
-                say(*number, score);
-            }
-        });
+        let (chunk, among) = hypothetical_chunk(&mut self.storage, self.contenders.len());
+        let scratch = &mut *self.scratch;
+        let passed = run.score_chunk(chunk, &among, scratch);
+        for (place, number) in self.contenders.iter().enumerate() {
+            say(*number, passed.get(place).then(|| rank_score(scratch.total(place))));
+        }
     }
+
+    /// Scores all added states, in their order, each by its own state. False: scores do not sum up exactly.
+    pub(super) fn score_apart(&mut self, run: &PlacePass<'_>, mut say: impl FnMut(u32, Option<OwnScore>)) -> bool {
+        let (chunk, among) = hypothetical_chunk(&mut self.storage, self.contenders.len());
+        let scratch = &mut *self.scratch;
+        let (passed, exact) = run.score_chunk_apart(chunk, &among, scratch);
+        for (place, number) in self.contenders.iter().enumerate() {
+            say(*number, passed.get(place).then(|| scratch.score_apart(place)));
+        }
+        exact
+    }
+}
+
+/// Chunk of the added states.
+fn hypothetical_chunk<'s>(storage: &'s mut LookaheadStorage<'_>, count: usize) -> (&'s NodeChunk, NodeMask) {
+    match storage {
+        LookaheadStorage::Columns(hypothetical) => hypothetical.chunk(),
+        LookaheadStorage::Entries { chunk, .. } => (&**chunk, NodeMask::first_n(count)),
+    }
+}
+
+/// Depth of one lookahead: somewhat more than the nodes took so far.
+pub(super) fn lookahead_depth(placed: usize, visited: usize) -> u32 {
+    let each = u32::try_from(placed / visited.max(1)).unwrap_or(u32::MAX);
+    if each < 2 { 1 } else { (each + each / 4 + 1).min(64) }
 }

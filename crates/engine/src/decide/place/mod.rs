@@ -3,7 +3,7 @@
 //! A task goes where Volcano's allocate action would put it: on the best of the nodes that pass every filter and have
 //! enough idle. If there is none, it is pipelined on the best node that will have enough once releasing tasks are gone.
 //! The best node has the highest score, and among equals the first name. After each task only changed nodes are judged
-//! again.
+//! again, and what tasks of the class change on other nodes is judged by peers.
 
 mod admission;
 mod choose;
@@ -12,6 +12,8 @@ mod gang_minimums;
 mod group;
 mod lookahead;
 mod pass;
+mod peer_picker;
+mod peers;
 mod picker;
 mod ranking;
 mod task_units;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::admission::GroupAdmitter;
 use super::devices::DeviceChooser;
+use super::peer_picker::PeerPicker;
+use super::peers::{OwnScore, PeerChoice, PeerHooks, PeerRanking};
 use super::picker::{NodePicker, NodeTaskCounts};
 use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
 use crate::cycle::assume;
@@ -31,6 +33,19 @@ pub(super) enum PlacePassEnd {
     Rejudge,
     /// The execution was cancelled.
     Cancelled,
+    /// Scores do not sum up exactly: all nodes must be judged again after each task.
+    Inexact,
+}
+
+/// Nodes that a task of a class may change for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RejudgeScope {
+    /// Only the node that took the task.
+    OwnNode,
+    /// Peers, by hooks that follow the placements of the class.
+    Peers,
+    /// Any node.
+    AllNodes,
 }
 
 /// Number of tasks between two checks for cancellation.
@@ -47,8 +62,8 @@ pub(super) struct ArrivingTask {
     pod_class: Option<Arc<PodClass>>,
     /// Choice of its devices; `None`: it asks for none.
     device_chooser: Option<DeviceChooser>,
-    /// True if nodes are judged again after each of the tasks.
-    rejudges_each: bool,
+    /// Nodes that are judged again after each of the tasks.
+    scope: RejudgeScope,
 }
 
 impl ArrivingTask {
@@ -64,15 +79,15 @@ impl ArrivingTask {
             compatibility,
             uniform_arrival,
             pod_class: None,
-            rejudges_each: false,
+            scope: RejudgeScope::OwnNode,
         }
     }
 
     /// Task that selectors of pods see, and after which nodes may be judged again.
-    pub(super) fn seen_by_selectors(self, seen: bool, rejudges_each: bool) -> Self {
+    pub(super) fn seen_by_selectors(self, seen: bool, scope: RejudgeScope) -> Self {
         Self {
             pod_class: seen.then(|| Arc::new(PodClass::of(&self.task))),
-            rejudges_each,
+            scope,
             ..self
         }
     }
@@ -173,6 +188,12 @@ impl<'a> PlacePass<'a> {
         Ok(Self { filterers, ..pass })
     }
 
+    /// Splits off the hooks that depend on other nodes or on the candidates.
+    pub(super) fn split_peers(&mut self) -> PeerHooks {
+        let filters = self.filterers.iter_mut().flat_map(|filter| filter.split_peers());
+        PeerHooks::new(filters.collect(), self.scorers.split_peers())
+    }
+
     /// Pass whose candidates have passed all filters.
     pub(super) fn without_filters<'p: 'a>(
         context: PluginContext<'a>,
@@ -208,7 +229,7 @@ impl<'a> PlacePass<'a> {
 
     /// True if the scores of all nodes must be computed again after each task.
     pub(super) fn rescores_all(&self) -> bool {
-        self.arriving_task.rejudges_each || self.scorers.have_ranges()
+        self.arriving_task.scope == RejudgeScope::AllNodes || self.scorers.have_ranges()
     }
 
     /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
@@ -220,6 +241,9 @@ impl<'a> PlacePass<'a> {
         stop: &dyn Fn() -> bool,
         put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
     ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
+        if self.arriving_task.scope == RejudgeScope::Peers && !self.scorers.have_ranges() {
+            return self.place_by_peers(candidates, count, gate, stop, put);
+        }
         let want = count.saturating_sub(gate.placed_count);
         let want = if self.rescores_all() { want.min(1) } else { want };
         let Some(keys) = self.rank_keys(candidates, stop)? else {
@@ -314,25 +338,87 @@ impl<'a> PlacePass<'a> {
         })
     }
 
-    /// Scores of the nodes of a hypothetical chunk; `None`: rejected.
-    pub(super) fn score_chunk(
+    /// Scores the nodes of a hypothetical chunk that pass, and returns these.
+    pub(super) fn score_chunk(&self, chunk: &NodeChunk, among: &NodeMask, scratch: &mut ScoreScratch) -> NodeMask {
+        let passed = self.passing_nodes(chunk, among);
+        if !passed.is_empty() {
+            let part = hypothetical_slice(chunk, passed);
+            self.scorers.score_slice(&part, scratch, |_, _, _| {});
+        }
+        passed
+    }
+
+    /// Scores like [`Self::score_chunk`], each node by its own state. False: scores do not sum up exactly.
+    pub(super) fn score_chunk_apart(
         &self,
         chunk: &NodeChunk,
         among: &NodeMask,
         scratch: &mut ScoreScratch,
-        mut say: impl FnMut(usize, Option<u64>),
-    ) {
+    ) -> (NodeMask, bool) {
         let passed = self.passing_nodes(chunk, among);
-        let part = ChunkSlice {
-            first_slot: 0,
-            chunk,
-            candidates: passed,
+        let part = hypothetical_slice(chunk, passed);
+        let exact = passed.is_empty() || self.scorers.score_slice_apart(&part, scratch);
+        (passed, exact)
+    }
+
+    /// Places tasks like [`Self::place_tasks`], of a class whose tasks change the verdicts on other nodes.
+    fn place_by_peers(
+        &mut self,
+        candidates: &NodeCandidates<'_>,
+        count: usize,
+        gate: &mut GroupAdmitter<'_>,
+        stop: &dyn Fn() -> bool,
+        put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
+    ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
+        let hooks = self.split_peers();
+        let Some(passing) = self.own_scores(candidates) else {
+            return Ok((PlacePassEnd::Inexact, Vec::new()));
         };
-        if !passed.is_empty() {
-            self.scorers.score_slice(&part, scratch, |_, _, _| {});
+        let Some(ranking) = PeerRanking::new(self.state.ranks(), &hooks, &passing) else {
+            return Ok((PlacePassEnd::Inexact, Vec::new()));
+        };
+        let mut picker = PeerPicker::new(self, hooks, ranking);
+        let want = count.saturating_sub(gate.placed_count);
+        let mut steps = 0;
+        let ended = loop {
+            if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
+                break PlacePassEnd::Cancelled;
+            }
+            steps += 1;
+            match picker.pick(want.saturating_sub(steps))? {
+                PeerChoice::Node(slot) if put(slot, gate)? => {}
+                PeerChoice::Node(_) if gate.placed_count == count => break PlacePassEnd::AllPlaced,
+                PeerChoice::Node(_) => break PlacePassEnd::Rejudge,
+                PeerChoice::NoneFits => break PlacePassEnd::NoNodeLeft,
+                PeerChoice::Inexact => break PlacePassEnd::Inexact,
+            }
+        };
+        Ok((ended, picker.task_counts()))
+    }
+
+    /// Nodes that pass by their own state, with their scores; `None`: scores do not sum up exactly.
+    fn own_scores(&self, candidates: &NodeCandidates<'_>) -> Option<Vec<(NodeSlot, OwnScore)>> {
+        let mut scratch = ScoreScratch::new();
+        let mut found = Vec::with_capacity(candidates.len());
+        for part in &candidates.slices {
+            let (passed, exact) = self.score_chunk_apart(part.chunk, &part.candidates, &mut scratch);
+            if !exact {
+                return None;
+            }
+            found.extend(
+                passed
+                    .iter()
+                    .map(|offset| (part.slot(offset), scratch.score_apart(offset))),
+            );
         }
-        for offset in among.iter() {
-            say(offset, passed.get(offset).then(|| rank_score(scratch.total(offset))));
-        }
+        Some(found)
+    }
+}
+
+fn hypothetical_slice(chunk: &NodeChunk, candidates: NodeMask) -> ChunkSlice<'_> {
+    ChunkSlice {
+        first_slot: 0,
+        chunk,
+        candidates,
     }
 }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::lookahead::LookaheadBatch;
+use super::lookahead::{LookaheadBatch, lookahead_depth};
 use super::pass::PlacePass;
 use super::ranking::{NodeRankKey, NodeRanking, number_of, rank_key, rank_of, score_and_name};
 use crate::model::{CHUNK_SIZE, NodeSlot};
@@ -97,12 +97,6 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         slot
     }
 
-    /// Depth of one lookahead: somewhat more than the nodes took so far.
-    fn lookahead_depth(&self) -> u32 {
-        let each = u32::try_from(self.placed_count / self.visited_count.max(1)).unwrap_or(u32::MAX);
-        if each < 2 { 1 } else { (each + each / 4 + 1).min(64) }
-    }
-
     /// Loads contenders up to this number.
     fn load_contenders(&mut self, number: usize) {
         for at in self.contenders.len()..=number {
@@ -142,7 +136,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let mut ahead = self.lookahead.take().unwrap_or_else(|| LookaheadBatch::new(self.pass));
         ahead.clear();
-        let usual_depth = self.lookahead_depth();
+        let usual_depth = lookahead_depth(self.placed_count, self.visited_count);
         let fresh = self.contenders.get(number).is_none_or(|node| node.task_count == 0);
         if fresh {
             self.add_to_lookahead(&mut ahead, number, usual_depth.min(left));
@@ -193,7 +187,9 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         if node.task_count == 0 || node.lookahead.0 < node.lookahead.1 || node.full {
             return;
         }
-        let depth = (node.depth * 2).max(self.lookahead_depth()).min(256);
+        let depth = (node.depth * 2)
+            .max(lookahead_depth(self.placed_count, self.visited_count))
+            .min(256);
         self.add_to_lookahead(ahead, number, depth.min(left));
     }
 

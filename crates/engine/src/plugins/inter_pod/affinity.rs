@@ -4,6 +4,7 @@ use super::marks::DomainMarks;
 use super::{PodView, unknown_namespaces};
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};
 use crate::model::{NodeChunk, NodeMask, NodeSlot, PodClass, Problem};
+use crate::plugin::{PeerFilter, PeerHook, PeerKey};
 use crate::policy::Compatibility;
 
 /// Prepared filter of the required terms about other pods.
@@ -19,6 +20,18 @@ pub(in crate::plugins) struct AffinityFilter {
     repelling: DomainMarks,
     /// Domains with a pod whose anti-affinity matches the class.
     repelled_by: DomainMarks,
+    /// Nodes whose pods with anti-affinity count, sorted; `None`: all.
+    known: Option<Vec<NodeSlot>>,
+    /// Marks that each further pod of the class makes; empty unless the filter follows placements.
+    own: OwnMarks,
+}
+
+/// Positions of the topology keys of which a pod of the class marks its domains.
+#[derive(Debug, Default)]
+struct OwnMarks {
+    attracting: Vec<usize>,
+    repelling: Vec<usize>,
+    repelled_by: Vec<usize>,
 }
 
 /// Rejected nodes of a chunk, by reason; a node has at most one.
@@ -51,6 +64,8 @@ impl AffinityFilter {
             may_be_first: false,
             repelling: DomainMarks::default(),
             repelled_by: DomainMarks::default(),
+            known: known_at_beginning(view, |own| !own.pod_anti_affinity.required.is_empty()),
+            own: OwnMarks::default(),
         };
         let state = view.cluster_state;
         let attracting = keyed_terms(view, &attracts.required, &mut filter.attracting);
@@ -93,8 +108,6 @@ impl AffinityFilter {
 
     /// Marks the domains of pods whose anti-affinity matches the class.
     fn mark_repelled(&mut self, view: &PodView<'_>) -> Result<(), Problem> {
-        let known = known_at_beginning(view, |own| !own.pod_anti_affinity.required.is_empty());
-        let is_known = |slot: NodeSlot| known.as_ref().is_none_or(|known| known.binary_search(&slot).is_ok());
         for (class, counts) in view.classes() {
             let Some(constraints) = &class.constraints else {
                 continue;
@@ -105,9 +118,10 @@ impl AffinityFilter {
                     continue;
                 }
                 let key = self.repelled_by.position(view.cluster_state, &term.topology_key);
+                let known = self.known.as_deref();
                 for (slot, _) in counts
                     .iter()
-                    .filter(|(slot, _)| view.sees_node(*slot) && is_known(*slot))
+                    .filter(|(slot, _)| view.sees_node(*slot) && is_known(known, *slot))
                 {
                     self.repelled_by.mark(key, *slot);
                 }
@@ -135,6 +149,79 @@ impl AffinityFilter {
             }
         }
         rejections
+    }
+}
+
+/// True if the pods of a node with anti-affinity count.
+fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
+    known.is_none_or(|known| known.binary_search(&slot).is_ok())
+}
+
+impl AffinityFilter {
+    /// Filter that follows placements of the class, all of whose terms can be judged.
+    pub(in crate::plugins) fn following(mut self, view: &PodView<'_>) -> Self {
+        let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
+        let state = view.cluster_state;
+        let is_own = |term: &PodAffinityTerm| view.selects(term, view.pod) == Some(true);
+        let evaluated = |term: &&PodAffinityTerm| view.is_evaluated(term);
+        let repelling = repels.required.iter().filter(evaluated);
+        let matching: Vec<&PodAffinityTerm> = repelling.filter(|term| is_own(term)).collect();
+        let positions = |terms: &[&PodAffinityTerm], marks: &mut DomainMarks| {
+            let keys = terms.iter().map(|term| marks.position(state, &term.topology_key));
+            keys.collect::<Vec<usize>>()
+        };
+        let attracting: Vec<&PodAffinityTerm> = attracts.required.iter().filter(evaluated).collect();
+        self.own = OwnMarks {
+            attracting: if self.attracts && attracting.iter().all(|term| is_own(term)) {
+                positions(&attracting, &mut self.attracting)
+            } else {
+                Vec::new()
+            },
+            repelling: positions(&matching, &mut self.repelling),
+            repelled_by: positions(&matching, &mut self.repelled_by),
+        };
+        for marks in [&mut self.attracting, &mut self.repelling, &mut self.repelled_by] {
+            marks.split(state.slots());
+        }
+        self
+    }
+}
+
+impl PeerHook for AffinityFilter {
+    fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        for marks in [&self.attracting, &self.repelling, &self.repelled_by] {
+            marks.append_key(slot, key);
+        }
+    }
+
+    fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
+        for key in &self.own.attracting {
+            self.attracting.mark_peers(*key, slot, changed);
+        }
+        self.may_be_first &= self.attracting.is_empty();
+        for key in &self.own.repelling {
+            self.repelling.mark_peers(*key, slot, changed);
+        }
+        if is_known(self.known.as_deref(), slot) {
+            for key in &self.own.repelled_by {
+                self.repelled_by.mark_peers(*key, slot, changed);
+            }
+        }
+    }
+}
+
+impl PeerFilter for AffinityFilter {
+    fn passes(&self, key: &[i64]) -> bool {
+        let (attracting, key) = key.split_at_checked(self.attracting.len()).unwrap_or_default();
+        let (repelling, repelled_by) = key.split_at_checked(self.repelling.len()).unwrap_or_default();
+        let mut attracted = self.attracting.marks_of(attracting);
+        let all = attracted.try_fold(true, |all, mark| Some(all & mark?));
+        let lacks = self.attracts && all.is_none_or(|all| !all && !self.may_be_first);
+        let mut marks = self
+            .repelling
+            .marks_of(repelling)
+            .chain(self.repelled_by.marks_of(repelled_by));
+        !lacks && !marks.any(|mark| mark == Some(true))
     }
 }
 

@@ -9,7 +9,7 @@ use super::candidate_values::CandidateValues;
 use super::{PodView, unknown_namespaces};
 use crate::model::constraints::{PodConstraints, WeightedPodTerm};
 use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, PodClass, Problem, TopologyDomains};
-use crate::plugin::ChunkScores;
+use crate::plugin::{ChunkScores, DomainPeers, PeerHook, PeerKey, PeerScorer};
 
 /// Largest score.
 const MAX_SCORE: f64 = 100.0;
@@ -20,6 +20,12 @@ const MAX_SCORE: f64 = 100.0;
 pub(in crate::plugins) struct AffinityScore {
     points: TopologyPoints,
     values: CandidateValues,
+    /// Nodes whose pods give points, sorted; `None`: all.
+    known: Option<Vec<NodeSlot>>,
+    /// Points of each further pod of the class; empty unless the score follows placements.
+    own_points: PodPoints,
+    /// Least and largest points of the surveyed peers.
+    extremes: Option<(i64, i64)>,
     /// Term of another pod that needs labels of namespaces, which nobody knows.
     unknown: Option<Problem>,
 }
@@ -39,6 +45,12 @@ impl ExistingPodTerms {
         required_points: 0,
         only_for_preferring: false,
     };
+
+    /// True if some term may give a class points.
+    fn count_for(self, view: &PodView<'_>) -> bool {
+        let others_count = view.cluster_state.has_preferring_pods() || self.required_points != 0;
+        has_preferences(view.constraints) || (others_count && !self.only_for_preferring)
+    }
 }
 
 /// Points of the topology domains, by key.
@@ -51,6 +63,7 @@ struct DomainPoints {
     key: Arc<str>,
     domains: Arc<TopologyDomains>,
     points: Vec<i64>,
+    peers: DomainPeers,
 }
 
 /// Points of each pod of a class in its domain, by the position of the topology key.
@@ -59,38 +72,65 @@ type PodPoints = SmallVec<[(usize, i64); 4]>;
 impl AffinityScore {
     /// Score for a class; `None`: no term gives any node points.
     pub(in crate::plugins) fn new(view: &PodView<'_>, existing: ExistingPodTerms) -> Option<Self> {
-        let prefers = has_preferences(view.constraints);
-        let others_count = view.cluster_state.has_preferring_pods() || existing.required_points != 0;
-        if !prefers && (existing.only_for_preferring || !others_count) {
+        if !existing.count_for(view) {
             return None;
         }
+        let mut score = Self::without_pods(view);
+        for (class, counts) in view.classes() {
+            let of_each = score.points_of_each(view, class, existing.required_points);
+            if of_each.is_empty() {
+                continue;
+            }
+            let counted = counts
+                .iter()
+                .filter(|(slot, _)| view.sees_node(*slot) && is_known(score.known.as_deref(), *slot));
+            for (slot, count) in counted {
+                score.points.add(&of_each, *slot, i64::from(*count));
+            }
+        }
+        (!score.points.0.is_empty() || score.unknown.is_some()).then_some(score)
+    }
+
+    /// Score without points.
+    fn without_pods(view: &PodView<'_>) -> Self {
         // Volcano lists the nodes of pods with terms when it opens a session, and only then if the class has no terms.
-        let known = if prefers {
+        let known = if has_preferences(view.constraints) {
             None
         } else {
             known_at_beginning(view, |own| {
                 !(own.pod_affinity.is_empty() && own.pod_anti_affinity.is_empty())
             })
         };
-        let mut score = Self {
+        Self {
             points: TopologyPoints::default(),
             values: CandidateValues::default(),
+            known,
+            own_points: PodPoints::new(),
+            extremes: None,
             unknown: None,
-        };
-        for (class, counts) in view.classes() {
-            let of_each = score.points_of_each(view, class, existing.required_points);
-            if of_each.is_empty() {
-                continue;
-            }
-            let is_known = |slot: NodeSlot| known.as_ref().is_none_or(|known| known.binary_search(&slot).is_ok());
-            let counted = counts
-                .iter()
-                .filter(|(slot, _)| view.sees_node(*slot) && is_known(*slot));
-            for (slot, count) in counted {
-                score.points.add(&of_each, *slot, i64::from(*count));
-            }
         }
-        (!score.points.0.is_empty() || score.unknown.is_some()).then_some(score)
+    }
+
+    /// Score that follows placements of the class; `None`: it stays without points. `before` is the present score.
+    pub(in crate::plugins) fn following(
+        before: Option<Self>,
+        view: &PodView<'_>,
+        existing: ExistingPodTerms,
+    ) -> Option<Self> {
+        if !existing.count_for(view) {
+            return None;
+        }
+        let mut score = before.unwrap_or_else(|| Self::without_pods(view));
+        let own = PodClass {
+            pod: view.pod.clone(),
+            constraints: Some(Arc::new(view.constraints.clone())),
+            is_releasing: false,
+        };
+        score.own_points = score.points_of_each(view, &own, existing.required_points);
+        for own in &mut score.points.0 {
+            own.peers = DomainPeers::of(&own.domains, view.cluster_state.slots());
+        }
+        (!score.points.0.is_empty()).then_some(score)
     }
 
     /// Points of each pod of another class.
@@ -163,15 +203,72 @@ impl AffinityScore {
 
     /// Fills in the score of each candidate of a chunk.
     pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        let least = self.values.least();
-        let range = self.values.most().wrapping_sub(least);
-        self.values.score(chunk, scores, |points| {
-            if range > 0 {
-                truncate(MAX_SCORE * (points.wrapping_sub(least) as f64 / range as f64))
-            } else {
-                0
+        let extremes = (self.values.least(), self.values.most());
+        self.values.score(chunk, scores, |points| relative(points, extremes));
+    }
+}
+
+/// Score of points among candidates with these extremes.
+fn relative(points: i64, (least, most): (i64, i64)) -> i64 {
+    let range = most.wrapping_sub(least);
+    if range > 0 {
+        truncate(MAX_SCORE * (points.wrapping_sub(least) as f64 / range as f64))
+    } else {
+        0
+    }
+}
+
+/// True if pods on a node give points.
+fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
+    known.is_none_or(|known| known.binary_search(&slot).is_ok())
+}
+
+impl AffinityScore {
+    /// Points of nodes with these numbers.
+    fn points_of(&self, key: &[i64]) -> i64 {
+        let numbered = self.points.0.iter().zip(key);
+        let of_key = |(own, number): (&DomainPoints, &i64)| {
+            let of_domain = |domain: usize| own.points.get(domain).copied().unwrap_or(0);
+            own.peers.value(*number, of_domain)
+        };
+        numbered.filter_map(of_key).fold(0, i64::wrapping_add)
+    }
+}
+
+impl PeerHook for AffinityScore {
+    fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        for own in &self.points.0 {
+            let of_domain = |domain: usize| own.points.get(domain).copied().unwrap_or(0);
+            key.push(own.peers.number(own.domains.domain(slot), of_domain));
+        }
+    }
+
+    fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
+        if !is_known(self.known.as_deref(), slot) {
+            return;
+        }
+        self.points.add(&self.own_points, slot, 1);
+        for (key, _) in &self.own_points {
+            let own = self.points.0.get(*key);
+            if let Some((own, domain)) = own.and_then(|own| Some((own, own.domains.domain(slot)?))) {
+                own.peers.append_changed(domain, slot, changed);
             }
+        }
+    }
+}
+
+impl PeerScorer for AffinityScore {
+    fn survey(&mut self, peers: &mut dyn Iterator<Item = (&[i64], usize)>) -> Result<(), Problem> {
+        let points = peers.map(|(key, _)| self.points_of(key));
+        self.extremes = points.fold(None, |extremes, points| match extremes {
+            None => Some((points, points)),
+            Some((least, most)) => Some((points.min(least), points.max(most))),
         });
+        Ok(())
+    }
+
+    fn score(&self, key: &[i64]) -> i64 {
+        relative(self.points_of(key), self.extremes.unwrap_or_default())
     }
 }
 
@@ -204,6 +301,7 @@ impl TopologyPoints {
         self.0.push(DomainPoints {
             key: Arc::clone(key),
             points: vec![0; domains.count()],
+            peers: DomainPeers::default(),
             domains,
         });
         self.0.len() - 1

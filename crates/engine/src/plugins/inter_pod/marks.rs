@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{ClusterState, NodeSlot, TopologyDomains};
+use crate::plugin::{DomainPeers, PeerKey};
 
 /// Domains of one topology key, some of them marked.
 #[derive(Debug)]
@@ -11,6 +12,7 @@ struct MarkedDomains {
     domains: Arc<TopologyDomains>,
     marked: Vec<bool>,
     any: bool,
+    peers: DomainPeers,
 }
 
 /// Marked domains by topology key; terms with the same key share their marks.
@@ -29,6 +31,7 @@ impl DomainMarks {
             marked: vec![false; domains.count()],
             domains,
             any: false,
+            peers: DomainPeers::default(),
         });
         self.0.len() - 1
     }
@@ -40,6 +43,46 @@ impl DomainMarks {
             *place = true;
             own.any = true;
         }
+    }
+
+    /// Splits the nodes into peers by their domains, in a cluster with this many slots.
+    pub(super) fn split(&mut self, slots: NodeSlot) {
+        for own in &mut self.0 {
+            own.peers = DomainPeers::of(&own.domains, slots);
+        }
+    }
+
+    /// Number of topology keys.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Appends the numbers of a node, one by key.
+    pub(super) fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        for own in &self.0 {
+            let mark = |domain: usize| i64::from(own.marked.get(domain) == Some(&true));
+            key.push(own.peers.number(own.domains.domain(slot), mark));
+        }
+    }
+
+    /// Marks the domain of a node, and appends the other nodes whose numbers are different now.
+    pub(super) fn mark_peers(&mut self, position: usize, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
+        let own = self.0.get(position);
+        let before = own.and_then(|own| own.is_marked(slot));
+        self.mark(position, slot);
+        let own = self.0.get(position).filter(|_| before == Some(false));
+        if let Some((own, domain)) = own.and_then(|own| Some((own, own.domains.domain(slot)?))) {
+            own.peers.append_changed(domain, slot, changed);
+        }
+    }
+
+    /// Marks of the domains of nodes with these numbers, by key; `None`: the nodes lack the key.
+    pub(super) fn marks_of<'s>(&'s self, key: &'s [i64]) -> impl Iterator<Item = Option<bool>> + 's {
+        let numbered = self.0.iter().zip(key);
+        numbered.map(|(own, number)| {
+            let mark = |domain: usize| i64::from(own.marked.get(domain) == Some(&true));
+            own.peers.value(*number, mark).map(|mark| mark != 0)
+        })
     }
 
     /// True if no domain is marked.

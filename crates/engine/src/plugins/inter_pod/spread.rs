@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::PodView;
 use crate::model::constraints::{NodeSelectorTerm, SpreadConstraint, SpreadPolicy, Taint};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, TopologyDomains};
+use crate::plugin::{DomainPeers, PeerFilter, PeerHook, PeerKey};
 
 /// Prepared filter of the spread constraints with `DoNotSchedule`.
 #[derive(Debug)]
@@ -16,8 +17,23 @@ pub(in crate::plugins) struct SpreadFilter {
 #[derive(Debug)]
 struct SpreadRule {
     domains: Arc<TopologyDomains>,
-    /// True for each domain in which one more pod exceeds the skew.
-    is_exceeded: Vec<bool>,
+    /// Number of pods in each domain that count; `None`: the domain has no node that counts.
+    counts: Vec<Option<i64>>,
+    /// Smallest number to which others are compared.
+    least: LeastCount,
+    /// Largest difference, less the pod itself if it counts.
+    max_difference: i64,
+    /// Nodes whose pods of the class count, chunk by chunk; empty if these count nowhere.
+    own: Vec<NodeMask>,
+    peers: DomainPeers,
+}
+
+/// Smallest number of pods in a domain.
+#[derive(Debug)]
+struct LeastCount {
+    value: i64,
+    /// Number of domains with this number; `None`: too few domains exist, and the smallest number is 0.
+    domains: Option<usize>,
 }
 
 /// Rejected nodes of a chunk, by reason; a node has at most one.
@@ -38,7 +54,7 @@ impl SpreadFilter {
         let mut eligible = EligibleNodes::with_labels(view, hard());
         let rules = hard().map(|constraint| {
             let nodes = eligible.of(constraint);
-            SpreadRule::new(view, constraint, &nodes)
+            SpreadRule::new(view, constraint, nodes)
         });
         Some(Self { rules: rules.collect() })
     }
@@ -53,7 +69,7 @@ impl SpreadFilter {
                     rejections.missing_label.set(offset, true);
                     break;
                 };
-                if rule.is_exceeded.get(domain).copied().unwrap_or(false) {
+                if rule.is_exceeded(rule.count(domain)) {
                     rejections.skew.set(offset, true);
                     break;
                 }
@@ -64,26 +80,115 @@ impl SpreadFilter {
 }
 
 impl SpreadRule {
-    fn new(view: &PodView<'_>, constraint: &SpreadConstraint, nodes: &[NodeMask]) -> Self {
+    fn new(view: &PodView<'_>, constraint: &SpreadConstraint, nodes: Vec<NodeMask>) -> Self {
         let domains = view.cluster_state.topology_domains(&constraint.topology_key);
         let counted = CountedDomains {
             domains: Arc::clone(&domains),
             with_unlabelled: false,
         };
-        let counts = domain_counts(view, constraint, &counted, nodes);
-        let present = || counts.iter().flatten().copied();
+        let counts = domain_counts(view, constraint, &counted, &nodes);
         let min_domains = usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(0);
-        let least = present()
-            .min()
-            .filter(|_| present().count() >= min_domains)
-            .unwrap_or(0);
         let labels = &view.pod.labels;
         let own = i64::from(constraint.selects(labels, labels));
-        let exceeds = |count: &Option<i64>| count.unwrap_or(0) + own - least > i64::from(constraint.max_skew);
         Self {
-            is_exceeded: counts.iter().map(exceeds).collect(),
+            least: LeastCount::of(&counts, min_domains),
+            max_difference: i64::from(constraint.max_skew) - own,
+            own: if counts_itself(view, constraint) {
+                nodes
+            } else {
+                Vec::new()
+            },
+            counts,
             domains,
+            peers: DomainPeers::default(),
         }
+    }
+
+    /// True if one more pod in a domain with this number exceeds the skew.
+    fn is_exceeded(&self, count: i64) -> bool {
+        count - self.least.value > self.max_difference
+    }
+
+    fn count(&self, domain: usize) -> i64 {
+        self.counts.get(domain).copied().flatten().unwrap_or(0)
+    }
+}
+
+impl LeastCount {
+    fn of(counts: &[Option<i64>], min_domains: usize) -> Self {
+        let present = || counts.iter().flatten().copied();
+        let least = present().min().filter(|_| present().count() >= min_domains);
+        Self {
+            value: least.unwrap_or(0),
+            domains: least.map(|least| present().filter(|count| *count == least).count()),
+        }
+    }
+
+    /// Follows a domain that had this number of pods and has one more.
+    fn add_pod(&mut self, before: i64, counts: &[Option<i64>]) {
+        let Some(domains) = self.domains.as_mut().filter(|_| before == self.value) else {
+            return;
+        };
+        *domains -= 1;
+        if *domains == 0 {
+            *self = Self::of(counts, 0);
+        }
+    }
+}
+
+/// True if pods of the class count in a constraint of its own.
+pub(super) fn counts_itself(view: &PodView<'_>, constraint: &SpreadConstraint) -> bool {
+    let labels = &view.pod.labels;
+    !constraint.counts_nothing(labels) && constraint.selects(labels, labels)
+}
+
+/// True if a node is in the set.
+pub(super) fn is_among(nodes: &[NodeMask], slot: NodeSlot) -> bool {
+    let mask = nodes.get(slot as usize / CHUNK_SIZE);
+    mask.is_some_and(|mask| mask.get(slot as usize % CHUNK_SIZE))
+}
+
+impl SpreadFilter {
+    /// Filter that follows placements of the class.
+    pub(in crate::plugins) fn following(mut self, view: &PodView<'_>) -> Self {
+        for rule in &mut self.rules {
+            rule.peers = DomainPeers::of(&rule.domains, view.cluster_state.slots());
+        }
+        self
+    }
+}
+
+impl PeerHook for SpreadFilter {
+    fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        for rule in &self.rules {
+            let domain = rule.domains.domain(slot);
+            key.push(rule.peers.number(domain, |domain| rule.count(domain)));
+        }
+    }
+
+    fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
+        for rule in &mut self.rules {
+            let Some(domain) = rule.domains.domain(slot).filter(|_| is_among(&rule.own, slot)) else {
+                continue;
+            };
+            let Some(count) = rule.counts.get_mut(domain).and_then(Option::as_mut) else {
+                continue;
+            };
+            *count += 1;
+            let before = *count - 1;
+            rule.least.add_pod(before, &rule.counts);
+            rule.peers.append_changed(domain, slot, changed);
+        }
+    }
+}
+
+impl PeerFilter for SpreadFilter {
+    fn passes(&self, key: &[i64]) -> bool {
+        let mut numbered = self.rules.iter().zip(key);
+        numbered.all(|(rule, number)| {
+            let count = rule.peers.value(*number, |domain| rule.count(domain));
+            count.is_some_and(|count| !rule.is_exceeded(count))
+        })
     }
 }
 
@@ -128,12 +233,8 @@ pub(super) fn domain_counts(
             }
         }
     }
-    let is_among = |slot: NodeSlot| {
-        let mask = nodes.get(slot as usize / CHUNK_SIZE);
-        mask.is_some_and(|mask| mask.get(slot as usize % CHUNK_SIZE))
-    };
     for (slot, count) in selected_pods(view, constraint) {
-        let domain = domains.domain(*slot).filter(|_| is_among(*slot));
+        let domain = domains.domain(*slot).filter(|_| is_among(nodes, *slot));
         if let Some(Some(place)) = domain.and_then(|domain| counts.get_mut(domain)) {
             *place += i64::from(*count);
         }

@@ -3,10 +3,10 @@
 use super::PodView;
 use super::candidate_values::CandidateValues;
 use super::natural_logarithm::natural_logarithm;
-use super::spread::{CountedDomains, EligibleNodes, domain_counts, selected_pods};
+use super::spread::{CountedDomains, EligibleNodes, counts_itself, domain_counts, is_among, selected_pods};
 use crate::model::constraints::SpreadConstraint;
-use crate::model::{NodeChunk, NodeMask, NodeSlot};
-use crate::plugin::ChunkScores;
+use crate::model::{NodeChunk, NodeMask, NodeSlot, Problem};
+use crate::plugin::{ChunkScores, NO_DOMAIN, PeerHook, PeerKey, PeerScorer};
 use std::cell::Cell;
 
 /// Largest score.
@@ -24,6 +24,8 @@ pub(in crate::plugins) struct SpreadScore {
     /// Candidates with all topology keys.
     candidates: Vec<NodeSlot>,
     values: CandidateValues,
+    /// Least and largest points of the surveyed peers.
+    extremes: Option<(i64, i64)>,
 }
 
 /// Pods by domain of one constraint.
@@ -37,6 +39,8 @@ struct SoftSpreadRule {
     weight: f64,
     /// Points of a domain without pods.
     base: f64,
+    /// Nodes whose pods of the class count, chunk by chunk; `None`: all; empty if these count nowhere.
+    own: Option<Vec<NodeMask>>,
 }
 
 /// Pods that a constraint selects.
@@ -72,6 +76,7 @@ impl SpreadScore {
             rules: rules.collect(),
             candidates: Vec::new(),
             values: CandidateValues::default(),
+            extremes: None,
         })
     }
 
@@ -107,14 +112,104 @@ impl SpreadScore {
 
     /// Fills in the score of each candidate of a chunk.
     pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        let (least, most) = (self.values.least(), self.values.most());
-        self.values.score(chunk, scores, |points| {
-            if most > 0 {
-                MAX_SCORE.wrapping_mul(most.wrapping_add(least).wrapping_sub(points)) / most
-            } else {
-                MAX_SCORE
-            }
+        let extremes = (self.values.least(), self.values.most());
+        self.values.score(chunk, scores, |points| relative(points, extremes));
+    }
+
+    /// Points of nodes with these numbers; `None`: the nodes lack a topology key.
+    fn points_of(&self, key: &[i64]) -> Option<i64> {
+        let mut numbered = self.rules.iter().zip(key);
+        let points = numbered.try_fold(0.0, |sum, (rule, number)| {
+            let count = match &rule.pods {
+                _ if *number == NO_DOMAIN => return None,
+                _ if *number < 0 => return Some(sum),
+                CountedPods::ByNode(_) => *number,
+                CountedPods::ByDomain(counts) => {
+                    let domain = usize::try_from(*number).ok();
+                    domain.and_then(|domain| counts.get(domain)).copied().unwrap_or(0)
+                }
+            };
+            Some(sum + rule.points_of(count))
         });
+        points.map(round)
+    }
+}
+
+/// Score of points among candidates with these extremes.
+fn relative(points: i64, (least, most): (i64, i64)) -> i64 {
+    if most > 0 {
+        MAX_SCORE.wrapping_mul(most.wrapping_add(least).wrapping_sub(points)) / most
+    } else {
+        MAX_SCORE
+    }
+}
+
+impl PeerHook for SpreadScore {
+    fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        for rule in &self.rules {
+            let Some(domain) = rule.domains.domain(slot) else {
+                key.push(NO_DOMAIN);
+                continue;
+            };
+            let number = match &rule.pods {
+                CountedPods::ByNode(counts) => counts.get(slot as usize).copied().unwrap_or(0),
+                // The number of domains among the candidates decides, too.
+                CountedPods::ByDomain(_) => i64::try_from(domain).unwrap_or(i64::MAX),
+            };
+            // A node without the label has no points, whatever pods its domain has: its number is negative.
+            let is_labelled = rule.domains.domains.domain(slot).is_some();
+            key.push(if is_labelled { number } else { !number });
+        }
+    }
+
+    fn place(&mut self, slot: NodeSlot, _: &mut Vec<NodeSlot>) {
+        for rule in &mut self.rules {
+            if rule.own.as_ref().is_some_and(|own| !is_among(own, slot)) {
+                continue;
+            }
+            let place = match &mut rule.pods {
+                CountedPods::ByNode(counts) => counts.get_mut(slot as usize),
+                CountedPods::ByDomain(counts) => {
+                    let domain = rule.domains.domain(slot);
+                    domain.and_then(|domain| counts.get_mut(domain))
+                }
+            };
+            if let Some(count) = place {
+                *count += 1;
+            }
+        }
+    }
+}
+
+impl PeerScorer for SpreadScore {
+    fn survey(&mut self, peers: &mut dyn Iterator<Item = (&[i64], usize)>) -> Result<(), Problem> {
+        let complete = |key: &[i64]| !key.contains(&NO_DOMAIN);
+        let peers: Vec<(&[i64], usize)> = peers.filter(|(key, _)| complete(key)).collect();
+        let candidates = peers.iter().map(|(_, count)| count).sum();
+        for (position, rule) in self.rules.iter_mut().enumerate() {
+            rule.candidates.iter().for_each(|count| count.set(0));
+            let numbers = peers
+                .iter()
+                .filter_map(|(key, _)| key.get(position))
+                .filter_map(|number| usize::try_from(if *number < 0 { !*number } else { *number }).ok());
+            for number in numbers {
+                if let Some(count) = rule.candidates.get(number) {
+                    count.set(1);
+                }
+            }
+            rule.weigh(candidates);
+        }
+        let points = peers.iter().filter_map(|(key, _)| self.points_of(key));
+        self.extremes = points.fold(None, |extremes, points| match extremes {
+            None => Some((points, points)),
+            Some((least, most)) => Some((points.min(least), points.max(most))),
+        });
+        Ok(())
+    }
+
+    fn score(&self, key: &[i64]) -> i64 {
+        let points = self.points_of(key);
+        points.map_or(0, |points| relative(points, self.extremes.unwrap_or_default()))
     }
 }
 
@@ -125,11 +220,13 @@ impl SoftSpreadRule {
             with_unlabelled: view.scores_unlabelled(),
         };
         let by_node = *constraint.topology_key == *HOSTNAME;
-        let pods = if by_node {
-            CountedPods::ByNode(node_counts(view, constraint))
+        let (pods, nodes) = if by_node {
+            (CountedPods::ByNode(node_counts(view, constraint)), None)
         } else {
-            let counts = domain_counts(view, constraint, &domains, &eligible());
-            CountedPods::ByDomain(counts.into_iter().map(Option::unwrap_or_default).collect())
+            let nodes = eligible();
+            let counts = domain_counts(view, constraint, &domains, &nodes);
+            let counts = counts.into_iter().map(Option::unwrap_or_default).collect();
+            (CountedPods::ByDomain(counts), Some(nodes))
         };
         let tracked = if by_node { 0 } else { domains.count() };
         Self {
@@ -138,6 +235,11 @@ impl SoftSpreadRule {
             candidates: vec![Cell::new(0); tracked],
             weight: 0.0,
             base: f64::from(constraint.max_skew.wrapping_sub(1)),
+            own: if counts_itself(view, constraint) {
+                nodes
+            } else {
+                Some(Vec::new())
+            },
         }
     }
 
@@ -178,7 +280,12 @@ impl SoftSpreadRule {
             CountedPods::ByNode(counts) => counts.get(slot as usize),
             CountedPods::ByDomain(counts) => self.domains.domain(slot).and_then(|domain| counts.get(domain)),
         };
-        count.copied().unwrap_or(0) as f64 * self.weight + self.base
+        self.points_of(count.copied().unwrap_or(0))
+    }
+
+    /// Points of a number of pods.
+    fn points_of(&self, count: i64) -> f64 {
+        count as f64 * self.weight + self.base
     }
 }
 

@@ -12,7 +12,7 @@ use super::preferences::RelativePreference;
 use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
 use crate::model::constraints::PreferredTerm;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
-use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
+use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PeerScorer, PluginContext};
 use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadDefaults, SpreadScore};
 use crate::plugins::record_values::RecordValues;
 use crate::policy::Compatibility;
@@ -31,6 +31,14 @@ enum ScorePartKind {
 }
 
 impl ScorePartKind {
+    /// True if the part depends on other nodes or on the candidates.
+    fn is_relative(self) -> bool {
+        matches!(
+            self,
+            Self::NodeAffinity | Self::TaintToleration | Self::PodAffinity | Self::TopologySpread
+        )
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::ImageLocality => "imagelocality",
@@ -79,7 +87,10 @@ type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> 
 
 /// Prepared score.
 pub(in crate::plugins) struct PodScorer<'a> {
+    rules: &'a ScoreRules,
     state: &'a ClusterState,
+    /// Class with the pods that it sees; `None`: nothing about pods is evaluated.
+    view: Option<PodView<'a>>,
     parts: SwitchedParts,
     names: SmallVec<[&'static str; MAX_PARTS]>,
     demand: NonzeroDemand,
@@ -145,7 +156,9 @@ impl<'a> PodScorer<'a> {
             RelativePreference::node_affinity(rules, state, constraints)?
         };
         Ok(Self {
+            rules,
             state,
+            view,
             names: parts.iter().map(|(kind, _)| rules.part_name(*kind)).collect(),
             parts,
             demand: NonzeroDemand::of(class, rules),
@@ -199,6 +212,28 @@ impl NodeScorer for PodScorer<'_> {
             score.finish_survey();
         }
         self.preferences().try_for_each(RelativePreference::finish_survey)
+    }
+
+    fn split_peers(&mut self) -> Vec<(i64, Box<dyn PeerScorer>)> {
+        let weights = &self.rules.weights;
+        let mut split: Vec<(i64, Box<dyn PeerScorer>)> = Vec::new();
+        for (weight, preference) in [
+            (weights.node_affinity, self.affinity.take()),
+            (weights.taints, self.taints.take()),
+        ] {
+            split.extend(
+                preference.map(|own| -> (i64, Box<dyn PeerScorer>) { (weight, Box::new(own.into_peers(self.state))) }),
+            );
+        }
+        if let Some(view) = self.view.as_ref().filter(|_| weights.pod_affinity != 0) {
+            // Pods of the class may be the first to give points.
+            let affinity = AffinityScore::following(self.pod_affinity.take(), view, self.rules.existing_pods);
+            split.extend(affinity.map(|own| -> (i64, Box<dyn PeerScorer>) { (weights.pod_affinity, Box::new(own)) }));
+        }
+        let spread = self.spread.take();
+        split.extend(spread.map(|own| -> (i64, Box<dyn PeerScorer>) { (weights.spread, Box::new(own)) }));
+        self.leave_out_relative();
+        split
     }
 
     fn leave(&self, slot: NodeSlot) -> bool {
@@ -289,6 +324,12 @@ impl PodScorer<'_> {
         if !floats.is_some_and(|floats| demand.score_floats(self.state, floats, scores)) {
             demand.score(self.state, amounts.chunk, amounts.capacities(), scores);
         }
+    }
+
+    /// Leaves out the parts that depend on other nodes or on the candidates.
+    fn leave_out_relative(&mut self) {
+        self.parts.retain(|(kind, _)| !kind.is_relative());
+        self.names = self.parts.iter().map(|(kind, _)| self.rules.part_name(*kind)).collect();
     }
 
     /// True if some part compares cpu and memory.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::{MAX_SCORE, ScoreRules};
 use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
 use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind};
-use crate::plugin::ChunkScores;
+use crate::plugin::{ChunkScores, PeerHook, PeerKey, PeerScorer};
 use crate::plugins::record_values::RecordValues;
 
 /// Raw value of each node of a chunk, by its record.
@@ -85,6 +85,42 @@ impl ValueExtremes {
             field,
             message,
         ))
+    }
+}
+
+/// Preference of peers: nodes with equal values.
+#[derive(Debug)]
+pub(super) struct PeerPreference {
+    plugin: &'static str,
+    /// Values by slot.
+    values: Vec<f64>,
+    extremes: ValueExtremes,
+    direction: Direction,
+}
+
+/// Value of nodes with these numbers.
+fn value_of(key: &[i64]) -> f64 {
+    key.first().map_or(0.0, |number| f64::from_bits(number.cast_unsigned()))
+}
+
+impl PeerHook for PeerPreference {
+    fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
+        let value = self.values.get(slot as usize).copied().unwrap_or(0.0);
+        key.push(value.to_bits().cast_signed());
+    }
+
+    fn place(&mut self, _: NodeSlot, _: &mut Vec<NodeSlot>) {}
+}
+
+impl PeerScorer for PeerPreference {
+    fn survey(&mut self, peers: &mut dyn Iterator<Item = (&[i64], usize)>) -> Result<(), Problem> {
+        self.extremes = ValueExtremes::default();
+        peers.for_each(|(key, _)| self.extremes.add(value_of(key), 1));
+        self.extremes.expect_no_negative(self.plugin, self.direction)
+    }
+
+    fn score(&self, key: &[i64]) -> i64 {
+        self.extremes.relative(value_of(key), self.direction)
     }
 }
 
@@ -204,6 +240,22 @@ impl<'a> RelativePreference<'a> {
     /// Score of a value, an integer.
     fn relative(&self, value: f64) -> i64 {
         self.extremes.relative(value, self.direction)
+    }
+
+    /// Preference of peers, with the values of all nodes.
+    pub(super) fn into_peers(self, cluster_state: &ClusterState) -> PeerPreference {
+        let mut values = Vec::with_capacity(cluster_state.slots() as usize);
+        for chunk in cluster_state.chunks().iter() {
+            let mut own = [0.0; crate::model::CHUNK_SIZE];
+            self.raw.fill(chunk, &mut own);
+            values.extend_from_slice(&own);
+        }
+        PeerPreference {
+            plugin: self.plugin,
+            values,
+            extremes: ValueExtremes::default(),
+            direction: self.direction,
+        }
     }
 
     /// Fills in the score of each node of a chunk.

@@ -9,7 +9,7 @@ use super::pod_checks::PodChecks;
 use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
-use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PluginContext, Reason, Resolution};
+use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution};
 use crate::plugins::inter_pod::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 use crate::policy::Compatibility;
 
@@ -250,7 +250,7 @@ pub(in crate::plugins) struct PodFilter<'a> {
     ports: &'a [HostPort],
     /// True if no node can match: every required term names nodes, and none in common.
     terms_conflict: bool,
-    pods: PodChecks,
+    pods: PodChecks<'a>,
 }
 
 impl<'a> PodFilter<'a> {
@@ -432,6 +432,10 @@ impl NodeFilter for PodFilter<'_> {
             self.note(&noted, &left, verdicts);
         }
         noted.iter().fold(rejected, |all, (_, nodes)| all.or(nodes))
+    }
+
+    fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
+        self.pods.split_peers()
     }
 
     fn reason(&self, number: u16) -> Reason {

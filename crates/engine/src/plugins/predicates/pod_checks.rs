@@ -3,26 +3,28 @@
 use super::arguments::PredicateArguments;
 use super::node_filter::{AddedRules, NotedRejections, RejectionKind};
 use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
-use crate::plugin::PluginContext;
+use crate::plugin::{PeerFilter, PluginContext};
 use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadFilter};
 use crate::policy::Compatibility;
 
 /// Prepared checks of other pods. A check that rejects no node of the class is left out.
 #[derive(Debug, Default)]
-pub(super) struct PodChecks {
+pub(super) struct PodChecks<'a> {
+    /// Class with the pods that it sees; `None`: nothing about pods is evaluated.
+    view: Option<PodView<'a>>,
     affinity: Option<AffinityFilter>,
     spread: Option<SpreadFilter>,
     /// True if a node takes one pod of the class.
     one_per_node: bool,
 }
 
-impl PodChecks {
+impl<'a> PodChecks<'a> {
     pub(super) fn new(
         arguments: &PredicateArguments,
         compatibility: Compatibility,
-        context: PluginContext<'_>,
-        class: &TaskClass,
-        added: &AddedRules,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+        added: &'a AddedRules,
     ) -> Result<Self, Problem> {
         let Some(pod) = &class.pod else {
             return Ok(Self::default());
@@ -38,11 +40,25 @@ impl PodChecks {
         };
         let affinity = arguments.pod_affinity.then(|| AffinityFilter::new(&view));
         Ok(Self {
+            view: Some(view),
             affinity: affinity.transpose()?.flatten(),
             spread: arguments.topology_spread.then(|| SpreadFilter::new(&view)).flatten(),
             one_per_node: arguments.pod_affinity
                 && context.cluster_state.repel_each_other_by_node(class.constraints(), pod),
         })
+    }
+
+    /// Splits off the checks that depend on other nodes.
+    pub(super) fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
+        let mut filters: Vec<Box<dyn PeerFilter>> = Vec::new();
+        let Some(view) = self.view else { return filters };
+        if let Some(affinity) = self.affinity.take() {
+            filters.push(Box::new(affinity.following(&view)));
+        }
+        if let Some(spread) = self.spread.take() {
+            filters.push(Box::new(spread.following(&view)));
+        }
+        filters
     }
 
     /// Adds rejected nodes with their reasons, in the order of the reference: a node that lacks pods for its affinity has that

@@ -1,6 +1,7 @@
 //! Filters about pods against the rules written down plainly, over small random clusters.
 
 mod defaults;
+mod gangs;
 mod plain_rules;
 mod scores;
 

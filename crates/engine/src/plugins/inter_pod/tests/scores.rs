@@ -165,7 +165,7 @@ impl PlainRules<'_> {
 }
 
 /// Preferred terms for a pod.
-fn preferences() -> impl Strategy<Value = (PodTerms, PodTerms)> {
+pub(super) fn preferences() -> impl Strategy<Value = (PodTerms, PodTerms)> {
     let terms = || {
         prop::collection::vec((0_i32..=100, term()), 0..3).prop_map(|terms| PodTerms {
             required: Vec::new(),
