@@ -1,9 +1,10 @@
 //! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`. `counts
 //! list` prints the names of the paths; `counts time` prints the time of each over 10,000 nodes, one line `PATH
-//! SHORTEST MEDIAN` each, in nanoseconds.
+//! SHORTEST MEDIAN` each, in nanoseconds; `counts time MILLISECONDS PATH ...` prints that of some.
 
 mod fixtures {
     pub(crate) mod clock;
+    pub(crate) mod cycle;
     pub(crate) mod fair_share;
     pub(crate) mod gang;
     pub(crate) mod jobs;
@@ -23,7 +24,7 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 30] = [
+const PATHS: [&str; 37] = [
     "score",
     "score_best16",
     "filter",
@@ -54,6 +55,13 @@ const PATHS: [&str; 30] = [
     "best_with_pods",
     "place_with_pods",
     "place_required_terms",
+    "place_preferred_terms",
+    "place_soft_spread",
+    "place_required_affinity",
+    "place_hard_spread",
+    "place_stock",
+    "cycle_gangs",
+    "cycle_single_tasks",
 ];
 
 const ROUNDS: usize = 5;
@@ -75,7 +83,11 @@ fn main() -> std::io::Result<()> {
         }
         ("time", milliseconds) => {
             let budget = Duration::from_millis(milliseconds.unwrap_or(200) as u64);
-            for path in PATHS {
+            let some = arguments.get(2..).unwrap_or_default();
+            for path in PATHS
+                .into_iter()
+                .filter(|path| some.is_empty() || some.iter().any(|own| own == path))
+            {
                 let (mut run, parts) = prepare(path, NODES).ok_or_else(unknown)?;
                 let rounds: Vec<RunTimes> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
                 let [shortest, median] = clock::middle(&rounds).map(|time| time / f64::from(parts));
@@ -88,5 +100,5 @@ fn main() -> std::io::Result<()> {
 }
 
 fn unknown() -> std::io::Error {
-    std::io::Error::other("usage: counts PATH TIMES | list | time [MILLISECONDS]")
+    std::io::Error::other("usage: counts PATH TIMES | list | time [MILLISECONDS [PATH ...]]")
 }

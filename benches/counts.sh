@@ -37,7 +37,7 @@ instructions() {
 # Paths whose runs are short are run more often.
 times() {
   case "$1" in
-  place* | admit) echo 2 ;;
+  place* | admit | cycle*) echo 2 ;;
   publish | hdrf_event) echo 50 ;;
   *) echo 10 ;;
   esac

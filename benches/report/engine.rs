@@ -15,7 +15,7 @@ const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k
 const SINGLE_PLUGIN_PATHS: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
 
 /// Paths about pods and what they ask of nodes, with the start of their keys.
-const POD_PATHS: [(&str, &str); 9] = [
+const POD_PATHS: [(&str, &str); 12] = [
     ("filter_predicates", "filter_predicates_ns_per_node_10k"),
     ("filter_pod_affinity", "filter_pod_affinity_ns_per_node_10k"),
     ("score_pod_affinity", "score_pod_affinity_ns_per_node_10k"),
@@ -25,6 +25,9 @@ const POD_PATHS: [(&str, &str); 9] = [
     ("place_required_terms", "place_required_terms_1000x10000_ms"),
     ("place_preferred_terms", "place_preferred_terms_1000x10000_ms"),
     ("place_soft_spread", "place_soft_spread_1000x10000_ms"),
+    ("place_required_affinity", "place_required_affinity_1000x10000_ms"),
+    ("place_hard_spread", "place_hard_spread_1000x10000_ms"),
+    ("place_stock", "place_stock_1000x10000_ms"),
 ];
 
 /// Case of a path, and the key of its measurement.
@@ -133,6 +136,10 @@ pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
         EngineBenchCase::new("hdrf_event_us_1000q", path("hdrf_event", 0)),
         EngineBenchCase::new("order_1000q_ms", path("order", 0)),
         EngineBenchCase::new("admit_us_per_job", path("admit", 0)),
+        EngineBenchCase::new("proportion_task_us", path("proportion_task", 0)),
+        EngineBenchCase::new("capacity_task_us", path("capacity_task", 0)),
+        EngineBenchCase::new("cycle_gangs_1000x10000_ms", path("cycle_gangs", 0)),
+        EngineBenchCase::new("cycle_single_tasks_1000x10000_ms", path("cycle_single_tasks", 0)),
     ];
     if !quick {
         cases.push(EngineBenchCase::new(

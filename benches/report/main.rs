@@ -20,6 +20,7 @@ mod storm;
 #[path = "../fixtures"]
 mod fixtures {
     pub(crate) mod clock;
+    pub(crate) mod cycle;
     pub(crate) mod fair_share;
     pub(crate) mod gang;
     pub(crate) mod jobs;

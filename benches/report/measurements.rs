@@ -33,7 +33,7 @@ const fn goal(
 }
 
 /// All goals, in the order in which they are shown.
-pub(crate) const GOALS: [PerformanceGoal; 25] = [
+pub(crate) const GOALS: [PerformanceGoal; 33] = [
     goal(
         "score_ns_per_node_10k",
         "ns",
@@ -197,6 +197,62 @@ pub(crate) const GOALS: [PerformanceGoal; 25] = [
         20.0,
         "floor_place_1000x10000_ms",
         "the same of tasks that prefer to be near each other, and not on one node",
+    ),
+    goal(
+        "place_soft_spread_1000x10000_ms",
+        "ms",
+        20.0,
+        "floor_place_1000x10000_ms",
+        "the same of tasks that are rather spread over zones and nodes",
+    ),
+    goal(
+        "place_required_affinity_1000x10000_ms",
+        "ms",
+        20.0,
+        "floor_place_1000x10000_ms",
+        "the same of tasks that must be in one zone",
+    ),
+    goal(
+        "place_hard_spread_1000x10000_ms",
+        "ms",
+        20.0,
+        "floor_place_1000x10000_ms",
+        "the same of tasks that must be spread over zones and nodes",
+    ),
+    goal(
+        "place_stock_1000x10000_ms",
+        "ms",
+        3.0,
+        "floor_place_1000x10000_ms",
+        "place a job of 1,000 tasks on 10,000 nodes under the configuration of Volcano's chart",
+    ),
+    goal(
+        "cycle_gangs_1000x10000_ms",
+        "ms",
+        50.0,
+        "",
+        "a cycle over 1,000 nodes and 10,000 waiting tasks of 100 gangs under that configuration",
+    ),
+    goal(
+        "cycle_single_tasks_1000x10000_ms",
+        "ms",
+        50.0,
+        "",
+        "the same of 100 jobs that start with one task",
+    ),
+    goal(
+        "proportion_task_us",
+        "µs",
+        5.0,
+        "",
+        "accounts of `proportion` after a task moved, with 1,000 queues of ten jobs",
+    ),
+    goal(
+        "capacity_task_us",
+        "µs",
+        5.0,
+        "",
+        "accounts of `capacity` after the same",
     ),
 ];
 
