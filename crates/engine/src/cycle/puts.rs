@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
 use super::{CycleState, problem};
 use crate::devices::DeviceMask;
-use crate::model::{ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, TableCursor, TaskStatus};
+use crate::model::{
+    ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, StoredRecord, TableCursor, TaskRecord, TaskStatus,
+};
 use crate::plugin_state::{PlacementEvent, TaskTransition};
 
 /// Task that is to be placed on a node.
@@ -96,6 +98,10 @@ impl<'a> PendingPut<'a> {
 /// Reason why a task is not placed: kind and reason code of the warning, and its message.
 type PutWarning = (ProblemKind, &'static str, String);
 
+fn misfit(message: String) -> PutWarning {
+    (ProblemKind::FailedPrecondition, "CHANGE_DOES_NOT_FIT", message)
+}
+
 impl CycleState {
     /// Places tasks on nodes, one after the other. `before` is the number of changes before them in the caller's list.
     /// A placement that does not fit gives a warning.
@@ -111,13 +117,15 @@ impl CycleState {
         let (mut near, mut arrivals, mut cards) = (TableCursor::default(), Vec::new(), Vec::new());
         let mut counted_count = 0;
         for (number, put) in (before..).zip(puts) {
-            if self.picks_devices(&put, &mut near) {
+            let waiting = self.waiting_task(&put, &mut near);
+            let picks_devices = |task: &Arc<StoredRecord<TaskRecord>>| task.record.device_request().is_some();
+            if put.devices == 0 && waiting.as_ref().is_ok_and(picks_devices) {
                 // The devices that are left depend on the placements before.
                 self.cluster_state
                     .count_placed(arrivals.get(counted_count..).unwrap_or_default());
                 counted_count = arrivals.len();
             }
-            match self.assign_node(&put, &mut near) {
+            match waiting.and_then(|task| self.assign_node(&put, task, &near)) {
                 Ok(arrival) => {
                     arrivals.push(arrival);
                     cards.push(put.card);
@@ -157,14 +165,12 @@ impl CycleState {
         Ok(())
     }
 
-    /// True if the task asks for devices and the placement names none, so that the state chooses them.
-    fn picks_devices(&self, put: &PendingPut<'_>, near: &mut TableCursor) -> bool {
-        let stored = self.cluster_state.tasks().get_with_cursor(put.task, near);
-        put.devices == 0 && stored.is_some_and(|stored| stored.record.device_request().is_some())
-    }
-
-    /// Gives a task its node; nodes and job are not updated yet.
-    fn assign_node(&mut self, put: &PendingPut<'_>, near: &mut TableCursor) -> Result<PlacedTask, PutWarning> {
+    /// Task of a placement, which waits.
+    fn waiting_task(
+        &self,
+        put: &PendingPut<'_>,
+        near: &mut TableCursor,
+    ) -> Result<Arc<StoredRecord<TaskRecord>>, PutWarning> {
         let unknown = || {
             let message = format!("there is no task `{}`", put.task);
             (ProblemKind::NotFound, "UNKNOWN_TASK", message)
@@ -174,17 +180,26 @@ impl CycleState {
             .tasks()
             .get_with_cursor(put.task, near)
             .ok_or_else(unknown)?;
-        let misfit = |message| (ProblemKind::FailedPrecondition, "CHANGE_DOES_NOT_FIT", message);
         if stored.record.status != TaskStatus::Pending {
             self.expect_status(put.task, &[TaskStatus::Pending]).map_err(misfit)?;
         }
+        Ok(Arc::clone(stored))
+    }
+
+    /// Gives a task its node; nodes and job are not updated yet. The task was found at the cursor.
+    fn assign_node(
+        &mut self,
+        put: &PendingPut<'_>,
+        task: Arc<StoredRecord<TaskRecord>>,
+        near: &TableCursor,
+    ) -> Result<PlacedTask, PutWarning> {
         let slot = match put.to {
             PutTarget::Named(node) => self.cluster_state.slot_of(node),
             PutTarget::Slot(slot) => Some(slot),
         };
         let seated = slot.and_then(|slot| {
             self.cluster_state
-                .assign_node(put.task, put.status(), (slot, put.devices), near)
+                .assign_node(task, put.status(), (slot, put.devices), near)
         });
         seated.ok_or_else(|| misfit(format!("there is no node `{}`", put.node(&self.cluster_state))))
     }

@@ -25,37 +25,30 @@ pub(crate) struct PlacedTask {
 
 impl ClusterState {
     /// Gives a task that counts nowhere a status and an existing node. [`Self::count_placed`] then counts it on the
-    /// node and in its job. `None`: there is no such task or no such node, and nothing changes.
+    /// node and in its job. The task was found at the cursor. `None`: there is no such node, and nothing changes.
     pub(crate) fn assign_node(
         &mut self,
-        task: &str,
+        before: Arc<StoredRecord<TaskRecord>>,
         status: TaskStatus,
         (slot, devices): (NodeSlot, DeviceMask),
-        near: &mut TableCursor,
+        near: &TableCursor,
     ) -> Option<PlacedTask> {
         let node = Arc::clone(&self.node(slot)?.record.name);
-        let asks = self
-            .tasks
-            .get_with_cursor(task, near)
-            .filter(|stored| stored.record.device_request().is_some());
-        let devices = asks.map(|stored| self.devices_for(&stored.record, slot, status, devices));
-        let place = self.tasks.get_mut_with_cursor(task, near)?;
-        let before = Arc::clone(place);
         let mut record = TaskRecord {
             node,
             status,
             ..before.record.clone()
         };
-        if let Some(devices) = devices {
-            record.assign_devices(devices);
+        if before.record.device_request().is_some() {
+            record.assign_devices(self.devices_for(&before.record, slot, status, devices));
         }
         let after = Arc::new(StoredRecord {
             record,
             source: before.source.clone(),
         });
-        *place = Arc::clone(&after);
+        *self.tasks.found_mut(near)? = Arc::clone(&after);
         if !self.assumed.is_empty() {
-            self.assumed.remove(task);
+            self.assumed.remove(&after.record.name);
         }
         Some(PlacedTask { before, after, slot })
     }

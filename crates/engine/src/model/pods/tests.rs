@@ -119,9 +119,10 @@ fn apply(cluster_state: &mut ClusterState, step: &PodStep) {
                 TaskStatus::Allocated
             };
             let task = name(*task);
-            let stored = cluster_state.tasks().get(&task);
-            if stored.is_some_and(|stored| stored.record.status == TaskStatus::Pending) {
-                let placed = cluster_state.assign_node(&task, status, (*slot, 0), &mut TableCursor::default());
+            let mut near = TableCursor::default();
+            let stored = cluster_state.tasks().get_with_cursor(&task, &mut near).cloned();
+            if let Some(stored) = stored.filter(|stored| stored.record.status == TaskStatus::Pending) {
+                let placed = cluster_state.assign_node(stored, status, (*slot, 0), &near);
                 cluster_state.count_placed(placed.as_slice());
             }
         }

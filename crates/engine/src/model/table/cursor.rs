@@ -17,9 +17,9 @@ impl<V: Clone> SortedTable<V> {
         entry.map(|(_, value)| value)
     }
 
-    /// Mutable value of a name, found likewise; the path to it is copied if clones share it.
-    pub(crate) fn get_mut_with_cursor(&mut self, name: &str, near: &mut TableCursor) -> Option<&mut V> {
-        let (at, leaf_at, found) = self.find_with_cursor(name, near)?.ok()?;
+    /// Mutable value of the name that [`Self::get_with_cursor`] has just found; the path to it is copied if clones share it.
+    pub(crate) fn found_mut(&mut self, near: &TableCursor) -> Option<&mut V> {
+        let (at, leaf_at, found) = near.0;
         self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
     }
 
@@ -108,7 +108,9 @@ mod tests {
                         }
                         1 => prop_assert_eq!(table.get_with_cursor(&name, &mut near), plain.get(&name)),
                         _ => {
-                            let (own, expected) = (table.get_mut_with_cursor(&name, &mut near), plain.get_mut(&name));
+                            let is_known = table.get_with_cursor(&name, &mut near).is_some();
+                            let own = table.found_mut(&near).filter(|_| is_known);
+                            let expected = plain.get_mut(&name);
                             prop_assert_eq!(own.is_some(), expected.is_some());
                             for value in own.into_iter().chain(expected) {
                                 *value = 10 * i;
