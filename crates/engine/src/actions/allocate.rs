@@ -8,8 +8,8 @@ use super::gang_start::GangStart;
 use super::group_worksheet::GroupWorksheet;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::{NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
-use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, TaskRecord, TaskStatus};
+use crate::decide::{IdleChoice, NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
+use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugin::TaskGroup;
 
 /// Tasks of a job that wait, in a heap.
@@ -116,23 +116,28 @@ impl ActionSession<'_> {
 
     /// Places tasks of a job; true: the job is ready, and tasks are left.
     fn allocate_job(&mut self, job: usize, waiting: &mut TaskHeap) -> Result<bool, Problem> {
-        let Some(statement) = self.allocate_tasks(job, waiting)? else {
+        let Some((statement, is_ready)) = self.allocate_tasks(job, waiting)? else {
             return Ok(false);
         };
         // The places of a job that is pipelined stay taken, and no bind is sent.
-        if !self.is_ready(job) {
+        if !is_ready {
             return Ok(false);
         }
         self.commit(statement);
         Ok(!waiting.is_empty())
     }
 
-    /// Places tasks of a job until it is ready; `None`: it is neither ready nor pipelined, and all changes were undone.
-    fn allocate_tasks(&mut self, job: usize, waiting: &mut TaskHeap) -> Result<Option<ActionStatement>, Problem> {
+    /// Places tasks of a job until it is ready, and tells whether it is; `None`: it is neither ready nor pipelined, and all
+    /// changes were undone.
+    fn allocate_tasks(
+        &mut self,
+        job: usize,
+        waiting: &mut TaskHeap,
+    ) -> Result<Option<(ActionStatement, bool)>, Problem> {
         let mut statement = ActionStatement::default();
         match self.start_gang(job, waiting, &mut statement)? {
             GangStart::Impossible => return Ok(None),
-            GangStart::Started if self.is_ready(job) => return Ok(Some(statement)),
+            GangStart::Started if self.is_ready(job) => return Ok(Some((statement, true))),
             GangStart::Started | GangStart::TaskByTask => {}
         }
         let unit = AllocationUnit {
@@ -141,8 +146,9 @@ impl ActionSession<'_> {
             needs_all_tasks: self.needs_all_tasks(job),
         };
         self.allocate_one_by_one(unit, waiting, &mut statement)?;
-        if self.is_ready(job) || self.is_pipelined(job) {
-            return Ok(Some(statement));
+        let is_ready = self.is_ready(job);
+        if is_ready || self.is_pipelined(job) {
+            return Ok(Some((statement, is_ready)));
         }
         self.discard(statement)?;
         Ok(None)
@@ -161,12 +167,12 @@ impl ActionSession<'_> {
             let Some(record) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
                 continue;
             };
-            let record = &record.record;
+            let (stored, record) = (&record, &record.record);
             let Some(verdict) = self.admitted(record) else { continue };
             if record.gated || self.has_failed_role(job, record) {
                 continue;
             }
-            match self.find_node(record, job, &mut errors) {
+            match self.find_node(stored, job, &mut errors) {
                 TaskPlace::Found(node, status) => {
                     let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
                     let card = self.card_on(record, node, &cards);
@@ -225,7 +231,25 @@ impl ActionSession<'_> {
     }
 
     /// Best node for a task: the nominated one, else among those with enough idle, else among those that will have it.
-    fn find_node(&self, task: &TaskRecord, job: usize, errors: &mut RoleErrorCache) -> TaskPlace {
+    fn find_node(
+        &mut self,
+        stored: &Arc<StoredRecord<TaskRecord>>,
+        job: usize,
+        errors: &mut RoleErrorCache,
+    ) -> TaskPlace {
+        let task = &stored.record;
+        if task.nominated_node.is_empty() && !errors.is_used_for(task.role()) {
+            let mut rankings = std::mem::take(&mut self.rankings);
+            let choice = self
+                .chooser
+                .best_idle(&mut rankings, self.context(), stored, &self.changed_nodes);
+            self.rankings = rankings;
+            match choice {
+                IdleChoice::Node(slot) => return TaskPlace::Found(slot, TaskStatus::Allocated),
+                IdleChoice::Unscored(problem) => return TaskPlace::Unscored(problem),
+                IdleChoice::NoneIdle | IdleChoice::Unranked => {}
+            }
+        }
         let Ok(passing) = self.passing_nodes(task, job, errors) else {
             return TaskPlace::NoneFits;
         };

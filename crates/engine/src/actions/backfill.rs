@@ -108,7 +108,7 @@ impl ActionSession<'_> {
             };
             let outcome = self.cycle.place_without_rollback(&to, TaskStatus::Allocated);
             outcome.is_ok_and(|outcome| {
-                self.forget_keys(Some(job), &outcome);
+                self.note_change(Some(job), &outcome);
                 true
             })
         } else {

@@ -53,7 +53,7 @@ impl ActionSession<'_> {
         let outcome = self
             .cycle
             .apply_in_place(&SessionChange::JobEnqueued(Arc::clone(&name)))?;
-        self.forget_keys(Some(job), &outcome);
+        self.note_change(Some(job), &outcome);
         self.events.push(CycleEvent::Enqueued(name));
         Ok(())
     }

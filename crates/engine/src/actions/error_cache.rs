@@ -24,9 +24,14 @@ impl RoleErrorCache {
         }
     }
 
+    /// True if nodes that failed for a task of a role are not judged again for others of it.
+    pub(super) fn is_used_for(&self, role: &str) -> bool {
+        self.is_used && !role.is_empty()
+    }
+
     /// Nodes that have not failed for a role; `None`: all.
     pub(super) fn untried(&self, cluster_state: &ClusterState, job: usize, role: &str) -> Option<PassingNodes> {
-        if role.is_empty() || !self.is_used {
+        if !self.is_used_for(role) {
             return None;
         }
         let failed = self.failed.get(&(job, Arc::from(role)))?;
@@ -45,7 +50,7 @@ impl RoleErrorCache {
         judged: Option<&PassingNodes>,
         passing: &PassingNodes,
     ) {
-        if role.is_empty() || !self.is_used {
+        if !self.is_used_for(role) {
             return;
         }
         let at = |nodes: &PassingNodes, first: NodeSlot| {

@@ -68,7 +68,7 @@ impl ActionSession<'_> {
                 GangStart::TaskByTask
             });
         };
-        self.forget_keys(Some(job), &outcome);
+        self.note_change(Some(job), &outcome);
         let mut tasks = tasks.into_iter();
         for group in result.groups.iter().flatten() {
             tasks

@@ -3,12 +3,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::session::ActionSession;
 use crate::cycle::ChangeOutcome;
 use crate::decide::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally};
 use crate::model::TaskRecord;
 use crate::plugin::{EVERY_QUEUE, OrderKey};
-use crate::policy::Compatibility;
+use crate::policy::{Compatibility, Policy};
 
 /// Keys of one record, hook by hook; `None`: the hook orders nothing of the kind.
 type HookKeys = Vec<Option<OrderKey>>;
@@ -68,26 +70,21 @@ impl ActionSession<'_> {
         order.unwrap_or(Ordering::Equal)
     }
 
-    /// True if the left task is served before the right one.
-    pub(super) fn task_less(&self, left: &TaskRecord, right: &TaskRecord) -> bool {
-        for hook in self.policy.task_orders() {
-            let keys = hook.plugin.task_keys(self.context(), &[left, right]);
-            if let Some([Ok(own), Ok(other)]) = keys.as_deref() {
+    /// True if the left task of the session is served before the right one.
+    pub(super) fn numbered_task_less(&self, left: usize, right: usize) -> bool {
+        let (Some(own), Some(other)) = (self.tasks.get(left), self.tasks.get(right)) else {
+            return false;
+        };
+        for pair in own.order.keys.iter().zip(&other.order.keys) {
+            if let (Some(own), Some(other)) = pair {
                 let order = compare_keys_totally(own, other);
                 if order.is_ne() {
                     return order.is_lt();
                 }
             }
         }
-        tie_break(left).compare_tasks(&tie_break(right)).is_lt()
-    }
-
-    /// True if the left task of the session is served before the right one.
-    pub(super) fn numbered_task_less(&self, left: usize, right: usize) -> bool {
-        match (self.tasks.get(left), self.tasks.get(right)) {
-            (Some(left), Some(right)) => self.task_less(&left.stored.record, &right.stored.record),
-            _ => false,
-        }
+        let (one, next) = (tie_break(&own.stored.record), tie_break(&other.stored.record));
+        one.compare_numbered(own.order.index, &next, other.order.index).is_lt()
     }
 
     /// Compares the keys of one hook; a record without a key equals every other one.
@@ -140,8 +137,9 @@ impl ActionSession<'_> {
         })
     }
 
-    /// Forgets the keys that a change of a job may have changed.
-    pub(super) fn forget_keys(&mut self, job: Option<usize>, outcome: &ChangeOutcome) {
+    /// Notes what a change of a job changed: nodes, and keys that must be computed again.
+    pub(super) fn note_change(&mut self, job: Option<usize>, outcome: &ChangeOutcome) {
+        self.changed_nodes.extend(&outcome.nodes);
         let caches = self.keys.get_mut();
         if let Some(place) = job.and_then(|job| caches.jobs.get_mut(job)) {
             *place = None;
@@ -161,6 +159,32 @@ impl ActionSession<'_> {
             }
         }
     }
+}
+
+/// Keys of a task, by which the policy's plugins order it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TaskOrderKeys {
+    /// Key of each plugin that orders tasks; `None`: the task has none.
+    keys: SmallVec<[Option<SmallVec<[f64; 2]>>; 1]>,
+    /// Integer in which the name ends.
+    index: Option<i64>,
+}
+
+/// Keys of tasks, in their order.
+pub(super) fn task_order_keys(policy: &Policy, tasks: &[&TaskRecord]) -> Vec<TaskOrderKeys> {
+    let index = |task: &&TaskRecord| TaskOrderKeys {
+        keys: SmallVec::new(),
+        index: tie_break(task).task_index(),
+    };
+    let mut all: Vec<TaskOrderKeys> = tasks.iter().map(index).collect();
+    for hook in policy.task_orders() {
+        let keys = hook.plugin.task_keys(tasks);
+        let keys = keys.into_iter().flatten();
+        for (own, key) in all.iter_mut().zip(keys) {
+            own.keys.push(key.ok().map(SmallVec::from_vec));
+        }
+    }
+    all
 }
 
 fn tie_break(task: &TaskRecord) -> TieBreakKey<'_> {

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::order::KeyCaches;
+use super::order::{KeyCaches, TaskOrderKeys, task_order_keys};
 use super::{CycleEvent, CycleReport};
 use crate::cycle::SchedulingCycle;
 use crate::decide::{
-    AdmitVerdict, NodeChooser, admit_task, is_job_pipelined, is_job_ready, is_job_starving, job_objection,
-    may_queue_reclaim, queue_overused,
+    AdmitVerdict, NodeChooser, NodeRankings, admit_task, is_job_pipelined, is_job_ready, is_job_starving,
+    job_objection, may_queue_reclaim, queue_overused,
 };
-use crate::model::{JobPhase, JobRecord, Problem, StoredRecord, TaskRecord, TaskStatus};
+use crate::model::{JobPhase, JobRecord, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
 use crate::policy::{Compatibility, Policy};
 
@@ -41,6 +41,8 @@ pub(super) struct SessionTask {
     pub(super) stored: Arc<StoredRecord<TaskRecord>>,
     /// Number of its job; `None`: the job is not in the session.
     pub(super) job: Option<usize>,
+    /// Keys by which it is ordered.
+    pub(super) order: TaskOrderKeys,
 }
 
 /// Session of a cycle.
@@ -53,6 +55,10 @@ pub(super) struct ActionSession<'p> {
     pub(super) jobs: Vec<SessionJob>,
     pub(super) tasks: Vec<SessionTask>,
     pub(super) keys: RefCell<KeyCaches>,
+    /// Rankings of nodes by class of tasks.
+    pub(super) rankings: NodeRankings,
+    /// Nodes that changed, in the order of the changes.
+    pub(super) changed_nodes: Vec<NodeSlot>,
     pub(super) events: Vec<CycleEvent>,
 }
 
@@ -79,7 +85,9 @@ impl<'p> ActionSession<'p> {
         };
         let mut jobs: Vec<SessionJob> = state.jobs().iter().filter_map(job).collect();
         let mut tasks = Vec::with_capacity(state.tasks().len());
-        for (_, stored) in state.tasks().iter() {
+        let records: Vec<&TaskRecord> = state.tasks().iter().map(|(_, stored)| &stored.record).collect();
+        let orders = task_order_keys(policy, &records);
+        for ((_, stored), order) in state.tasks().iter().zip(orders) {
             let name = &stored.record.job;
             let job = jobs.binary_search_by(|job| job.name.cmp(name)).ok();
             if let Some(job) = job.and_then(|job| jobs.get_mut(job)) {
@@ -88,6 +96,7 @@ impl<'p> ActionSession<'p> {
             tasks.push(SessionTask {
                 stored: Arc::clone(stored),
                 job,
+                order,
             });
         }
         let keys = RefCell::new(KeyCaches::new(queues.len(), jobs.len()));
@@ -100,6 +109,8 @@ impl<'p> ActionSession<'p> {
             jobs,
             tasks,
             keys,
+            rankings: NodeRankings::default(),
+            changed_nodes: Vec::new(),
             events: Vec::new(),
         }
     }

@@ -49,7 +49,7 @@ impl ActionSession<'_> {
     pub(super) fn change(&mut self, task: usize, change: &SessionChange) -> Result<bool, Problem> {
         let outcome = self.cycle.apply_in_place(change)?;
         let job = self.tasks.get(task).and_then(|task| task.job);
-        self.forget_keys(job, &outcome);
+        self.note_change(job, &outcome);
         Ok(outcome.warnings.is_empty())
     }
 
@@ -123,11 +123,9 @@ impl ActionSession<'_> {
 
     /// Sends the bind of an allocated task.
     pub(super) fn bind(&mut self, task: usize) {
-        let name = self.name_of(task);
-        self.cycle.bind(&name);
-        if let Some(record) = self.present_task(task) {
-            let node = Arc::clone(&record.node);
-            self.events.push(CycleEvent::Bound { task: name, node });
+        let task = self.name_of(task);
+        if let Some(node) = self.cycle.bind(&task) {
+            self.events.push(CycleEvent::Bound { task, node });
         }
     }
 

@@ -317,14 +317,18 @@ impl SchedulingCycle {
     }
 
     /// Records that the scheduler has sent the bind of an allocated task: its status becomes Binding, and nothing else
-    /// changes.
-    pub fn bind(&mut self, task: &str) {
-        if let Some(stored) = self.state.cluster_state.tasks().get(task).cloned() {
-            self.state.cluster_state.set_task(TaskRecord {
-                status: TaskStatus::Binding,
-                ..stored.record.clone()
-            });
+    /// changes. Returns its node; `None`: there is no such task.
+    pub fn bind(&mut self, task: &str) -> Option<Arc<str>> {
+        let state = &mut self.state.cluster_state;
+        if let Some(bound) = state.set_holding_status(task, TaskStatus::Binding) {
+            return Some(Arc::clone(&bound.node));
         }
+        let stored = state.tasks().get(task).cloned()?;
+        state.set_task(TaskRecord {
+            status: TaskStatus::Binding,
+            ..stored.record.clone()
+        });
+        Some(Arc::clone(&stored.record.node))
     }
 
     fn apply_numbered(

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 
 /// Key of a task class: the parts of a task that plugins read. Tasks with equal keys have equal results.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct ClassKey<'q> {
+pub(super) struct ClassKey<'q> {
     requests: &'q ResourceAmounts,
     annotations: &'q TextMap,
     counted: [Option<&'q ResourceAmounts>; 4],
@@ -65,6 +65,11 @@ impl<'a> ClassLookup<'a> {
         }
     }
 
+    /// Constraints that the plugins evaluate.
+    pub(super) fn evaluated(&self) -> ConstraintSet {
+        self.evaluated
+    }
+
     /// Queue and job of a task; the job only if its holdings matter. `None`: no plugin reads charged accounts.
     fn queue_and_job<'t>(&self, task: &'t TaskRecord) -> Option<QueueAndJob<'a, 't>> {
         if !self.reads_accounts {
@@ -103,7 +108,7 @@ impl<'a> ClassLookup<'a> {
         (*first != number).then_some(record)
     }
 
-    fn key<'q>(&self, task: &'q TaskRecord, first: Option<&'q TaskRecord>) -> ClassKey<'q>
+    pub(super) fn key<'q>(&self, task: &'q TaskRecord, first: Option<&'q TaskRecord>) -> ClassKey<'q>
     where
         'a: 'q,
     {

@@ -43,7 +43,7 @@ pub use place::{
     GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
     place_in_cycle,
 };
-pub(crate) use place::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
+pub(crate) use place::{IdleChoice, NodeChoice, NodeChooser, NodeGradient, NodeRankings, PassingNodes};
 pub use query::{
     FilterDetail, FilterVerdict, NodeQuery, Parallelism, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery,
     ScoreSheet, TaskResult, TaskResults,

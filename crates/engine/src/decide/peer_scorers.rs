@@ -48,6 +48,12 @@ impl ClassScorers<'_> {
         split.collect()
     }
 
+    /// Leaves out the parts that [`Self::split_peers`] splits off, and returns their number.
+    pub(super) fn drop_peers(&mut self) -> usize {
+        let scorers = self.scorers.iter_mut().filter_map(|score| score.scorer.as_mut());
+        scorers.map(|scorer| scorer.drop_peers()).sum()
+    }
+
     /// Scores one chunk without the parts that were split off; [`ScoreScratch::score_apart`] reads the result. False: some
     /// score that is summed at the end is so large, or has such a fraction, that the order of sums may matter, or a sum is not
     /// finite.

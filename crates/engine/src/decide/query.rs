@@ -51,6 +51,22 @@ pub struct NodeQuery {
     pub detail: FilterDetail,
 }
 
+impl NodeQuery {
+    /// Query of no task, for callers that judge nodes by the policy's tiers and read no reasons.
+    pub(super) fn about_nodes(now: Option<i64>, resources: Arc<ResourceTable>, resource_fit: ResourceFit) -> Self {
+        Self {
+            now,
+            tasks: Vec::new(),
+            resources,
+            candidates: None,
+            plugins: Vec::new(),
+            resource_fit,
+            samples: 0,
+            detail: FilterDetail::Counts,
+        }
+    }
+}
+
 /// Task of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryTask {

@@ -46,7 +46,17 @@ impl TieBreakKey<'_> {
     /// smaller integer comes first; otherwise [`Self::compare_by_age`] decides. The comparison is not transitive: never
     /// sort by it.
     pub fn compare_tasks(&self, other: &TieBreakKey<'_>) -> Ordering {
-        match (self.task_index(), other.task_index()) {
+        self.compare_numbered(self.task_index(), other, other.task_index())
+    }
+
+    /// Compares like [`Self::compare_tasks`], with the integers in which the names end.
+    pub(crate) fn compare_numbered(
+        &self,
+        index: Option<i64>,
+        other: &TieBreakKey<'_>,
+        other_index: Option<i64>,
+    ) -> Ordering {
+        match (index, other_index) {
             (Some(own), Some(other)) if own != other => own.cmp(&other),
             _ => self.compare_by_age(other),
         }
@@ -57,7 +67,8 @@ impl TieBreakKey<'_> {
         self.task_index().is_some()
     }
 
-    fn task_index(&self) -> Option<i64> {
+    /// Integer in which the name ends, if it has three or more parts between `-`.
+    pub(crate) fn task_index(&self) -> Option<i64> {
         let name = self.name.rsplit_once('/').map_or(self.name, |(_, name)| name);
         let (_, last) = name.split_once('-')?.1.rsplit_once('-')?;
         last.parse().ok()

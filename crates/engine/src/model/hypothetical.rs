@@ -46,16 +46,21 @@ pub(crate) struct HypotheticalNodes<'v> {
 }
 
 impl<'v> HypotheticalNodes<'v> {
-    /// Empty list. The tasks are those that a cycle under `compatibility: corrected` counts.
-    pub(crate) fn new(cluster_state: &'v ClusterState, arrival: &'v UniformArrival) -> Self {
+    /// Empty list. The tasks are those that a cycle under `compatibility: corrected` counts. `spare` is the chunk of an earlier
+    /// list, whose columns are used again.
+    pub(crate) fn new(cluster_state: &'v ClusterState, arrival: &'v UniformArrival, spare: Option<NodeChunk>) -> Self {
         let chunks = cluster_state.chunks();
         let mut ids = arrival.resources();
         ids.extend(chunks.iter().flat_map(|chunk| chunk.resources()));
         ids.sort_unstable();
         ids.dedup();
-        let mut chunk = NodeChunk::detached();
+        let mut chunk = spare.unwrap_or_else(NodeChunk::detached);
+        chunk.added_pod_sums = None;
+        let mut spare_columns = std::mem::take(&mut chunk.columns);
         let mut sources = Vec::new();
         for (at, id) in ids.into_iter().enumerate() {
+            let known = spare_columns.iter_mut().find(|own| own.id == id);
+            let mut known = known.map(|own| std::mem::take(&mut own.vectors)).unwrap_or_default();
             let mut columns = ResourceColumns::new(id);
             for vector in [
                 NodeVector::Allocatable,
@@ -67,7 +72,8 @@ impl<'v> HypotheticalNodes<'v> {
                 let added = arrival.added(id, vector);
                 let slot = columns.vectors.get_mut(vector as usize);
                 if let Some(slot) = slot.filter(|_| added.is_some() || of.iter().any(Option::is_some)) {
-                    *slot = Some(Arc::new(ChunkColumn::EMPTY));
+                    let known = known.get_mut(vector as usize).and_then(Option::take);
+                    *slot = Some(known.unwrap_or_else(|| Arc::new(ChunkColumn::EMPTY)));
                     sources.push(ColumnSource {
                         resource_index: at,
                         id,
@@ -88,6 +94,11 @@ impl<'v> HypotheticalNodes<'v> {
             chunk,
             nodes: Vec::with_capacity(CHUNK_SIZE),
         }
+    }
+
+    /// Chunk that another list may use again.
+    pub(crate) fn into_chunk(self) -> NodeChunk {
+        self.chunk
     }
 
     /// Removes all nodes.
@@ -340,7 +351,7 @@ mod tests {
                 cluster_state.put_task(TaskRecord { name, node, ..task.clone() }, &source);
             }
             let arrival = UniformArrival::of(&joins);
-            let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival);
+            let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival, None);
             // Values of an earlier chunk must leave nothing behind.
             for (slot, _, _) in &nodes {
                 hypothetical.add(*slot, 1 << 30);
@@ -392,7 +403,7 @@ mod tests {
             status: TaskStatus::Allocated,
             ..TaskFields::default()
         }));
-        let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival);
+        let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival, None);
         for (more, whole) in [(1 << 30, 16_000 << 30), (2, 32_000)] {
             hypothetical.clear();
             hypothetical.add(0, more);

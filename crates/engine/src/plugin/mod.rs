@@ -132,9 +132,10 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Order keys of tasks, in their order, smaller first; `None`: the plugin does not order tasks.
-    fn task_keys(&self, context: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
-        let _ = (context, tasks);
+    /// Order keys of tasks, in their order, smaller first; `None`: the plugin does not order tasks. The status and the node of
+    /// a task do not count: its key stays the same through a cycle.
+    fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+        let _ = tasks;
         None
     }
 

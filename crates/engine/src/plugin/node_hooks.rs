@@ -60,6 +60,11 @@ pub trait NodeScorer {
         Vec::new()
     }
 
+    /// Leaves out the parts that [`Self::split_peers`] splits off, and returns their number.
+    fn drop_peers(&mut self) -> usize {
+        self.split_peers().len()
+    }
+
     /// Bounds of the plugin's score; a queried node outside them makes the task fail. `None`: no score can leave its
     /// bounds.
     fn range(&self) -> Option<(f64, f64)> {

@@ -16,6 +16,11 @@ pub trait PeerHook {
     /// Appends the numbers by which the hook judges a node: always as many.
     fn append_key(&self, slot: NodeSlot, key: &mut PeerKey);
 
+    /// True if no placement changes a key.
+    fn is_static(&self) -> bool {
+        false
+    }
+
     /// Counts a task of the class on a node, which is ready. Appends the other nodes whose numbers are different now.
     fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>);
 }

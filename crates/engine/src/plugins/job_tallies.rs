@@ -172,16 +172,33 @@ impl JobTallies {
         if task.job.is_empty() {
             return;
         }
-        if !self.jobs.contains(&task.job) {
-            self.jobs.insert(Arc::clone(&task.job), Arc::default());
-        }
         if let Some(tally) = self.jobs.get_mut(&task.job) {
             let tally = Arc::make_mut(tally);
             tally.change(task, joins);
             if tally.tasks.total() == 0 {
                 self.jobs.remove(&task.job);
             }
+            return;
         }
+        let mut tally = JobTally::default();
+        tally.change(task, joins);
+        if tally.tasks.total() > 0 {
+            self.jobs.insert(Arc::clone(&task.job), Arc::new(tally));
+        }
+    }
+
+    /// Counts a task as it is after a change, and no longer as it was before.
+    fn transfer(&mut self, before: &TaskRecord, after: &TaskRecord) {
+        let same_job = before.job == after.job;
+        if let Some(tally) = self.jobs.get_mut(&after.job).filter(|_| same_job) {
+            let tally = Arc::make_mut(tally);
+            // The new one first, so that a role with one task keeps its place.
+            tally.change(after, true);
+            tally.change(before, false);
+            return;
+        }
+        self.change(after, true);
+        self.change(before, false);
     }
 }
 
@@ -196,9 +213,7 @@ impl PluginState for JobTallies {
         match event {
             PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
                 let TaskTransition { before, after, .. } = moved;
-                // The new one first, so that a job with one task keeps its place.
-                self.change(after, true);
-                self.change(before, false);
+                self.transfer(before, after);
             }
             PlacementEvent::Enqueue(_) | PlacementEvent::Dequeue(_) | PlacementEvent::Reserve(_) => {}
         }

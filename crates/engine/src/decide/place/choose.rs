@@ -7,7 +7,7 @@ use super::ranking::number_of;
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::classes::ClassLookup;
 use crate::decide::plugin_selection::PluginSelection;
-use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::decide::reduce;
 use crate::model::{NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus};
 use crate::plugin::{ChunkRejections, NodeFilter, PluginContext, Resolution};
@@ -53,7 +53,7 @@ pub(crate) enum NodeChoice {
 /// Chooser of nodes under a policy.
 #[derive(Debug)]
 pub(crate) struct NodeChooser<'p> {
-    policy: &'p Policy,
+    pub(super) policy: &'p Policy,
 }
 
 impl<'p> NodeChooser<'p> {
@@ -162,17 +162,7 @@ impl<'p> NodeChooser<'p> {
             NodeGradient::Idle | NodeGradient::FutureIdle => ResourceFit::FutureIdle,
             NodeGradient::Any | NodeGradient::Released => ResourceFit::None,
         };
-        let query = NodeQuery {
-            now: context.now,
-            tasks: Vec::new(),
-            resources,
-            candidates: None,
-            plugins: Vec::new(),
-            resource_fit,
-            samples: 0,
-            detail: FilterDetail::Counts,
-        };
-        (query, class)
+        (NodeQuery::about_nodes(context.now, resources, resource_fit), class)
     }
 }
 

@@ -14,6 +14,13 @@ pub(super) struct LookaheadBatch<'r> {
     scratch: Box<ScoreScratch>,
 }
 
+/// What a batch allocates, for the next one.
+#[derive(Default)]
+pub(super) struct LookaheadSpare {
+    chunk: Option<NodeChunk>,
+    scratch: Option<Box<ScoreScratch>>,
+}
+
 enum LookaheadStorage<'r> {
     /// Columns to which each task adds the same amounts.
     Columns(Box<HypotheticalNodes<'r>>),
@@ -26,8 +33,16 @@ enum LookaheadStorage<'r> {
 
 impl<'r> LookaheadBatch<'r> {
     pub(super) fn new(run: &'r PlacePass<'_>) -> Self {
+        Self::with_spare(run, &mut LookaheadSpare::default())
+    }
+
+    /// Batch that takes what an earlier one allocated.
+    pub(super) fn with_spare(run: &'r PlacePass<'_>, spare: &mut LookaheadSpare) -> Self {
         let storage = match run.uniform_arrival() {
-            Some(arrival) => LookaheadStorage::Columns(Box::new(HypotheticalNodes::new(run.state(), arrival))),
+            Some(arrival) => {
+                let nodes = HypotheticalNodes::new(run.state(), arrival, spare.chunk.take());
+                LookaheadStorage::Columns(Box::new(nodes))
+            }
             None => LookaheadStorage::Entries {
                 state: run.state(),
                 chunk: Box::new(NodeChunk::detached()),
@@ -36,7 +51,18 @@ impl<'r> LookaheadBatch<'r> {
         Self {
             storage,
             contenders: Vec::with_capacity(CHUNK_SIZE),
-            scratch: Box::new(ScoreScratch::new()),
+            scratch: spare.scratch.take().unwrap_or_else(|| Box::new(ScoreScratch::new())),
+        }
+    }
+
+    /// Keeps what the batch allocated.
+    pub(super) fn into_spare(self) -> LookaheadSpare {
+        LookaheadSpare {
+            chunk: match self.storage {
+                LookaheadStorage::Columns(nodes) => Some(nodes.into_chunk()),
+                LookaheadStorage::Entries { .. } => None,
+            },
+            scratch: Some(self.scratch),
         }
     }
 
@@ -75,6 +101,21 @@ impl<'r> LookaheadBatch<'r> {
             }
         }
         self.contenders.extend((0..depth).map(|_| number));
+    }
+
+    /// Adds a node as it is. The number of its contender is its slot.
+    pub(super) fn add_present(&mut self, slot: NodeSlot) {
+        match &mut self.storage {
+            LookaheadStorage::Columns(hypothetical) => hypothetical.add(slot, 0),
+            LookaheadStorage::Entries {
+                state: cluster_state,
+                chunk,
+            } => {
+                chunk.set_entry(self.contenders.len(), cluster_state.node(slot).cloned());
+                chunk.set_slot(self.contenders.len(), slot);
+            }
+        }
+        self.contenders.push(slot);
     }
 
     /// Scores all added states, in their order.

@@ -11,17 +11,21 @@ mod devices;
 mod gang_minimums;
 mod group;
 mod lookahead;
+mod node_rankings;
 mod pass;
 mod peer_picker;
 mod peers;
 mod picker;
 mod ranking;
+#[cfg(test)]
+mod ranking_tests;
 mod task_units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
+pub(crate) use node_rankings::{IdleChoice, NodeRankings};
 
 use super::query::RejectionGroup;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};

@@ -188,10 +188,31 @@ impl<'a> PlacePass<'a> {
         Ok(Self { filterers, ..pass })
     }
 
+    /// Pass of tasks that get idle amounts.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn of_idle(
+        context: PluginContext<'a>,
+        policy: &'a Policy,
+        class: &'a TaskClass,
+        joins: &'a ArrivingTask,
+    ) -> Result<Self, Problem> {
+        let resources = Arc::clone(context.cluster_state.resources());
+        let query = NodeQuery::about_nodes(context.now, resources, ResourceFit::FutureIdle);
+        Self::new(context, policy, class, &query, joins)
+    }
+
     /// Splits off the hooks that depend on other nodes or on the candidates.
     pub(super) fn split_peers(&mut self) -> PeerHooks {
         let filters = self.filterers.iter_mut().flat_map(|filter| filter.split_peers());
         PeerHooks::new(filters.collect(), self.scorers.split_peers())
+    }
+
+    /// Leaves out the hooks that [`Self::split_peers`] splits off, and returns their number.
+    pub(super) fn drop_peers(&mut self) -> usize {
+        let filters = self.filterers.iter_mut().map(|filter| filter.split_peers().len());
+        filters.sum::<usize>() + self.scorers.drop_peers()
     }
 
     /// Pass whose candidates have passed all filters.

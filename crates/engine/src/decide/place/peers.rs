@@ -63,6 +63,16 @@ impl PeerHooks {
         filters.all(|(number, filter)| filter.passes(Self::numbers(&self.ends, key, number)))
     }
 
+    /// Number of hooks.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// True if no placement changes a key.
+    pub(super) fn are_static(&self) -> bool {
+        self.all().all(PeerHook::is_static)
+    }
+
     /// Shows the candidates to the scorers: keys of peers with their numbers of candidates.
     ///
     /// # Errors

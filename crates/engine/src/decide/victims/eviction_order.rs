@@ -53,7 +53,7 @@ impl<'a> VictimOrder<'a> {
         let task_keys = policy
             .task_orders()
             .iter()
-            .filter_map(|hook| hook.plugin.task_keys(context, candidates));
+            .filter_map(|hook| hook.plugin.task_keys(candidates));
         Self {
             context,
             policy,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ClusterState, slot_position};
-use crate::model::{NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord};
+use crate::model::{NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord, TaskStatus};
 
 impl ClusterState {
     /// Puts a task, replacing the one of its name, and updates its node and its job.
@@ -40,6 +40,19 @@ impl ClusterState {
         if let Some(place) = self.tasks.get_mut(&stored.record.name) {
             *place = Arc::new(stored);
         }
+    }
+
+    /// Sets the status of a task that holds resources to another one in which it holds them: nothing else changes.
+    /// Returns the task; `None`: there is no such task, or it holds nothing.
+    pub(crate) fn set_holding_status(&mut self, name: &str, status: TaskStatus) -> Option<&TaskRecord> {
+        debug_assert!(status.is_allocated(), "the task keeps its resources");
+        let stored = self.tasks.get_mut(name)?;
+        if !stored.record.status.is_allocated() {
+            return None;
+        }
+        let stored = Arc::make_mut(stored);
+        stored.record.status = status;
+        Some(&stored.record)
     }
 
     /// Removes a task, and updates its node and its job.

@@ -236,6 +236,17 @@ impl NodeScorer for PodScorer<'_> {
         split
     }
 
+    fn drop_peers(&mut self) -> usize {
+        let dropped = [
+            self.affinity.take().is_some(),
+            self.taints.take().is_some(),
+            self.pod_affinity.take().is_some(),
+            self.spread.take().is_some(),
+        ];
+        self.leave_out_relative();
+        dropped.into_iter().filter(|dropped| *dropped).count()
+    }
+
     fn leave(&self, slot: NodeSlot) -> bool {
         // Each part counts the node.
         let preferences = self.preferences().filter(|preference| preference.leave(slot)).count();

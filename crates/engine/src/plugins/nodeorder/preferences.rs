@@ -109,6 +109,10 @@ impl PeerHook for PeerPreference {
         key.push(value.to_bits().cast_signed());
     }
 
+    fn is_static(&self) -> bool {
+        true
+    }
+
     fn place(&mut self, _: NodeSlot, _: &mut Vec<NodeSlot>) {}
 }
 
