@@ -166,6 +166,11 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// False: the plugin abstains on every task, so that Place need not ask it about each.
+    fn judges_tasks(&self) -> bool {
+        true
+    }
+
     /// Opinion on whether a task of a queue may be allocated; `None`: the plugin abstains.
     ///
     /// # Errors

@@ -150,6 +150,7 @@ impl<'q> GroupAdmitter<'q> {
         let queue = &job.record.queue;
         let plugins = self.policy.allocators().iter().flatten();
         let least = plugins
+            .filter(|hook| hook.plugin.judges_tasks())
             .map(|hook| {
                 let quota = hook.plugin.quota();
                 quota.map_or(1, |quota| quota.repeatable_admissions(context, queue, task))

@@ -130,6 +130,10 @@ impl Plugin for Overcommit {
         }))
     }
 
+    fn judges_tasks(&self) -> bool {
+        false
+    }
+
     fn quota(&self) -> Option<&dyn QuotaPlugin> {
         Some(self)
     }

@@ -391,6 +391,25 @@ impl PluginState for OvercommitState {
         Ok(Vec::new())
     }
 
+    fn apply_repeated(
+        &mut self,
+        cluster_state: &ClusterState,
+        event: &PlacementEvent<'_>,
+        times: u64,
+    ) -> Result<(), Problem> {
+        if let (Some(moved), Compatibility::Corrected) = (event.counted_task(), self.compatibility) {
+            // The nodes are not named, but ready, as those of all placements.
+            for (task, sign) in [(moved.before, -1), (moved.after, 1)] {
+                let requests = task.requests.iter().filter(|_| task.status.is_used());
+                for (id, amount) in requests {
+                    self.used.change(id, i128::from(amount) * i128::from(times) * sign);
+                }
+            }
+            self.update_job(cluster_state, &moved.after.job);
+        }
+        Ok(())
+    }
+
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
