@@ -63,7 +63,9 @@ impl<'a> StateDiff<'a> {
                 let same = match (before, after) {
                     (None, None) => true,
                     (Some(before), Some(after)) => {
-                        Arc::ptr_eq(&before.record, &after.record) || before.record == after.record
+                        Arc::ptr_eq(before, after)
+                            || Arc::ptr_eq(&before.record, &after.record)
+                            || before.record == after.record
                     }
                     (Some(_), None) | (None, Some(_)) => false,
                 };

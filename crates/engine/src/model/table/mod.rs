@@ -250,6 +250,7 @@ impl<V: Clone> SortedTable<V> {
             if old.skip_shared(&mut new) {
                 continue;
             }
+            old.skip_equal(&mut new, &same);
             let order = match (old.entry(), new.entry()) {
                 (None, None) => return found,
                 (Some(_), None) => Ordering::Less,
@@ -338,6 +339,21 @@ impl<'a, V> DiffCursor<'a, V> {
         if self.branch().is_some_and(|branch| self.leaf >= branch.items.len()) {
             (self.branch, self.leaf) = (self.branch + 1, 0);
         }
+    }
+
+    /// Skips entries that both leaves have at the same place.
+    fn skip_equal(&mut self, other: &mut Self, same: &impl Fn(&V, &V) -> bool) {
+        let leaves = self.leaf().zip(other.leaf()).filter(|_| self.at == other.at);
+        let Some((one, next)) = leaves else { return };
+        let rest = |leaf: &'a TableLeaf<V>| leaf.items.get(self.at..).unwrap_or_default();
+        let pairs = rest(one).iter().zip(rest(next));
+        let equal = pairs.take_while(|((name, value), (other, after))| Arc::ptr_eq(name, other) && same(value, after));
+        // The last pair is left to the comparison, which knows where leaves end.
+        let count = equal
+            .count()
+            .min(rest(one).len().min(rest(next).len()).saturating_sub(1));
+        self.at += count;
+        other.at += count;
     }
 
     /// Skips a branch or leaf that both tables share, if both cursors are at its start.
