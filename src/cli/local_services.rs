@@ -7,6 +7,7 @@ use pumice::server::convert::reader::ReadOptions;
 use pumice_console::{CommandError, LocalServer, LocalServices, StartingServer};
 use pumice_engine::model::{ClusterState, LabelKinds};
 use pumice_engine::plugins::REGISTRY;
+use pumice_engine::policy::Compatibility;
 use pumice_protocol::v1 as pb;
 
 /// Most resource names in a cluster that is read.
@@ -43,7 +44,9 @@ impl LocalServices for ProgramServices {
             ..EdgeLimits::default()
         };
         let options = ReadOptions::from_registry(REGISTRY, unlimited);
-        inline::cluster_state(cluster, &options).ok().map(|(state, _)| state)
+        inline::cluster_state(cluster, Compatibility::Upstream, &options)
+            .ok()
+            .map(|(state, _)| state)
     }
 
     fn built_in_policy(&self) -> &'static str {

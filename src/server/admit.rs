@@ -34,7 +34,11 @@ impl DecisionCall for AdmitCall {
         context: &EvaluationContext,
         _: &CancellationToken,
     ) -> Result<Self::Response, CallError> {
-        let mut query = self.into_query(context.cluster_state(), &edge.read_options);
+        let mut query = self.into_query(
+            context.cluster_state(),
+            context.policy.policy.compatibility(),
+            &edge.read_options,
+        );
         query.now = context.now;
         let mut derived = context.plugin_states();
         let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
@@ -77,7 +81,7 @@ impl ServerContext {
         let edge = Arc::clone(self);
         let plugins = call.plugins.clone();
         let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
-            let mut query = call.into_query(cluster_state, &edge.read_options);
+            let mut query = call.into_query(cluster_state, policy.policy.compatibility(), &edge.read_options);
             query.now = now;
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
             let bytes = items.len() * size_of::<pb::AdmitItem>();

@@ -48,6 +48,7 @@ use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
 use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
+use pumice_engine::policy::Compatibility;
 use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
@@ -156,9 +157,14 @@ impl ServerContext {
         Ok(Some(place))
     }
 
-    /// Kinds of records of which all labels are kept now.
-    fn stored_labels(&self) -> LabelKinds {
-        self.always_stored.union(self.state.snapshot().read_labels())
+    /// Rules that policies in force set for batches: kinds of records of which all labels are kept, and the strictest
+    /// compatibility.
+    fn batch_rules(&self) -> (LabelKinds, Compatibility) {
+        let snapshot = self.state.snapshot();
+        (
+            self.always_stored.union(snapshot.read_labels()),
+            snapshot.strictest_compatibility(),
+        )
     }
 
     /// Unique name of one decision.

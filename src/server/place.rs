@@ -66,7 +66,8 @@ impl ServerContext {
                     epoch,
                     inline: false,
                 };
-                let mut query = call.into_query(nodes, table.as_ref(), &edge.read_options)?;
+                let mut query =
+                    call.into_query(nodes, table.as_ref(), policy.policy.compatibility(), &edge.read_options)?;
                 query.now = now;
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
@@ -125,9 +126,14 @@ impl DecisionCall for PlacePreview {
     ) -> Result<Self::Response, CallError> {
         let call = self.call;
         let encoding = call.encoding;
-        let mut query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
-        query.now = context.now;
         let policy = &context.policy.policy;
+        let mut query = call.into_query(
+            context.node_sets(),
+            context.node_table(),
+            policy.compatibility(),
+            &edge.read_options,
+        )?;
+        query.now = context.now;
         let admits = admits(context);
         // Filters may read plugin states where no plugin is asked for admission.
         let derived = if admits || policy.reads_plugin_state(&[]) {

@@ -189,7 +189,8 @@ impl ServerContext {
         } = evaluation_ref;
         let policy = self.compile_inline_policy(&document, &compatibility)?;
         let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
-        let (cluster_state, warnings) = inline::cluster_state(cluster, &self.read_options)?;
+        let (cluster_state, warnings) =
+            inline::cluster_state(cluster, policy.policy.compatibility(), &self.read_options)?;
         Ok((cluster_state, policy, warnings))
     }
 

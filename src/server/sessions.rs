@@ -118,7 +118,7 @@ impl ServerContext {
         let edge = Arc::clone(self);
         let read = move || {
             let mut names = SharedResourceNames::new(edge.state.resource_names());
-            let batch = read_batch(sent, &mut names, &edge.read_options, edge.stored_labels())?;
+            let batch = read_batch(sent, &mut names, &edge.read_options, edge.batch_rules())?;
             Ok(pumice_state::Batch {
                 names: Some(names.into_first_table()),
                 connection,

@@ -11,6 +11,7 @@ mod hostile;
 mod job_state;
 mod ledger;
 mod namespaces;
+mod negative_amounts;
 mod openb;
 mod operate;
 mod place;

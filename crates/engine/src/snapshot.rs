@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::model::{ClusterState, LabelKinds};
 use super::plugin_state::PluginStates;
-use super::policy::{Policy, UnknownProfileError};
+use super::policy::{Compatibility, Policy, UnknownProfileError};
 use super::short_lock::ShortLock;
 
 /// Revision of the state. Numbers of different epochs cannot be compared.
@@ -87,6 +87,17 @@ impl Snapshot {
     pub fn read_labels(&self) -> LabelKinds {
         let policies = self.policies.values().map(|own| own.policy.all_labels());
         policies.fold(LabelKinds::default(), LabelKinds::union)
+    }
+
+    /// `upstream` if every policy in force is: then records are taken as the reference takes them.
+    pub fn strictest_compatibility(&self) -> Compatibility {
+        let mut policies = self.policies.values();
+        let is_upstream = |own: &Arc<PolicyInForce>| own.policy.compatibility() == Compatibility::Upstream;
+        if !self.policies.is_empty() && policies.all(is_upstream) {
+            Compatibility::Upstream
+        } else {
+            Compatibility::Corrected
+        }
     }
 
     /// Plugin states of a policy for this state. The first caller computes them, if possible by advancing those of an

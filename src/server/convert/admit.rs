@@ -9,6 +9,7 @@ use crate::server::status::CallError;
 use pumice_engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
 use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind};
 use pumice_engine::plugin::{Measurement, Reason};
+use pumice_engine::policy::Compatibility;
 use pumice_state::{ConfirmItem, JobConfirmOutcome};
 
 use super::amounts::QueryResourceNames;
@@ -117,10 +118,15 @@ impl AdmitCall {
         std::mem::take(&mut self.items)
     }
 
-    /// Reads the items. Fields of problems are relative to the request.
-    pub fn into_query(self, cluster_state: &ClusterState, declared: &ReadOptions) -> AdmitQuery {
+    /// Reads the items, for a policy with this compatibility. Fields of problems are relative to the request.
+    pub fn into_query(
+        self,
+        cluster_state: &ClusterState,
+        compatibility: Compatibility,
+        declared: &ReadOptions,
+    ) -> AdmitQuery {
         let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared);
+        let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
         let mode = self.mode;
         let items = self.items.into_iter().enumerate();
         let items = items

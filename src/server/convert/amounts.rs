@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::server::pb;
+use pumice_engine::model::negative_amounts::{NEGATIVE_QUANTITY, NEGATIVE_REMEDY};
 use pumice_engine::model::quantity::Quantity;
-use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount};
+use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount, signed_amount};
 use pumice_engine::model::{
     ProblemKind, ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError,
 };
@@ -59,6 +60,25 @@ impl ResourceInterner for QueryResourceNames {
 impl WireReader<'_> {
     /// Reads a list of amounts. Names that schedulers do not count are dropped with a warning.
     pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> ResourceAmounts {
+        self.amounts_of_sign(field, list, AmountSign::NotNegative)
+    }
+
+    /// Reads a list of amounts of a queue or a job, which may be absent. Negative ones count where a policy under
+    /// `upstream` judges.
+    pub(super) fn signed_amounts(
+        &mut self,
+        field: &'static str,
+        list: Option<pb::ResourceList>,
+    ) -> Option<ResourceAmounts> {
+        let sign = if self.keeps_negative {
+            AmountSign::Any
+        } else {
+            AmountSign::RefusedByCorrected
+        };
+        list.map(|list| self.amounts_of_sign(field, list, sign))
+    }
+
+    fn amounts_of_sign(&mut self, field: &'static str, list: pb::ResourceList, sign: AmountSign) -> ResourceAmounts {
         let pb::ResourceList { items } = list;
         let limit = self.options.limits.list_resources;
         if items.len() > limit {
@@ -68,7 +88,7 @@ impl WireReader<'_> {
         }
         let mut amounts = ResourceAmounts::default();
         for (name, text) in &items {
-            match self.amount(field, name, text) {
+            match self.amount(field, name, text, sign) {
                 Some((id, CountedAmount::EngineUnits(amount))) => amounts.set(id, amount),
                 Some((id, CountedAmount::WholeUnits(whole))) => amounts.set_whole_units(id, whole),
                 None => {}
@@ -103,7 +123,13 @@ impl WireReader<'_> {
         Some(counted.into_iter().collect())
     }
 
-    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, CountedAmount)> {
+    fn amount(
+        &mut self,
+        field: &'static str,
+        name: &str,
+        text: &str,
+        sign: AmountSign,
+    ) -> Option<(ResourceId, CountedAmount)> {
         let limit = self.options.limits.name_bytes;
         if name.len() > limit {
             // New names stay in memory until the server ends, and problems repeat them.
@@ -125,14 +151,15 @@ impl WireReader<'_> {
                 return None;
             }
         };
-        let counted = match count_amount(name, &quantity) {
+        let counted = match count_amount(name, &quantity, sign) {
             Ok(counted) => counted,
-            Err(error) => {
-                let reason = match error {
-                    AmountError::Negative { .. } => "NEGATIVE_QUANTITY",
-                    AmountError::TooLarge { .. } => "QUANTITY_TOO_LARGE",
-                };
-                self.problem(ProblemKind::Invalid, reason, place(), error.to_string());
+            Err(error @ AmountError::Negative { .. }) => {
+                let message = format!("{error}; {}", sign.remedy());
+                self.problem(ProblemKind::Invalid, NEGATIVE_QUANTITY, place(), message);
+                return None;
+            }
+            Err(error @ AmountError::TooLarge { .. }) => {
+                self.problem(ProblemKind::Invalid, "QUANTITY_TOO_LARGE", place(), error.to_string());
                 return None;
             }
         };
@@ -163,7 +190,29 @@ enum CountedAmount {
     WholeUnits(i64),
 }
 
-fn count_amount(name: &str, quantity: &Quantity) -> Result<CountedAmount, AmountError> {
+/// Sign that an amount may have.
+#[derive(Clone, Copy)]
+enum AmountSign {
+    NotNegative,
+    /// Not negative here, though a policy under `upstream` would count with it.
+    RefusedByCorrected,
+    Any,
+}
+
+impl AmountSign {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::NotNegative => "set it to 0 or more, or leave it out",
+            Self::RefusedByCorrected => NEGATIVE_REMEDY,
+            Self::Any => "write a whole number of the unit: Kubernetes rounds negative fractions wrongly",
+        }
+    }
+}
+
+fn count_amount(name: &str, quantity: &Quantity, sign: AmountSign) -> Result<CountedAmount, AmountError> {
+    if quantity.is_negative() && matches!(sign, AmountSign::Any) {
+        return signed_amount(name, quantity).map(CountedAmount::EngineUnits);
+    }
     let kind = ResourceKind::of(name);
     amount(name, quantity).map(CountedAmount::EngineUnits).or_else(|error| {
         let whole = amount_in(kind.kubernetes_unit(), name, quantity);

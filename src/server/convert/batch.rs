@@ -8,6 +8,7 @@ use crate::server::status::{CallError, grpc_code};
 use pumice_engine::model::{
     LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError,
 };
+use pumice_engine::policy::Compatibility;
 use pumice_state::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
     ResyncRequest, SourceKind,
@@ -71,8 +72,8 @@ fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
     }
 }
 
-/// Reads a batch, with all labels of the records in `stored_labels`, and those that plugins name of others. A record that cannot
-/// be read is rejected alone.
+/// Reads a batch, with all labels of the records in `stored_labels`, and those that plugins name of others, for policies of which
+/// the strictest has this compatibility. A record that cannot be read is rejected alone.
 ///
 /// # Errors
 /// The batch as a whole is invalid.
@@ -80,7 +81,7 @@ pub fn read_batch(
     batch: pb::Batch,
     names: &mut dyn ResourceInterner,
     declared: &ReadOptions,
-    stored_labels: LabelKinds,
+    (stored_labels, compatibility): (LabelKinds, Compatibility),
 ) -> Result<Batch, CallError> {
     let pb::Batch {
         source,
@@ -132,7 +133,9 @@ pub fn read_batch(
     for (i, record) in unreadable.into_iter().enumerate() {
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
-    let mut reader = WireReader::new(names, declared).keeping(stored_labels);
+    let mut reader = WireReader::new(names, declared)
+        .keeping(stored_labels)
+        .judged_under(compatibility);
     read_cluster(put, &mut reader, &mut batch);
     batch.dropped_labels = reader.dropped_labels;
     Ok(batch)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::model::{ClusterState, NodeSlot, Problem, RecordKind, SortedTable};
+use pumice_engine::policy::Compatibility;
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
 use super::amounts::QueryResourceNames;
@@ -14,11 +15,16 @@ use super::reader::{ReadOptions, WireReader};
 /// Owner of all records of an inline cluster.
 pub const INLINE_SOURCE: &str = "inline";
 
-/// Builds the cluster state; the order of the nodes gives their slots. Returns warnings, too.
+/// Builds the cluster state, for a policy with this compatibility; the order of the nodes gives their slots. Returns
+/// warnings, too.
 ///
 /// # Errors
 /// A record cannot be read, or is given twice: no result could be trusted.
-pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(ClusterState, Vec<Problem>), CallError> {
+pub fn cluster_state(
+    cluster: pb::Cluster,
+    compatibility: Compatibility,
+    declared: &ReadOptions,
+) -> Result<(ClusterState, Vec<Problem>), CallError> {
     let records = record_count(&cluster);
     let limit = declared.limits.inline_records;
     if records > limit {
@@ -28,7 +34,8 @@ pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(Cl
     let empty = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
     let mut names = QueryResourceNames::new(empty.resources(), declared.limits.query_resources);
     let mut batch = Batch::default();
-    read_cluster(cluster, &mut WireReader::new(&mut names, declared), &mut batch);
+    let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
+    read_cluster(cluster, &mut reader, &mut batch);
     let outside = |problem: Problem| Problem {
         field: format!("against.inline.cluster{}", problem.field.trim_start_matches("put")),
         ..problem

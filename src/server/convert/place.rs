@@ -13,6 +13,8 @@ use pumice_engine::model::{
     TaskStatus, UnevaluatedFields,
 };
 
+use pumice_engine::policy::Compatibility;
+
 use super::admit;
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
@@ -87,7 +89,7 @@ impl PlaceCall {
         })
     }
 
-    /// Reads the parts that depend on the state. Fields of groups' problems are relative to the request.
+    /// Reads the parts that depend on the state, for a policy with this compatibility. Fields of groups' problems are relative to the request.
     ///
     /// # Errors
     /// A field that belongs to no group has a problem.
@@ -95,6 +97,7 @@ impl PlaceCall {
         self,
         nodes: NodeSetReader<'_>,
         table: Option<&pb::NodeTableVersion>,
+        compatibility: Compatibility,
         declared: &ReadOptions,
     ) -> Result<PlaceQuery, CallError> {
         let pb::PlaceRequest {
@@ -115,7 +118,7 @@ impl PlaceCall {
         let (candidates, exclusions) = (read("candidates", candidates)?, read("exclusions", exclusions)?);
         check_pairs(groups.len(), candidates.as_deref(), nodes.state, limits)?;
         let mut names = QueryResourceNames::new(nodes.state.resources(), limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared);
+        let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
         let job = job
             .map(|job| admit::read_job(job, nodes.state, &mut reader))
             .transpose()

@@ -8,6 +8,7 @@ use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::model::{LabelKinds, Problem, ProblemKind, TextMap};
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
+use pumice_engine::policy::Compatibility;
 
 use super::amounts::ResourceInterner;
 
@@ -94,6 +95,8 @@ pub(super) struct WireReader<'a> {
     pub(super) options: &'a ReadOptions,
     problems: ReadProblems,
     empty_texts: TextMap,
+    /// True if negative amounts of queues and jobs are kept, and not refused.
+    pub(super) keeps_negative: bool,
     /// Kinds of records of which all labels are kept that some plugin of the registry reads.
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
@@ -116,6 +119,7 @@ impl<'a> WireReader<'a> {
             options,
             problems: ReadProblems::default(),
             empty_texts: TextMap::default(),
+            keeps_negative: false,
             stored_labels: LabelKinds::ALL,
             dropped_labels: LabelKinds::default(),
         }
@@ -124,6 +128,14 @@ impl<'a> WireReader<'a> {
     /// Same reader, which keeps all labels of these records, and of others only those that plugins name.
     pub(super) fn keeping(self, stored_labels: LabelKinds) -> Self {
         Self { stored_labels, ..self }
+    }
+
+    /// Same reader, which keeps negative amounts of queues and jobs if every policy that judges them is under `upstream`.
+    pub(super) fn judged_under(self, compatibility: Compatibility) -> Self {
+        Self {
+            keeps_negative: compatibility == Compatibility::Upstream,
+            ..self
+        }
     }
 
     /// Reads the labels of a node.

@@ -79,9 +79,9 @@ impl WireReader<'_> {
             state: self.enum_value("state", state).map(queue_state).unwrap_or_default(),
             parent: self.name("parent", parent),
             reclaimable,
-            capability: self.optional_amounts("capability", capability),
-            deserved: self.optional_amounts("deserved", deserved),
-            guarantee: self.optional_amounts("guarantee", guarantee),
+            capability: self.signed_amounts("capability", capability),
+            deserved: self.signed_amounts("deserved", deserved),
+            guarantee: self.signed_amounts("guarantee", guarantee),
             affinity: affinity.map(|own| Arc::new(queue_affinity(*own))),
         }
     }
@@ -109,7 +109,7 @@ impl WireReader<'_> {
             priority,
             phase: self.enum_value("phase", phase).map(job_phase).unwrap_or_default(),
             min_member,
-            min_resources: self.optional_amounts("min_resources", min_resources),
+            min_resources: self.signed_amounts("min_resources", min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
             gang: self.gang_minimums(min_task_member, sub_group_policies),
         }

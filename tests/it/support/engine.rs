@@ -7,7 +7,7 @@ use super::constraints;
 use pumice::server::pb;
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
 use pumice_engine::model::quantity::Quantity;
-use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::resource_name::{ResourceKind, signed_amount};
 use pumice_engine::model::{
     ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState,
     ResourceAmounts, ResourceId, ResourceTable, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus,
@@ -23,7 +23,7 @@ fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> Resour
             let quantity = Quantity::parse(quantity).unwrap();
             (
                 table.intern(name, usize::MAX).unwrap(),
-                amount(name, &quantity).unwrap(),
+                signed_amount(name, &quantity).unwrap(),
             )
         })
         .collect()

@@ -14,9 +14,6 @@ const PLUGIN: &str = "binpack";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
-    if cluster::has_negative(case) {
-        return VectorVerdict::NotServed("negative amounts".to_owned());
-    }
     let mut differences = VectorDifferences::default();
     let expect = &case["expect"];
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));

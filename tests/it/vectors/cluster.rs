@@ -13,32 +13,6 @@ pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
     })
 }
 
-/// True if a recorded case has a negative amount, which the wire rejects.
-pub(crate) fn has_negative(case: &Value) -> bool {
-    let negative = |amounts: &Value| {
-        let mut amounts = amounts.as_object().into_iter().flatten();
-        amounts.any(|(_, amount)| text(amount).trim().starts_with('-'))
-    };
-    let nodes = members(&case["cluster"]["nodes"]).iter();
-    let mut nodes = nodes.flat_map(|node| [&node["allocatable"], &node["used"]]);
-    nodes.any(negative) || negative(&case["request"]["resources"])
-}
-
-/// True if any amount of a recorded case's nodes, queues or jobs is negative, which the wire rejects.
-pub(crate) fn has_negative_amount(case: &Value) -> bool {
-    let negative = |amounts: &Value| {
-        let mut amounts = amounts.as_object().into_iter().flatten();
-        amounts.any(|(_, amount)| text(amount).trim().starts_with('-'))
-    };
-    let cluster = &case["cluster"];
-    let tasks = members(&cluster["jobs"]).iter().flat_map(|job| members(&job["tasks"]));
-    let tasks = tasks.map(|task| &task["request"]);
-    let jobs = members(&cluster["jobs"]).iter().map(|job| &job["minResources"]);
-    let queues = members(&cluster["queues"]).iter();
-    let queues = queues.flat_map(|queue| [&queue["capability"], &queue["deserved"], &queue["guarantee"]]);
-    has_negative(case) || tasks.chain(jobs).chain(queues).any(negative)
-}
-
 /// Text of a value: a string as it is, anything else as it is written.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::cluster::{self, members, text};
 use super::job_plugins::NOW;
 use super::statements::task_key;
-use super::{VectorDifferences, VectorHarness, VectorVerdict, pod_cluster};
+use super::{VectorDifferences, VectorHarness, VectorVerdict, any_outcome, pod_cluster};
 use crate::support::engine;
 
 /// Judges one case of the family `actions`.
@@ -42,15 +42,14 @@ pub(super) fn compare_outcome(case: &Value, actions: &[String], outcomes: &[Valu
             };
         }
     };
-    let mut first = None;
-    for outcome in outcomes {
+    let got = if key == "changed" {
+        &ended.changed
+    } else {
+        &ended.waited
+    };
+    any_outcome(outcomes, |outcome| {
         let mut differences = VectorDifferences::default();
         let recorded: BTreeMap<String, Value> = entries(&outcome[key]).map(|(name, end)| (name, end.clone())).collect();
-        let got = if key == "changed" {
-            &ended.changed
-        } else {
-            &ended.waited
-        };
         for (task, end) in &recorded {
             differences.same(task, end, got.get(task).unwrap_or(&Value::Null));
         }
@@ -61,13 +60,8 @@ pub(super) fn compare_outcome(case: &Value, actions: &[String], outcomes: &[Valu
             let got = ended.phases.get(&job).map(String::as_str);
             differences.same(&format!("phase of {job}"), &phase.as_str(), &got);
         }
-        let verdict = differences.verdict();
-        if matches!(verdict, VectorVerdict::Pass) {
-            return verdict;
-        }
-        first.get_or_insert(verdict);
-    }
-    first.unwrap_or(VectorVerdict::Pass)
+        differences.verdict()
+    })
 }
 
 fn entries(map: &Value) -> impl Iterator<Item = (String, &Value)> {

@@ -13,9 +13,6 @@ const PLUGIN: &str = "resource-strategy-fit";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
-    if cluster::has_negative(case) {
-        return VectorVerdict::NotServed("negative amounts".to_owned());
-    }
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let mut differences = VectorDifferences::default();
     let asked = TaskQuery {

@@ -104,6 +104,26 @@ impl VectorDifferences {
     }
 }
 
+/// Compares with each of the results that the reference gives a case; one of them must be met.
+pub(crate) fn any_variant(expect: &Value, compare: impl FnMut(&Value) -> VectorVerdict) -> VectorVerdict {
+    match cluster::members(&expect["variants"]) {
+        [] => any_outcome(std::slice::from_ref(expect), compare),
+        variants => any_outcome(variants, compare),
+    }
+}
+
+/// Compares with each of these results; one of them must be met.
+pub(crate) fn any_outcome(outcomes: &[Value], compare: impl FnMut(&Value) -> VectorVerdict) -> VectorVerdict {
+    let mut first = None;
+    for verdict in outcomes.iter().map(compare) {
+        if matches!(verdict, VectorVerdict::Pass) {
+            return verdict;
+        }
+        first.get_or_insert(verdict);
+    }
+    first.unwrap_or(VectorVerdict::Pass)
+}
+
 /// Check of one case of a family.
 type VectorCheck = fn(&mut VectorHarness, &Value) -> VectorVerdict;
 

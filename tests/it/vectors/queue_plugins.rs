@@ -10,28 +10,13 @@ use serde_json::Value;
 use super::cluster::{self, members, text};
 use super::queue_hooks::EngineQueues;
 use super::statements::task_key;
-use super::{VectorDifferences, VectorHarness, VectorVerdict};
+use super::{VectorDifferences, VectorHarness, VectorVerdict, any_variant};
 use crate::support::records;
 use crate::support::wire::BlockingClients;
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
-    if cluster::has_negative_amount(case) {
-        return VectorVerdict::NotServed("negative amounts, which the wire rejects".to_owned());
-    }
-    let variants = members(&case["expect"]["variants"]);
-    if variants.is_empty() {
-        return check_against(bench, case, &case["expect"]).verdict();
-    }
-    let mut first = None;
-    for expect in variants {
-        let differences = check_against(bench, case, expect).verdict();
-        if matches!(differences, VectorVerdict::Pass) {
-            return differences;
-        }
-        first.get_or_insert(differences);
-    }
-    first.unwrap_or(VectorVerdict::Pass)
+    any_variant(&case["expect"], |expect| check_against(bench, case, expect).verdict())
 }
 
 fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> VectorDifferences {

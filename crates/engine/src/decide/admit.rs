@@ -113,6 +113,8 @@ impl<'p> JobAdmitter<'p> {
         now: Option<i64>,
         job: &JobRecord,
     ) -> Result<AdmitVerdict, Problem> {
+        // Nobody can be promised less than nothing, whatever the compatibility.
+        refuse_negative(cluster_state, job)?;
         self.0.judge_job((cluster_state, now), plugin_states, job, false)
     }
 }
@@ -181,6 +183,9 @@ impl<'p> AdmitPlugins<'p> {
         keep: bool,
     ) -> Result<AdmitVerdict, Problem> {
         let mut admission = AdmitVerdict::default();
+        if self.policy.compatibility() == Compatibility::Corrected {
+            refuse_negative(cluster_state, job)?;
+        }
         reject_unavailable_queue(cluster_state, &job.queue, self.policy.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
@@ -299,6 +304,12 @@ fn finish_verdict(mut admission: AdmitVerdict, permitted: bool) -> AdmitVerdict 
         admission.headroom = admission.headroom.map(|_| 0);
     }
     admission
+}
+
+/// Refuses a job that needs less than nothing of a resource.
+fn refuse_negative(cluster_state: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
+    // The names of a job of a request may be newer than those of the state.
+    job.negative_problem(cluster_state.resources()).map_or(Ok(()), Err)
 }
 
 /// Rejects what is asked of a queue whose newest record was refused, and under `corrected` of a queue that is not open:

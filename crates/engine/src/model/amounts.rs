@@ -149,14 +149,20 @@ impl ResourceAmounts {
             return Some(amount);
         }
         let up = i64::from(amount.rem_euclid(THOUSAND) > 0);
-        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
-        Some(beside.unwrap_or_else(|| amount.div_euclid(THOUSAND) + up))
+        Some(
+            self.beyond_64_bits(id)
+                .unwrap_or_else(|| amount.div_euclid(THOUSAND) + up),
+        )
+    }
+
+    /// Whole units of a resource whose thousandths do not fit in 64 bits.
+    pub(super) fn beyond_64_bits(&self, id: ResourceId) -> Option<i64> {
+        self.get(ResourceId(id.0 | WHOLE_UNITS_BIT))
     }
 
     /// Amount of a present resource in the engine's unit, exact even where the thousandths do not fit in 64 bits.
     pub fn exact(&self, id: ResourceId) -> Option<i128> {
-        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
-        beside.map_or_else(
+        self.beyond_64_bits(id).map_or_else(
             || self.get(id).map(i128::from),
             |whole| Some(i128::from(whole) * i128::from(THOUSAND)),
         )

@@ -20,6 +20,7 @@ mod hypothetical;
 mod integer_column;
 mod label_kinds;
 mod mask;
+pub mod negative_amounts;
 mod node;
 mod node_groups;
 mod placed_tasks;
@@ -75,6 +76,7 @@ pub use records::{
 };
 pub use reservation::{NamedAmounts, Reservation};
 pub use resource_table::{NameEra, ResourceTable, TooManyResourcesError};
+pub(crate) use resource_vector::UNLIMITED_MARK;
 pub use resource_vector::{ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
 pub use state_diff::{NodeChange, RecordChange, StateDiff};
 pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};

@@ -133,19 +133,38 @@ pub fn amount(name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
 /// The quantity is negative or does not fit in 64 bits.
 pub fn amount_in(unit: AmountUnit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
     if quantity.is_negative() {
-        return Err(AmountError::Negative {
-            name: name.to_owned(),
-            quantity: quantity.to_string(),
-        });
+        return Err(negative(name, quantity));
     }
+    signed_amount_in(unit, name, quantity)
+}
+
+/// Amount of the resource in the engine's unit, rounded away from zero.
+///
+/// # Errors
+/// The quantity does not fit in 64 bits, or is a negative fraction of a unit that Kubernetes rounds wrongly.
+pub fn signed_amount(name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
+    signed_amount_in(ResourceKind::of(name).unit(), name, quantity)
+}
+
+fn negative(name: &str, quantity: &Quantity) -> AmountError {
+    AmountError::Negative {
+        name: name.to_owned(),
+        quantity: quantity.to_string(),
+    }
+}
+
+fn signed_amount_in(unit: AmountUnit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
     let amount = match unit {
         AmountUnit::Milli => quantity.milli(),
         AmountUnit::Whole => quantity.value(),
     };
-    amount.map_err(|_: RangeError| AmountError::TooLarge {
-        name: name.to_owned(),
-        quantity: quantity.to_string(),
-        limit: format_in(unit, name, i64::MAX.into()),
+    amount.map_err(|error| match error {
+        RangeError::NegativeFraction => negative(name, quantity),
+        RangeError::OutOfRange => AmountError::TooLarge {
+            name: name.to_owned(),
+            quantity: quantity.to_string(),
+            limit: format_in(unit, name, i64::MAX.into()),
+        },
     })
 }
 
@@ -286,5 +305,18 @@ mod tests {
         );
         let error = amount("cpu", &quantity("-1")).unwrap_err();
         assert_eq!(error.to_string(), "`-1` of `cpu` is negative");
+    }
+
+    #[test]
+    fn amounts_below_nothing_round_away_from_it() {
+        let signed = |name: &str, text: &str| signed_amount(name, &quantity(text));
+        assert_eq!(signed("cpu", "-1"), Ok(-1_000));
+        assert_eq!(signed("cpu", "-1500u"), Ok(-2));
+        assert_eq!(signed("memory", "-1Gi"), Ok(-1_073_741_824));
+        assert_eq!(signed("pods", "3"), Ok(3));
+        let error = signed("memory", "-1.0001Ki").unwrap_err();
+        assert!(matches!(error, AmountError::Negative { .. }), "{error}");
+        let error = signed("memory", "-18E").unwrap_err();
+        assert!(matches!(error, AmountError::TooLarge { .. }), "{error}");
     }
 }

@@ -14,6 +14,8 @@ use super::class::MIN_AMOUNT;
 pub const UNLIMITED_AMOUNT: f64 = f64::MAX;
 /// Scalar in a vector that limits nothing: the largest 64-bit integer as a float.
 pub const UNLIMITED_SCALAR: f64 = 9_223_372_036_854_775_807.0;
+/// Scalar that the reference takes for unlimited where it subtracts amounts from each other.
+pub(crate) const UNLIMITED_MARK: i8 = -1;
 
 /// Amounts of resources in the engine's unit of each (milli-cores, bytes, pods, thousandths of the others).
 ///
@@ -251,19 +253,23 @@ impl ResourceVector {
         })
     }
 
-    /// Amounts above those of another vector (EXC). A scalar that is not above is missing.
+    /// Amounts above those of another vector (EXC). A scalar that is not above is missing. The reference takes a scalar of
+    /// [`UNLIMITED_MARK`] for unlimited: here it stays as it is, in the other vector nothing is above it.
     #[must_use]
     pub fn excess_over(&self, other: &Self) -> Self {
+        let mark = f64::from(UNLIMITED_MARK);
         let mut excess = Self::new((self.cpu - other.cpu).max(0.0), (self.memory - other.memory).max(0.0));
         for (id, amount) in self.scalars() {
             let above = amount - other.amount(id);
-            if above > 0.0 {
+            if amount == mark {
+                excess.scalars.push((id, amount));
+            } else if above > 0.0 && other.get(id) != Some(mark) {
                 excess.scalars.push((id, above));
             }
         }
         // A name that only the other vector has is above 0 if its amount is negative there.
         for (id, amount) in other.scalars() {
-            if amount < 0.0 && self.get(id).is_none() {
+            if amount < 0.0 && amount != mark && self.get(id).is_none() {
                 excess.set(id, -amount);
             }
         }
@@ -396,6 +402,18 @@ mod tests {
         let total = vector(5.0, 1.0, &[(GPU, 2.0), (NIC, 3.0)]);
         let excess = total.excess_over(&vector(6.0, 0.5, &[(GPU, 2.0), (NIC, 1.0), (ResourceId(9), -2.0)]));
         assert_eq!(excess, vector(0.0, 0.5, &[(NIC, 2.0), (ResourceId(9), 2.0)]));
+    }
+
+    #[test]
+    fn a_scalar_of_minus_one_is_unlimited_where_amounts_are_subtracted() {
+        let mark = f64::from(UNLIMITED_MARK);
+        let own = vector(-1.0, 5.0, &[(GPU, mark), (NIC, 3.0)]);
+        let other = vector(-3.0, -1.0, &[(NIC, mark), (ResourceId(9), mark)]);
+        assert_eq!(
+            own.excess_over(&other),
+            vector(2.0, 6.0, &[(GPU, mark)]),
+            "cpu and memory are no scalars"
+        );
     }
 
     #[test]

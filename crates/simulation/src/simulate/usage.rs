@@ -60,11 +60,11 @@ impl ClusterAmounts {
             .fold(0.0, f64::max)
     }
 
-    /// Limits of a list: an absent amount is unlimited.
+    /// Limits of a list: an absent amount is unlimited, and so is a negative one, which only policies under `upstream` take.
     pub(super) fn parse_limits(list: &pb::ResourceList) -> Self {
         let named = |names: &[&str]| names.iter().any(|name| list.items.contains_key(*name));
         let own = Self::parse_list(Some(list));
-        let limit = |amount: i128, names: &[&str]| if named(names) { amount } else { i128::MAX };
+        let limit = |amount: i128, names: &[&str]| if named(names) && amount >= 0 { amount } else { i128::MAX };
         ClusterAmounts {
             cpu: limit(own.cpu, &["cpu"]),
             memory: limit(own.memory, &["memory"]),

@@ -8,7 +8,7 @@ use pumice_engine::PolicyInForce;
 use pumice_engine::model::{ClusterState, Problem, QueueRecord, RecordKind};
 use pumice_engine::plugin::RecordRules;
 use pumice_engine::plugins::REGISTRY;
-use pumice_engine::policy::Policy;
+use pumice_engine::policy::{Compatibility, Policy};
 
 /// Queues to check again once a batch is applied.
 #[derive(Debug)]
@@ -82,12 +82,25 @@ pub(crate) fn contradictions(watch: &QueueRecheck, cluster_state: &ClusterState)
     problems.map(of_record).collect()
 }
 
-/// Problems that a policy finds in the existing queues, by name of the queue.
+/// Problems that a policy finds in the existing queues and jobs, by name of the record.
 pub(crate) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
     let rules = all_rules().filter(|rules| rules.apply_to(policy));
     let mut problems: Vec<_> = rules.flat_map(|rules| rules.queue_problems(cluster_state)).collect();
+    if policy.compatibility() == Compatibility::Corrected {
+        problems.extend(negative_problems(cluster_state));
+    }
     problems.sort_by(|(one, _), (other, _)| one.cmp(other));
     problems.into_iter().map(|(_, problem)| problem).collect()
+}
+
+/// Problems of negative amounts that records were taken with under `upstream`, by name of the record.
+fn negative_problems(cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
+    let names = cluster_state.resources();
+    let queues = cluster_state.queues().iter();
+    let queues = queues.filter_map(|(name, stored)| Some((Arc::clone(name), stored.record.negative_problem(names)?)));
+    let jobs = cluster_state.jobs().iter();
+    let jobs = jobs.filter_map(|(name, stored)| Some((Arc::clone(name), stored.record.negative_problem(names)?)));
+    queues.chain(jobs).collect()
 }
 
 /// Problem of a queue, located at the record that the batch put.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueBounds, capability_limit, limits, optional_vector, unguaranteed,
+    QueueBounds, capability_limit, guarantee_sum, limits, optional_vector, unguaranteed,
 };
 use super::tree::{QuotaTree, ROOT};
 use crate::model::{ClusterState, QueueRecord, ResourceAmounts, ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
@@ -19,15 +19,10 @@ pub(super) fn flat_bounds(
     total: &ResourceVector,
     compatibility: Compatibility,
 ) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
-    let mut guaranteed = IntegerAmounts::default();
-    for (_, stored) in cluster_state.queues().iter() {
-        if let Some(guarantee) = &stored.record.guarantee {
-            guaranteed.add_record(guarantee, 1);
-        }
-    }
+    let guaranteed = guarantee_sum(cluster_state, compatibility);
     let free = unguaranteed(total, &ResourceVector::from(&guaranteed), compatibility);
     let queues = cluster_state.queues().iter().map(|(name, stored)| {
-        let mut bounds = QueueBounds::of(&stored.record);
+        let mut bounds = QueueBounds::of(&stored.record, compatibility);
         bounds.real_capability = free.clone();
         bounds.real_capability.add(&bounds.guarantee);
         bounds.capability = stored
@@ -38,7 +33,7 @@ pub(super) fn flat_bounds(
         if let Some(capability) = &bounds.capability {
             bounds.real_capability.lower_to_limit(capability);
         }
-        let mut deserved = optional_vector(stored.record.deserved.as_ref());
+        let mut deserved = optional_vector(stored.record.deserved.as_ref(), compatibility);
         deserved.lower_to_limit(&bounds.real_capability);
         let deserved = deserved.larger_of(&bounds.guarantee);
         (Arc::clone(name), (bounds, deserved))
@@ -55,7 +50,7 @@ pub(super) fn tree_bounds(
 ) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
     let mut all: BTreeMap<Arc<str>, BoundsAndDeserved> = BTreeMap::new();
     for (name, stored) in cluster_state.queues().iter() {
-        all.insert(Arc::clone(name), written_bounds(&stored.record));
+        all.insert(Arc::clone(name), written_bounds(&stored.record, compatibility));
     }
     let root: Arc<str> = Arc::from(ROOT);
     let unlimited = unlimited(total);
@@ -116,10 +111,10 @@ pub(super) fn tree_bounds(
     all
 }
 
-fn written_bounds(queue: &QueueRecord) -> BoundsAndDeserved {
-    let mut bounds = QueueBounds::of(queue);
-    bounds.capability = Some(optional_vector(queue.capability.as_ref()));
-    (bounds, optional_vector(queue.deserved.as_ref()))
+fn written_bounds(queue: &QueueRecord, compatibility: Compatibility) -> BoundsAndDeserved {
+    let mut bounds = QueueBounds::of(queue, compatibility);
+    bounds.capability = Some(optional_vector(queue.capability.as_ref(), compatibility));
+    (bounds, optional_vector(queue.deserved.as_ref(), compatibility))
 }
 
 /// Takes over the limits of the parent where the capability, as it is written, has none.

@@ -1,7 +1,6 @@
 //! `capacity`: queues have amounts that they deserve, and limits, flat or as a tree (Volcano ed72c7c81,
 //! pkg/scheduler/plugins/capacity).
 
-mod accounts;
 mod config;
 mod limits;
 mod order;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::queue_accounts::QuotaState;
 use super::state::QueueCapacityState;
 use crate::model::Problem;
 use crate::plugin::{OrderKey, QueueComparison};

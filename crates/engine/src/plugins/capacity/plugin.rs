@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::super::effective_values::{map_entry, value_map};
-use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, not_open, opinion, sum_with};
+use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, sum_with};
 use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::record_rules::ParentRules;
 use super::state::QueueCapacityState;
-use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
+use crate::model::{ClusterState, JobRecord, Problem, ResourceVector, TaskRecord};
 use crate::plugin::{
     AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks,
     QueueComparison, QuotaPlugin, Reason, Resolution, Shortfall, VictimKind, VictimQuery,
@@ -80,7 +80,7 @@ impl Plugin for Capacity {
     }
 
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let state = own_state(context).ok()?;
+        let state = QueueCapacityState::of_context(context).ok()?;
         if state.unready_reason().is_some() {
             return None;
         }
@@ -92,12 +92,12 @@ impl Plugin for Capacity {
         context: PluginContext<'a>,
         queues: &[Arc<str>],
     ) -> Option<Box<dyn QueueComparison + 'a>> {
-        let comparison = own_state(context).ok()?.tree_comparison(queues)?;
+        let comparison = QueueCapacityState::of_context(context).ok()?.tree_comparison(queues)?;
         Some(Box::new(comparison))
     }
 
     fn victim_queue_order(&self, context: PluginContext<'_>, preemptor: &str, left: &str, right: &str) -> Option<i64> {
-        let state = own_state(context).ok()?;
+        let state = QueueCapacityState::of_context(context).ok()?;
         let tree = state.tree.as_ref().filter(|_| state.has_ready_tree())?;
         let level = |queue: &str| i64::try_from(tree.common_level(queue, preemptor)).unwrap_or(i64::MAX);
         Some((level(right) - level(left)).signum())
@@ -109,11 +109,13 @@ impl Plugin for Capacity {
         queue: &str,
         tasks: &[&TaskRecord],
     ) -> Result<Option<bool>, Problem> {
-        own_state(context)?.may_preempt(queue, tasks).map(Some)
+        QueueCapacityState::of_context(context)?
+            .may_preempt(queue, tasks)
+            .map(Some)
     }
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
-        let state = own_state(context)?;
+        let state = QueueCapacityState::of_context(context)?;
         let account = state.existing_account(&job.queue)?;
         let mut reasons = state.reasons_against_queue(&job.queue)?;
         if !reasons.is_empty() {
@@ -145,7 +147,7 @@ impl Plugin for Capacity {
         queue: &str,
         task: &TaskRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let state = own_state(context)?;
+        let state = QueueCapacityState::of_context(context)?;
         state.known_account(queue)?;
         let requests = IntegerAmounts::from(&task.requests);
         let mut reasons = state.reasons_against_queue(queue)?;
@@ -165,7 +167,7 @@ impl Plugin for Capacity {
         context: PluginContext<'_>,
         query: &VictimQuery<'_>,
     ) -> Result<Option<Vec<usize>>, Problem> {
-        let state = own_state(context)?;
+        let state = QueueCapacityState::of_context(context)?;
         match query.kind {
             VictimKind::Preempt => Ok(None),
             VictimKind::GangPreempt => Ok(Some((0..query.candidates.len()).collect())),
@@ -181,18 +183,17 @@ impl Plugin for Capacity {
 
 impl QuotaPlugin for Capacity {
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        let enqueue = |state: &mut QueueCapacityState| state.accounts.enqueue(job);
-        plugin_states.update(PLUGIN, enqueue).ok_or_else(missing_state)
+        QueueCapacityState::enqueue(plugin_states, job)
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        let release = |state: &mut QueueCapacityState| state.accounts.end_tentative();
-        plugin_states.update(PLUGIN, release).ok_or_else(missing_state)
+        QueueCapacityState::end_tentative(plugin_states)
     }
 
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
         let requests = IntegerAmounts::from(&task.requests);
-        own_state(context).map_or(1, |state| state.headroom(queue, &requests).unwrap_or(u64::MAX).max(1))
+        QueueCapacityState::of_context(context)
+            .map_or(1, |state| state.headroom(queue, &requests).unwrap_or(u64::MAX).max(1))
     }
 
     fn shortfalls(
@@ -201,7 +202,7 @@ impl QuotaPlugin for Capacity {
         query: &VictimQuery<'_>,
         _: &str,
     ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(own_state(context)?.shortfalls(query))
+        Ok(QueueCapacityState::of_context(context)?.shortfalls(query))
     }
 }
 
@@ -289,13 +290,4 @@ fn capability_of<'a>(queue: &'a str, real_capability: &'a ResourceVector) -> Quo
         amounts: real_capability,
         bound: None,
     }
-}
-
-fn own_state(context: PluginContext<'_>) -> Result<&QueueCapacityState, Problem> {
-    context.plugin_states.get(PLUGIN).ok_or_else(missing_state)
-}
-
-fn missing_state() -> Problem {
-    let message = format!("there is no state of `{PLUGIN}` for this question");
-    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
 }

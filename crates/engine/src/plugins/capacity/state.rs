@@ -1,16 +1,15 @@
 //! Accounts of all queues with their limits, flat or as a tree.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::queue_accounts::{
-    PresentTotals, QueueAccounts, QueueAncestors, QueueTotals, reference_panics, unknown_queue,
-};
+use super::super::queue_accounts::{PresentTotals, QueueAccounts, QueueAncestors, QueueTotals, QuotaState};
+use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::limits::{flat_bounds, tree_bounds};
 use super::tree::QuotaTree;
-use crate::model::{ClusterState, Problem, ResourceVector, StateDiff};
-use crate::plugin::PluginAccounts;
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
+use crate::model::{ClusterState, Problem, StateDiff};
+use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
 /// State of the plugin for a cluster state.
@@ -24,6 +23,8 @@ pub struct QueueCapacityState {
     pub(super) tree: Option<Arc<QuotaTree>>,
     /// Inner queue that has jobs, if any; under `upstream` nothing is decided then.
     inner_with_jobs: Option<Arc<str>>,
+    /// Queues with negative amounts, which cannot count, under `corrected`.
+    negatives: Arc<BTreeMap<Arc<str>, Problem>>,
 }
 
 impl QueueCapacityState {
@@ -41,26 +42,14 @@ impl QueueCapacityState {
         let mut state = Self {
             accounts: QueueAccounts::of(cluster_state, compatibility, ancestors),
             config,
-            total: PresentTotals::default(),
+            total: PresentTotals::of(cluster_state),
             tree,
             inner_with_jobs: None,
+            negatives: Arc::default(),
         };
-        for (_, entry) in cluster_state.nodes() {
-            state.total.count_node(entry, true);
-        }
         state.find_inner_with_jobs();
         state.set_limits(cluster_state);
         state
-    }
-
-    /// Compatibility of the policy.
-    pub(super) fn compatibility(&self) -> Compatibility {
-        self.accounts.rules.compatibility
-    }
-
-    /// Total of the ready nodes.
-    pub fn total(&self) -> ResourceVector {
-        self.total.vector()
     }
 
     /// Why nothing is decided under `upstream`; `None`: the tree is complete.
@@ -99,6 +88,16 @@ impl QueueCapacityState {
 
     /// Computes limits, deserved amounts and shares of all queues.
     fn set_limits(&mut self, cluster_state: &ClusterState) {
+        if self.compatibility() == Compatibility::Corrected {
+            let names = cluster_state.resources();
+            let queues = cluster_state.queues().iter();
+            let problems: BTreeMap<Arc<str>, Problem> = queues
+                .filter_map(|(name, stored)| Some((Arc::clone(name), stored.record.negative_problem(names)?)))
+                .collect();
+            if *self.negatives != problems {
+                self.negatives = Arc::new(problems);
+            }
+        }
         let total = self.total.vector();
         let bounds = match &self.tree {
             Some(tree) => tree_bounds(cluster_state, &total, tree, self.compatibility()),
@@ -130,35 +129,6 @@ impl QueueCapacityState {
         }
     }
 
-    /// Account of a queue that the plugin knows: under `upstream` and without a tree one with a job.
-    ///
-    /// # Errors
-    /// There is no such queue, it has no place in the tree, or the reference does not know it and panics.
-    pub(super) fn known_account(&self, queue: &str) -> Result<&Arc<QueueTotals>, Problem> {
-        let account = self.existing_account(queue)?;
-        let is_flat_upstream = self.tree.is_none() && self.compatibility() == Compatibility::Upstream;
-        if is_flat_upstream && account.job_count + account.promise_count == 0 {
-            return Err(reference_panics(&format!("queue `{queue}` has no jobs")));
-        }
-        Ok(account)
-    }
-
-    /// Account of a queue that exists.
-    ///
-    /// # Errors
-    /// There is no such queue, or it has no place in the tree.
-    pub(super) fn existing_account(&self, queue: &str) -> Result<&Arc<QueueTotals>, Problem> {
-        if let Some(problem) = self.place_problem(queue) {
-            return Err(problem.clone());
-        }
-        self.accounts.account(queue).ok_or_else(|| unknown_queue(queue))
-    }
-
-    /// Problem that keeps a queue out of the tree.
-    pub(super) fn place_problem(&self, queue: &str) -> Option<&Problem> {
-        self.tree.as_ref()?.problems.get(queue)
-    }
-
     /// Accounts of a queue and of those above it, from below, with their names.
     pub(super) fn chain<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = (&'a str, &'a Arc<QueueTotals>)> {
         let above = self.accounts.ancestors(queue).iter().map(|name| &**name);
@@ -166,21 +136,70 @@ impl QueueCapacityState {
         names.filter_map(|name| Some((name, self.accounts.account(name)?)))
     }
 
-    /// State of the newer cluster state, if this is that of the older one, as it was computed.
+    fn rebuild_tree(&mut self, cluster_state: &ClusterState) {
+        if self.tree.is_none() {
+            return;
+        }
+        let tree = QuotaTree::of(cluster_state, self.compatibility());
+        if self.accounts.set_ancestors(tree.ancestors.clone()) {
+            self.accounts.add_up(cluster_state);
+        }
+        self.tree = Some(Arc::new(tree));
+    }
+}
+
+/// A queue that deserves nothing has the share 1.
+fn update_share(account: &mut QueueTotals) {
+    if account.deserved.is_empty() {
+        account.share = 1.0;
+    } else {
+        account.update_share();
+    }
+}
+
+impl QuotaState for QueueCapacityState {
+    const PLUGIN: &'static str = PLUGIN;
+
+    fn queue_accounts(&self) -> &QueueAccounts {
+        &self.accounts
+    }
+
+    fn queue_accounts_mut(&mut self) -> &mut QueueAccounts {
+        &mut self.accounts
+    }
+
+    fn node_totals(&self) -> &PresentTotals {
+        &self.total
+    }
+
+    fn own_problem(&self, queue: &str) -> Option<&Problem> {
+        let place = self.tree.as_ref().and_then(|tree| tree.problems.get(queue));
+        place.or_else(|| self.negatives.get(queue))
+    }
+
+    fn knows_empty_queues(&self) -> bool {
+        self.tree.is_some()
+    }
+
+    /// Under `upstream` the shares of the queues above stay.
+    fn follow_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem> {
+        let Some(queue) = self.accounts.apply_task(moved, holds, times)? else {
+            return Ok(Vec::new());
+        };
+        self.update_share(&queue);
+        if self.compatibility() == Compatibility::Corrected {
+            self.update_shares_above(&queue);
+        }
+        Ok(self.accounts.ancestors(&queue).to_vec())
+    }
+
     fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
         if !changes.same_slots() {
             return None;
         }
         let mut next = self.clone();
         let nodes = changes.nodes();
-        for node in &nodes {
-            if let Some(entry) = node.before {
-                next.total.count_node(entry, false);
-            }
-            if let Some(entry) = node.after {
-                next.total.count_node(entry, true);
-            }
-        }
+        next.total.follow(&nodes);
         let touched = next.accounts.advance(changes);
         let queues = changes.queues();
         if !queues.is_empty() {
@@ -205,79 +224,5 @@ impl QueueCapacityState {
             next.set_limits(changes.new);
         }
         Some(next)
-    }
-
-    fn rebuild_tree(&mut self, cluster_state: &ClusterState) {
-        if self.tree.is_none() {
-            return;
-        }
-        let tree = QuotaTree::of(cluster_state, self.compatibility());
-        if self.accounts.set_ancestors(tree.ancestors.clone()) {
-            self.accounts.add_up(cluster_state);
-        }
-        self.tree = Some(Arc::new(tree));
-    }
-
-    /// Follows the event of a task; returns the queues above its own. Under `upstream` their shares stay.
-    fn apply_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem> {
-        let Some(queue) = self.accounts.apply_task(moved, holds, times)? else {
-            return Ok(Vec::new());
-        };
-        self.update_share(&queue);
-        if self.compatibility() == Compatibility::Corrected {
-            self.update_shares_above(&queue);
-        }
-        Ok(self.accounts.ancestors(&queue).to_vec())
-    }
-}
-
-/// A queue that deserves nothing has the share 1.
-fn update_share(account: &mut QueueTotals) {
-    if account.deserved.is_empty() {
-        account.share = 1.0;
-    } else {
-        account.update_share();
-    }
-}
-
-impl PluginState for QueueCapacityState {
-    fn accounts(&self) -> Option<&dyn PluginAccounts> {
-        Some(self)
-    }
-
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => self.apply_task(moved, true, 1),
-            PlacementEvent::Deallocate(moved) => self.apply_task(moved, false, 1),
-            PlacementEvent::Enqueue(job) => {
-                self.accounts.confirm(job, true);
-                Ok(Vec::new())
-            }
-            PlacementEvent::Dequeue(job) => {
-                self.accounts.confirm(job, false);
-                Ok(Vec::new())
-            }
-            PlacementEvent::Reserve(job) => Ok(self.accounts.update_promise(cluster_state, job)),
-        }
-    }
-
-    fn apply_repeated(&mut self, _: &ClusterState, event: &PlacementEvent<'_>, times: u64) -> Result<(), Problem> {
-        if let Some(moved) = event.counted_task() {
-            self.apply_task(moved, true, times)?;
-        }
-        Ok(())
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(self.advanced(changes)?))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        let older: Option<&Self> = older_as(older);
-        size_of::<Self>() + self.total.held_bytes() + self.accounts.held_bytes(older.map(|older| &older.accounts))
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
     }
 }

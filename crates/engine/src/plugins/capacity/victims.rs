@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::queue_accounts::{IntegerAmounts, QueueTotals, missing_amount, reference_panics, sum_with};
+use super::super::queue_accounts::{
+    IntegerAmounts, QueueTotals, QuotaState, missing_amount, reference_panics, sum_with,
+};
 use super::state::QueueCapacityState;
 use super::tree::ROOT;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};

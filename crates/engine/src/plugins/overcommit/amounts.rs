@@ -75,6 +75,12 @@ impl ExactVector {
         above.collect()
     }
 
+    /// Negative amounts of resources after this one of which another vector has none.
+    pub(super) fn negative_beside(&self, other: &Self, last: ResourceId) -> Self {
+        let negative = self.iter().filter(|(id, amount)| *amount < 0 && *id > last);
+        negative.filter(|(id, _)| other.get(*id) == 0).collect()
+    }
+
     /// Bytes of the entries.
     pub(super) fn held_bytes(&self) -> usize {
         self.0.len() * (size_of::<ResourceId>() + size_of::<i128>())

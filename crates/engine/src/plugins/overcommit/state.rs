@@ -132,19 +132,23 @@ impl OvercommitState {
     /// Amounts that would be promised with a job. Under `corrected` what the job has already counts once.
     pub(super) fn inqueue_with(&self, cluster_state: &ClusterState, job: &JobRecord) -> ResourceVector {
         let mut sum = self.inqueue.clone();
-        let mut asked = minimum(job);
+        let mut asked = self.minimum(job);
         if self.compatibility == Compatibility::Corrected {
             asked = asked.above(&held(cluster_state, &job.name));
             sum.add(&self.promised(&job.name), false);
         }
         sum.add(&asked, true);
-        // Presence decides nothing here but must not be lost: a request of 0 is still a request.
-        ResourceVector::from(&sum)
+        let mut needed = ResourceVector::from(&sum);
+        // What negative promises make up for is 0, and still there: a vector without scalars fits whatever its request.
+        for (id, _) in asked.iter() {
+            needed.set(id, needed.amount(id));
+        }
+        needed
     }
 
     /// Amounts that a job is promised when it is enqueued.
     pub(super) fn reserve_of(&self, job: &JobRecord) -> ExactVector {
-        self.ungated(&job.name, minimum(job))
+        self.ungated(&job.name, self.minimum(job))
     }
 
     /// Promises a permitted job its minimum; under `corrected` until the next admission.
@@ -285,11 +289,15 @@ impl OvercommitState {
         }
     }
 
-    /// Amounts without the requests of gated tasks, if these request more than pods.
+    /// Amounts without the requests of gated tasks, if these request more than pods. Scalars that no gated task requests stay.
     fn ungated(&self, job: &str, amounts: ExactVector) -> ExactVector {
         let gated = self.gated.get(job).map(|totals| ExactVector::from(&**totals));
         match gated {
-            Some(gated) if gated.iter().any(|(id, _)| id != ResourceId::PODS) => amounts.above(&gated),
+            Some(gated) if gated.iter().any(|(id, _)| id != ResourceId::PODS) => {
+                let mut left = amounts.above(&gated);
+                left.add(&amounts.negative_beside(&gated, ResourceId::MEMORY), true);
+                left
+            }
             _ => amounts,
         }
     }
@@ -327,11 +335,24 @@ impl OvercommitState {
 
     /// Amounts of a job's minimum that it does not hold yet, without those of gated tasks.
     fn rest(&self, cluster_state: &ClusterState, job: &JobRecord) -> ExactVector {
-        let mut rest = minimum(job).above(&held(cluster_state, &job.name));
+        let (minimum, held) = (self.minimum(job), held(cluster_state, &job.name));
+        let mut rest = minimum.above(&held);
+        // A scalar that the job does not hold counts as it is written.
+        rest.add(&minimum.negative_beside(&held, ResourceId::PODS), true);
         if let (Compatibility::Upstream, Some(id)) = (self.compatibility, cluster_state.resources().get(LEFT_OUT)) {
             rest.change(id, -rest.get(id));
         }
         self.ungated(&job.name, rest)
+    }
+
+    /// Least that a job needs. Negative amounts count under `upstream` only.
+    fn minimum(&self, job: &JobRecord) -> ExactVector {
+        job.min_resources
+            .as_ref()
+            .map_or_else(ExactVector::default, |min| match self.compatibility {
+                Compatibility::Upstream => ExactVector::from(min),
+                Compatibility::Corrected => ExactVector::from(&min.without_negatives()),
+            })
     }
 
     /// Computes the promise to a job again.
@@ -361,10 +382,6 @@ impl OvercommitState {
         }
         self.update_job(cluster_state, &moved.after.job);
     }
-}
-
-fn minimum(job: &JobRecord) -> ExactVector {
-    job.min_resources.as_ref().map(ExactVector::from).unwrap_or_default()
 }
 
 fn held(cluster_state: &ClusterState, job: &str) -> ExactVector {

@@ -25,9 +25,11 @@ struct DivisionCell {
     deserved: f64,
     /// True if the deserved amounts name the resource; cpu and memory are always there.
     is_named: bool,
-    /// Least of what is requested and may be held; not below 0.
+    /// Least of what is requested and may be held.
     limit: f64,
     request: f64,
+    /// True if the requests name the resource; a scalar that they do not name becomes 0, whatever it was.
+    is_requested: bool,
     guarantee: f64,
     is_guaranteed: bool,
 }
@@ -49,13 +51,16 @@ impl DivisionTable {
         ids.dedup();
         let cell = |queue: &DivisionShare<'_>, id: ResourceId| {
             let (request, limit) = (queue.request.amount(id), queue.real_capability.get(id));
+            let guarantee = queue.guarantee.get(id);
             DivisionCell {
                 deserved: 0.0,
                 is_named: id <= ResourceId::MEMORY,
                 limit: limit.map_or(request, |limit| limit.min(request)),
                 request,
-                guarantee: queue.guarantee.amount(id),
-                is_guaranteed: queue.guarantee.get(id).is_some(),
+                is_requested: id <= ResourceId::MEMORY || queue.request.get(id).is_some(),
+                guarantee: guarantee.unwrap_or(0.0),
+                // Negative scalars are left out.
+                is_guaranteed: guarantee.is_some_and(|amount| amount >= 0.0 || id <= ResourceId::MEMORY),
             }
         };
         let cells = queues.iter().flat_map(|queue| ids.iter().map(|id| cell(queue, *id)));
@@ -87,11 +92,15 @@ impl DivisionTable {
                 amount += rest * part;
                 is_named = true;
             }
-            amount = if is_named { amount.min(cell.limit) } else { 0.0 };
+            amount = if is_named && cell.is_requested {
+                amount.min(cell.limit)
+            } else {
+                0.0
+            };
             if cell.is_guaranteed && amount < cell.guarantee {
                 amount = cell.guarantee;
             }
-            // Negative amounts of weights below 1 are left out.
+            // So are negative amounts by weights below 1.
             is_named = cell.is_guaranteed || is_named && amount >= 0.0;
             amount = if is_named { amount } else { 0.0 };
             (cell.deserved, cell.is_named) = (amount, is_named);

@@ -1,6 +1,5 @@
 //! `proportion`: queues share the cluster by weight (Volcano ed72c7c81, pkg/scheduler/plugins/proportion).
 
-mod accounts;
 mod division;
 mod plugin;
 mod record_rules;

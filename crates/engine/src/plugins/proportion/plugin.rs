@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, not_open, opinion};
+use super::super::queue_accounts::{
+    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
+};
 use super::PLUGIN;
 use super::record_rules::WeightRules;
 use super::state::ProportionState;
-use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, ResourceVector, TaskRecord};
+use crate::model::{ClusterState, JobRecord, Problem, ResourceVector, TaskRecord};
 use crate::plugin::{
     AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin,
     Shortfall, VictimKind, VictimQuery,
@@ -67,7 +69,7 @@ impl Plugin for Proportion {
     }
 
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let state = own_state(context).ok()?;
+        let state = ProportionState::of_context(context).ok()?;
         let key = |queue: &Arc<str>| {
             let account = state.known_account(queue)?;
             Ok(vec![-f64::from(account.limits.priority), account.share])
@@ -76,7 +78,7 @@ impl Plugin for Proportion {
     }
 
     fn overused(&self, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
-        let account = own_state(context)?.known_account(queue)?;
+        let account = ProportionState::of_context(context)?.known_account(queue)?;
         Ok(Some(
             account.deserved.is_at_most(&ResourceVector::from(&account.allocated)),
         ))
@@ -92,14 +94,14 @@ impl Plugin for Proportion {
         for task in tasks {
             requests.add_record(&task.requests, 1);
         }
-        let state = own_state(context)?;
+        let state = ProportionState::of_context(context)?;
         let account = state.known_account(queue)?;
         let limit = deserved_limit(queue, &account.deserved, account);
         Ok(Some(reasons_against(state, limit, &requests)?.is_empty()))
     }
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
-        let state = own_state(context)?;
+        let state = ProportionState::of_context(context)?;
         let account = state.existing_account(&job.queue)?;
         if !account.limits.is_open {
             return Ok(Some(opinion(vec![not_open(PLUGIN, &job.queue)], None)));
@@ -130,7 +132,7 @@ impl Plugin for Proportion {
         queue: &str,
         task: &TaskRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let state = own_state(context)?;
+        let state = ProportionState::of_context(context)?;
         let requests = IntegerAmounts::from(&task.requests);
         let account = state.known_account(queue)?;
         let deserved = state.deserved_for(context.cluster_state, queue, task);
@@ -141,7 +143,9 @@ impl Plugin for Proportion {
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match query.kind {
-            VictimKind::Reclaim => own_state(context)?.reclaimable(context.cluster_state, query).map(Some),
+            VictimKind::Reclaim => ProportionState::of_context(context)?
+                .reclaimable(context.cluster_state, query)
+                .map(Some),
             VictimKind::Preempt | VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }
     }
@@ -153,17 +157,15 @@ impl Plugin for Proportion {
 
 impl QuotaPlugin for Proportion {
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        let enqueue = |state: &mut ProportionState| state.accounts.enqueue(job);
-        plugin_states.update(PLUGIN, enqueue).ok_or_else(missing_state)
+        ProportionState::enqueue(plugin_states, job)
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        let release = |state: &mut ProportionState| state.accounts.end_tentative();
-        plugin_states.update(PLUGIN, release).ok_or_else(missing_state)
+        ProportionState::end_tentative(plugin_states)
     }
 
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
-        let room = own_state(context).and_then(|state| {
+        let room = ProportionState::of_context(context).and_then(|state| {
             let account = state.known_account(queue)?;
             let deserved = state.deserved_for(context.cluster_state, queue, task);
             let requests = IntegerAmounts::from(&task.requests);
@@ -178,7 +180,7 @@ impl QuotaPlugin for Proportion {
         query: &VictimQuery<'_>,
         _: &str,
     ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(own_state(context)?.shortfalls(query))
+        Ok(ProportionState::of_context(context)?.shortfalls(query))
     }
 }
 
@@ -205,13 +207,4 @@ fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector, account: &'a
         amounts: deserved,
         bound: Some(&account.limits.real_capability),
     }
-}
-
-fn own_state(context: PluginContext<'_>) -> Result<&ProportionState, Problem> {
-    context.plugin_states.get(PLUGIN).ok_or_else(missing_state)
-}
-
-fn missing_state() -> Problem {
-    let message = format!("there is no state of `{PLUGIN}` for this question");
-    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
 }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
-    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, capability_limit,
-    reference_panics, unguaranteed, unknown_queue,
+    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, QuotaState,
+    capability_limit, guarantee_sum, unguaranteed,
 };
+use super::PLUGIN;
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
 use crate::model::{
     ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TaskRecord, TaskStatus,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
+use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
 /// State of the plugin for a cluster state.
@@ -23,7 +24,7 @@ pub struct ProportionState {
     total: PresentTotals,
     /// Sum of the guarantees of all queues.
     guaranteed: IntegerAmounts,
-    /// Queues whose weights cannot count, under `corrected`.
+    /// Queues whose weights or amounts cannot count, under `corrected`.
     problems: Arc<BTreeMap<Arc<str>, Problem>>,
 }
 
@@ -32,31 +33,13 @@ impl ProportionState {
     pub fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
         let mut state = Self {
             accounts: QueueAccounts::of(cluster_state, compatibility, QueueAncestors::new()),
-            total: PresentTotals::default(),
+            total: PresentTotals::of(cluster_state),
             guaranteed: IntegerAmounts::default(),
             problems: Arc::default(),
         };
-        for (_, entry) in cluster_state.nodes() {
-            state.total.count_node(entry, true);
-        }
         state.set_limits(cluster_state, None);
         state.divide();
         state
-    }
-
-    /// Compatibility of the policy.
-    pub(super) fn compatibility(&self) -> Compatibility {
-        self.accounts.rules.compatibility
-    }
-
-    /// Total of the ready nodes.
-    pub fn total(&self) -> ResourceVector {
-        self.total.vector()
-    }
-
-    /// Sum of the guarantees of all queues.
-    pub fn guaranteed(&self) -> ResourceVector {
-        ResourceVector::from(&self.guaranteed)
     }
 
     /// Computes the limits of queues: of all, or if neither the total nor the guarantees changed, of `only` these.
@@ -67,13 +50,8 @@ impl ProportionState {
                 .iter()
                 .map(|(name, stored)| (name, &stored.record))
         };
-        let mut guaranteed = IntegerAmounts::default();
-        for (_, queue) in records() {
-            if let Some(guarantee) = &queue.guarantee {
-                guaranteed.add_record(guarantee, 1);
-            }
-        }
         let compatibility = self.compatibility();
+        let guaranteed = guarantee_sum(cluster_state, compatibility);
         let free = unguaranteed(&self.total.vector(), &ResourceVector::from(&guaranteed), compatibility);
         let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
@@ -85,8 +63,10 @@ impl ProportionState {
             None => records().for_each(|(_, queue)| self.set_limits_of(queue, &free)),
         }
         let mut problems = BTreeMap::new();
-        if self.compatibility() == Compatibility::Corrected {
-            problems.extend(records().filter_map(|(name, queue)| Some((Arc::clone(name), weight_problem(queue)?))));
+        if compatibility == Compatibility::Corrected {
+            let names = cluster_state.resources();
+            let problem = |queue: &QueueRecord| weight_problem(queue).or_else(|| queue.negative_problem(names));
+            problems.extend(records().filter_map(|(name, queue)| Some((Arc::clone(name), problem(queue)?))));
         }
         if *self.problems != problems {
             self.problems = Arc::new(problems);
@@ -94,7 +74,7 @@ impl ProportionState {
     }
 
     fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector) {
-        let mut limits = QueueBounds::of(queue);
+        let mut limits = QueueBounds::of(queue, self.compatibility());
         limits.real_capability = free.clone();
         limits.real_capability.add(&limits.guarantee);
         limits.capability = queue
@@ -194,50 +174,45 @@ impl ProportionState {
             Arc::make_mut(account).update_share();
         }
     }
+}
 
-    /// Account of a queue that the plugin knows: under `upstream` one with a job.
-    ///
-    /// # Errors
-    /// There is no such queue, the reference does not know it and panics, or its weight cannot count.
-    pub(super) fn known_account(&self, queue: &str) -> Result<&Arc<QueueTotals>, Problem> {
-        let account = self.existing_account(queue)?;
-        if self.compatibility() == Compatibility::Upstream && account.job_count + account.promise_count == 0 {
-            return Err(reference_panics(&format!("queue `{queue}` has no jobs")));
-        }
-        Ok(account)
+impl QuotaState for ProportionState {
+    const PLUGIN: &'static str = PLUGIN;
+
+    fn queue_accounts(&self) -> &QueueAccounts {
+        &self.accounts
     }
 
-    /// Account of a queue that exists.
-    ///
-    /// # Errors
-    /// There is no such queue, or its weight cannot count.
-    pub(super) fn existing_account(&self, queue: &str) -> Result<&Arc<QueueTotals>, Problem> {
-        if let Some(problem) = self.problems.get(queue) {
-            return Err(problem.clone());
-        }
-        self.accounts.account(queue).ok_or_else(|| unknown_queue(queue))
+    fn queue_accounts_mut(&mut self) -> &mut QueueAccounts {
+        &mut self.accounts
     }
 
-    /// Problem that keeps a queue out of the division.
-    pub(super) fn weight_problem(&self, queue: &str) -> Option<&Problem> {
+    fn node_totals(&self) -> &PresentTotals {
+        &self.total
+    }
+
+    fn own_problem(&self, queue: &str) -> Option<&Problem> {
         self.problems.get(queue)
     }
 
-    /// State of the newer cluster state, if this is that of the older one, as it was computed.
+    fn knows_empty_queues(&self) -> bool {
+        false
+    }
+
+    fn follow_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem> {
+        if let Some(queue) = self.accounts.apply_task(moved, holds, times)? {
+            self.update_share(&queue);
+        }
+        Ok(Vec::new())
+    }
+
     fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
         if !changes.same_slots() {
             return None;
         }
         let mut next = self.clone();
         let nodes = changes.nodes();
-        for node in &nodes {
-            if let Some(entry) = node.before {
-                next.total.count_node(entry, false);
-            }
-            if let Some(entry) = node.after {
-                next.total.count_node(entry, true);
-            }
-        }
+        next.total.follow(&nodes);
         let touched = next.accounts.advance(changes);
         let queues = changes.queues();
         if queues
@@ -261,49 +236,5 @@ impl ProportionState {
             }
         }
         Some(next)
-    }
-
-    fn apply_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<(), Problem> {
-        if let Some(queue) = self.accounts.apply_task(moved, holds, times)? {
-            self.update_share(&queue);
-        }
-        Ok(())
-    }
-}
-
-impl PluginState for ProportionState {
-    fn accounts(&self) -> Option<&dyn crate::plugin::PluginAccounts> {
-        Some(self)
-    }
-
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => self.apply_task(moved, true, 1)?,
-            PlacementEvent::Deallocate(moved) => self.apply_task(moved, false, 1)?,
-            PlacementEvent::Enqueue(job) => self.accounts.confirm(job, true),
-            PlacementEvent::Dequeue(job) => self.accounts.confirm(job, false),
-            PlacementEvent::Reserve(job) => return Ok(self.accounts.update_promise(cluster_state, job)),
-        }
-        Ok(Vec::new())
-    }
-
-    fn apply_repeated(&mut self, _: &ClusterState, event: &PlacementEvent<'_>, times: u64) -> Result<(), Problem> {
-        match event.counted_task() {
-            Some(moved) => self.apply_task(moved, true, times),
-            None => Ok(()),
-        }
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(self.advanced(changes)?))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        let older: Option<&Self> = older_as(older);
-        size_of::<Self>() + self.total.held_bytes() + self.accounts.held_bytes(older.map(|older| &older.accounts))
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::queue_accounts::{IntegerAmounts, missing_amount, reference_panics, sum_with};
+use super::super::queue_accounts::{IntegerAmounts, QuotaState, missing_amount, reference_panics, sum_with};
 use super::state::ProportionState;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
 use crate::plugin::{Shortfall, VictimQuery};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::AccountContribution;
 use crate::model::{
-    MIN_AMOUNT, QueueRecord, QueueState, ResourceAmounts, ResourceId, ResourceTable, ResourceVector, UNLIMITED_AMOUNT,
-    UNLIMITED_SCALAR,
+    ClusterState, MIN_AMOUNT, QueueRecord, QueueState, ResourceAmounts, ResourceId, ResourceTable, ResourceVector,
+    UNLIMITED_AMOUNT, UNLIMITED_SCALAR,
 };
 use crate::plugin::{AccountAmounts, PluginAccount};
 use crate::policy::Compatibility;
@@ -65,14 +65,14 @@ impl Default for QueueBounds {
 }
 
 impl QueueBounds {
-    /// Limits that the record of a queue gives, without the real capability.
-    pub(crate) fn of(queue: &QueueRecord) -> Self {
+    /// Limits that the record of a queue gives, without capability and real capability.
+    pub(crate) fn of(queue: &QueueRecord, compatibility: Compatibility) -> Self {
         Self {
             is_open: matches!(queue.state, QueueState::Open | QueueState::Unspecified),
             priority: queue.priority,
             weight: queue.weight.unwrap_or(1),
             capability: None,
-            guarantee: optional_vector(queue.guarantee.as_ref()),
+            guarantee: optional_vector(queue.guarantee.as_ref(), compatibility),
             real_capability: ResourceVector::default(),
         }
     }
@@ -83,7 +83,7 @@ pub(crate) fn capability_limit(capability: &ResourceAmounts, compatibility: Comp
     if capability.is_empty() {
         return None;
     }
-    let mut limit = optional_vector(Some(capability));
+    let mut limit = optional_vector(Some(capability), compatibility);
     for id in [ResourceId::CPU, ResourceId::MEMORY] {
         if !limits(Some(capability), id, compatibility) {
             limit.set(id, UNLIMITED_AMOUNT);
@@ -97,7 +97,8 @@ pub(crate) fn limits(capability: Option<&ResourceAmounts>, id: ResourceId, compa
     let written = capability.and_then(|capability| capability.get(id));
     match compatibility {
         Compatibility::Upstream if id <= ResourceId::MEMORY => written.is_some_and(|amount| amount > 0),
-        Compatibility::Upstream | Compatibility::Corrected => written.is_some(),
+        Compatibility::Upstream => written.is_some(),
+        Compatibility::Corrected => written.is_some_and(|amount| amount >= 0),
     }
 }
 
@@ -119,9 +120,26 @@ pub(crate) fn unguaranteed(
     free
 }
 
-/// Vector of amounts, empty if there are none.
-pub(crate) fn optional_vector(amounts: Option<&ResourceAmounts>) -> ResourceVector {
-    amounts.map(ResourceVector::from).unwrap_or_default()
+/// Vector of amounts, empty if there are none. Negative ones count under `upstream` only.
+pub(crate) fn optional_vector(amounts: Option<&ResourceAmounts>, compatibility: Compatibility) -> ResourceVector {
+    amounts.map_or_else(ResourceVector::default, |amounts| match compatibility {
+        Compatibility::Upstream => ResourceVector::from(amounts),
+        Compatibility::Corrected => ResourceVector::from(&amounts.without_negatives()),
+    })
+}
+
+/// Sum of the guarantees of all queues.
+pub(crate) fn guarantee_sum(cluster_state: &ClusterState, compatibility: Compatibility) -> IntegerAmounts {
+    let mut sum = IntegerAmounts::default();
+    for (_, stored) in cluster_state.queues().iter() {
+        if let Some(guarantee) = &stored.record.guarantee {
+            match compatibility {
+                Compatibility::Upstream => sum.add_record(guarantee, 1),
+                Compatibility::Corrected => sum.add_record(&guarantee.without_negatives(), 1),
+            }
+        }
+    }
+    sum
 }
 
 impl QueueTotals {

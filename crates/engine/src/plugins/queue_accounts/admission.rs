@@ -171,7 +171,7 @@ impl QueueAccounts {
     pub(crate) fn job_demand(&self, job: &JobRecord) -> Option<QuotaDemand> {
         let known = self.job(&job.name).filter(|known| known.queue == job.queue);
         let mut sums = known.map(|known| JobSums::clone(known)).unwrap_or_default();
-        sums.set_record(job);
+        sums.set_record(self.rules, job);
         let asked = sums.asked(self.rules)?;
         let reserve = sums.ungated(sums.min().cloned().unwrap_or_default());
         let own = known.map(|known| known.own_inqueue(self.rules)).unwrap_or_default();

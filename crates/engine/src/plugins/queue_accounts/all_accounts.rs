@@ -64,7 +64,7 @@ impl QueueAccounts {
         };
         let mut sums: BTreeMap<&Arc<str>, JobSums> = BTreeMap::new();
         for (name, stored) in cluster_state.jobs().iter() {
-            sums.insert(name, JobSums::of(&stored.record));
+            sums.insert(name, JobSums::of(accounts.rules, &stored.record));
         }
         for (_, stored) in cluster_state.tasks().iter() {
             let task = &stored.record;
@@ -294,7 +294,7 @@ impl QueueAccounts {
         }
         let is_known = match changes.new.jobs().get(name) {
             Some(stored) => {
-                next.set_record(&stored.record);
+                next.set_record(rules, &stored.record);
                 true
             }
             None => next.clear_record(),
@@ -369,7 +369,7 @@ impl QueueAccounts {
         let known = self.jobs.get(name).map(|known| JobSums::clone(known));
         if self.rules.compatibility == Compatibility::Upstream {
             let mut sums = known.unwrap_or_default();
-            sums.set_record(job);
+            sums.set_record(self.rules, job);
             if let Some(min) = sums.min().cloned() {
                 let reserve = sums.ungated(min);
                 self.update(&job.queue, |account| account.inqueue.add(&reserve));

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{NamedAmounts, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable, ResourceVector};
+use crate::model::{
+    ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
+    ResourceVector, UNLIMITED_MARK,
+};
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,10 +101,29 @@ impl IntegerAmounts {
         }
     }
 
-    /// Amounts above those of another one.
-    pub(crate) fn excess_over(&self, other: &Self) -> Self {
+    /// Amounts above those of another one, of the resources that this one has.
+    pub(crate) fn above(&self, other: &Self) -> Self {
         let above = self.iter().map(|(id, amount)| (id, amount - other.get(id)));
         Self(above.filter(|(_, amount)| *amount > 0).collect())
+    }
+
+    /// Amounts above those of another one, as [`ResourceVector::excess_over`] has them.
+    pub(crate) fn excess_over(&self, other: &Self) -> Self {
+        let counts = |id: ResourceId| id <= ResourceId::MEMORY || other.get(id) != i128::from(UNLIMITED_MARK);
+        let mut excess = self.above(other);
+        excess.0.retain(|(id, _)| counts(*id));
+        for (id, amount) in other.iter().filter(|(id, amount)| *amount < 0 && counts(*id)) {
+            if self.get(id) == 0 {
+                excess.change(id, -amount);
+            }
+        }
+        excess
+    }
+
+    /// Negative amounts of resources after this one of which another list has none.
+    pub(crate) fn negative_beside(&self, other: &Self, last: ResourceId) -> Self {
+        let negative = self.iter().filter(|(id, amount)| *amount < 0 && *id > last);
+        Self(negative.filter(|(id, _)| other.get(*id) == 0).collect())
     }
 
     /// Same amounts without one resource.
@@ -112,7 +134,7 @@ impl IntegerAmounts {
 
     /// Raises amounts to those of another one.
     pub(crate) fn raise_to(&mut self, other: &Self) {
-        let above = other.excess_over(self);
+        let above = other.above(self);
         self.add(&above);
     }
 
@@ -158,8 +180,28 @@ impl PresentTotals {
         }
     }
 
+    /// Totals of the ready nodes of a cluster state.
+    pub(crate) fn of(cluster_state: &ClusterState) -> Self {
+        let mut totals = Self::default();
+        for (_, entry) in cluster_state.nodes() {
+            totals.count_node(entry, true);
+        }
+        totals
+    }
+
+    /// Follows changes of nodes.
+    pub(crate) fn follow(&mut self, nodes: &[NodeChange<'_>]) {
+        for node in nodes {
+            for (entry, add) in [(node.before, false), (node.after, true)] {
+                if let Some(entry) = entry {
+                    self.count_node(entry, add);
+                }
+            }
+        }
+    }
+
     /// Adds the allocatable amounts of a node that is ready, or subtracts them.
-    pub(crate) fn count_node(&mut self, entry: &NodeEntry, add: bool) {
+    fn count_node(&mut self, entry: &NodeEntry, add: bool) {
         let record = &entry.record;
         if record.ready == Some(false) {
             return;

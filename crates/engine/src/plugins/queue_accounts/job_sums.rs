@@ -70,20 +70,23 @@ impl JobRules {
 
 impl JobSums {
     /// Sums of a job without tasks.
-    pub(crate) fn of(job: &JobRecord) -> Self {
+    pub(crate) fn of(rules: JobRules, job: &JobRecord) -> Self {
         let mut sums = Self::default();
-        sums.set_record(job);
+        sums.set_record(rules, job);
         sums
     }
 
     /// Takes over what the record says.
-    pub(crate) fn set_record(&mut self, job: &JobRecord) {
+    pub(crate) fn set_record(&mut self, rules: JobRules, job: &JobRecord) {
         self.has_record = true;
         self.queue = Arc::clone(&job.queue);
         self.uid = Arc::clone(&job.uid);
         self.phase = job.phase;
         self.min_member = job.min_member;
-        self.min = job.min_resources.as_ref().map(IntegerAmounts::from);
+        self.min = job.min_resources.as_ref().map(|min| match rules.compatibility {
+            Compatibility::Upstream => IntegerAmounts::from(min),
+            Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
+        });
     }
 
     /// Forgets what the record said. False: nothing is left to know of the job.
@@ -151,16 +154,20 @@ impl JobSums {
         if only_pods {
             return amounts;
         }
-        amounts.excess_over(&self.gated)
+        let mut left = amounts.above(&self.gated);
+        // Scalars that no gated task requests stay as they are.
+        left.add(&amounts.negative_beside(&self.gated, ResourceId::MEMORY));
+        left
     }
 
     /// Amounts of the least that the job does not hold yet.
     fn rest(&self, rules: JobRules) -> IntegerAmounts {
-        let rest = self
-            .min
-            .as_ref()
-            .map(|min| min.excess_over(&self.held))
-            .unwrap_or_default();
+        let Some(min) = &self.min else {
+            return IntegerAmounts::default();
+        };
+        let mut rest = min.above(&self.held);
+        // A scalar that the job does not hold counts as it is written.
+        rest.add(&min.negative_beside(&self.held, ResourceId::PODS));
         match (rules.compatibility, rules.left_out) {
             (Compatibility::Upstream, Some(id)) => rest.without(id),
             _ => rest,
@@ -185,7 +192,7 @@ impl JobSums {
     pub(super) fn promise_left(&self) -> IntegerAmounts {
         self.promised
             .as_ref()
-            .map(|promised| promised.excess_over(&self.held))
+            .map(|promised| promised.above(&self.held))
             .unwrap_or_default()
     }
 
@@ -230,7 +237,7 @@ impl JobSums {
         let min = self.min.as_ref()?;
         Some(match rules.compatibility {
             Compatibility::Upstream => min.clone(),
-            Compatibility::Corrected => min.excess_over(&self.held),
+            Compatibility::Corrected => min.above(&self.held),
         })
     }
 

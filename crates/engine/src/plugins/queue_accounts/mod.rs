@@ -7,13 +7,14 @@ mod all_accounts;
 mod gauges;
 mod integer_amounts;
 mod job_sums;
+mod plugin;
 #[cfg(test)]
 pub(super) mod testing;
 
 pub(super) use account::{
-    QueueBounds, QueueTotals, capability_limit, limits, optional_vector, shown_amounts, unguaranteed,
+    QueueBounds, QueueTotals, capability_limit, guarantee_sum, limits, optional_vector, unguaranteed,
 };
-pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with, unknown_queue};
+pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with};
 pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
-pub(super) use gauges::account_gauges;
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
+pub(super) use plugin::QuotaState;

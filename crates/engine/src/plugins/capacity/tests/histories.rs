@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::super::super::queue_accounts::QuotaState;
 use super::super::super::queue_accounts::testing::cluster::{cluster_state, put_queue, queue};
 use super::super::super::queue_accounts::testing::histories::{HistoryNumbers, assert_near, change};
-use super::super::super::queue_accounts::testing::plain::{
-    self, Plain, PlainQueue, add, excess, of, plain as plain_amounts,
-};
+use super::super::super::queue_accounts::testing::plain::{self, Plain, PlainQueue, add, excess, larger, of, written};
 use super::super::config::QuotaTreeConfig;
 use crate::model::{ClusterState, ResourceId, StateDiff};
 use crate::plugin_state::PluginState;
@@ -79,16 +78,13 @@ fn limits(state: &ClusterState, name: &str, compatibility: Compatibility) -> [Pl
 fn limits_alone(state: &ClusterState, name: &str, compatibility: Compatibility) -> [Plain; 3] {
     let corrected = compatibility == Compatibility::Corrected;
     let record = &state.queues().get(name).unwrap().record;
-    let guarantee = |name: &str| plain_amounts(state.queues().get(name).unwrap().record.guarantee.as_ref());
-    let larger = |name: &str| {
-        let mut deserved = plain_amounts(state.queues().get(name).unwrap().record.deserved.as_ref());
-        for (id, amount) in guarantee(name) {
-            let own = deserved.entry(id).or_default();
-            *own = own.max(amount);
-        }
-        deserved
+    let guarantee = |name: &str| {
+        written(
+            state.queues().get(name).unwrap().record.guarantee.as_ref(),
+            compatibility,
+        )
     };
-    let mut capability = plain_amounts(record.capability.as_ref());
+    let mut capability = written(record.capability.as_ref(), compatibility);
     let Some(above) = parent(state, name) else {
         let is_empty = capability
             .iter()
@@ -109,9 +105,9 @@ fn limits_alone(state: &ClusterState, name: &str, compatibility: Compatibility) 
     let [above_capability, above_real, _] = limits_alone(state, &above, compatibility);
     for (id, amount) in &above_capability {
         let is_plain = *id <= ResourceId::MEMORY;
-        let written = record.capability.as_ref().and_then(|written| written.get(*id));
+        let own = record.capability.as_ref().and_then(|own| own.get(*id));
         let has_none = is_plain && of(&capability, *id) <= 0.0 || !is_plain && !capability.contains_key(id);
-        if has_none && !(corrected && written.is_some()) {
+        if has_none && !(corrected && own.is_some_and(|amount| amount >= 0)) {
             capability.insert(*id, *amount);
         }
     }
@@ -127,7 +123,7 @@ fn limits_alone(state: &ClusterState, name: &str, compatibility: Compatibility) 
     for (id, amount) in &mut real {
         *amount = amount.min(capability.get(id).copied().unwrap_or(UNLIMITED));
     }
-    let mut deserved = larger(name);
+    let mut deserved = larger(&written(record.deserved.as_ref(), compatibility), &guarantee(name));
     if corrected {
         for (id, amount) in &mut deserved {
             let limit = real.get(id).copied().unwrap_or(UNLIMITED);

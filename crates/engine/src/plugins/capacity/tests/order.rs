@@ -8,6 +8,7 @@ use super::super::super::queue_accounts::testing::cluster::{
 };
 use super::super::super::queue_accounts::testing::histories::HistoryNumbers;
 use super::super::config::QuotaTreeConfig;
+use crate::decide::reduce_order::compare_keys_totally;
 use crate::model::{ClusterState, JobPhase, TaskStatus};
 use crate::plugin::QueueComparison;
 use crate::plugins::capacity::QueueCapacityState;
@@ -64,6 +65,29 @@ fn leaves_compare_at_their_fork() {
     urgent.priority = 3;
     put_queue(&mut state, urgent);
     assert_eq!(comparison(&state, &["eng-b", "sci-b"]).compare(0, 1), 3);
+}
+
+#[test]
+fn an_inner_queue_comes_before_those_below_it() {
+    let mut state = cluster_state(&[(8000, 8000, -1)]);
+    put(&mut state, "root", "", 0, 0);
+    put(&mut state, "eng", "root", 4000, 0);
+    put(&mut state, "eng-a", "eng", 1000, 500);
+    put(&mut state, "sci", "root", 4000, 2000);
+    let own = QueueCapacityState::of(&state, Compatibility::Corrected, QuotaTreeConfig::default(), true);
+    let key = |name: &str| own.order_key(name).unwrap();
+    let order = |left: &str, right: &str| compare_keys_totally(&key(left), &key(right));
+    assert_eq!(
+        order("eng", "eng-a"),
+        Ordering::Less,
+        "a path comes before its extensions"
+    );
+    assert_eq!(order("eng-a", "sci"), Ordering::Less, "eng holds an eighth, sci a half");
+    assert_eq!(
+        comparison(&state, &["eng", "eng-a"]).compare(0, 1),
+        1,
+        "the reference takes leaves first"
+    );
 }
 
 #[test]

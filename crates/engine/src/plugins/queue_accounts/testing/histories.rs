@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::cluster::{DISK, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
+use super::cluster::{DISK, GPU, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
 use super::plain::{Plain, of};
-use crate::model::{ClusterState, JobPhase, JobRecord, QueueState, ResourceVector, TaskStatus};
+use crate::model::{ClusterState, JobPhase, JobRecord, QueueState, ResourceId, ResourceVector, TaskStatus};
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -53,6 +53,21 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
         let gpu = numbers.below(8) - 3;
         amounts(numbers.below(5) * 700, numbers.below(4) * 333, gpu.max(-1) * 1000)
     };
+    // Some records of queues and jobs write less than nothing.
+    let written = |numbers: &mut HistoryNumbers| {
+        let mut own = some(numbers);
+        if numbers.below(8) == 0 {
+            let kinds = [
+                (ResourceId::CPU, -1000),
+                (ResourceId::MEMORY, -333),
+                (GPU, -1000),
+                (GPU, -1),
+            ];
+            let (id, amount) = kinds[usize::try_from(numbers.below(4)).unwrap()];
+            own.set(id, amount);
+        }
+        own
+    };
     let queue_name = |numbers: &mut HistoryNumbers| format!("q{}", numbers.below(5));
     let job_name = |numbers: &mut HistoryNumbers| format!("ns/j{}", numbers.below(8));
     match numbers.below(12) {
@@ -63,9 +78,9 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
         1 => drop(state.remove_node(&format!("n{:02}", numbers.below(6)))),
         2 => {
             let mut record = queue(&queue_name(numbers), i32::try_from(numbers.below(4)).unwrap());
-            record.capability = (numbers.below(3) == 0).then(|| some(numbers));
-            record.guarantee = (numbers.below(3) == 0).then(|| some(numbers));
-            record.deserved = (numbers.below(3) > 0).then(|| some(numbers));
+            record.capability = (numbers.below(3) == 0).then(|| written(numbers));
+            record.guarantee = (numbers.below(3) == 0).then(|| written(numbers));
+            record.deserved = (numbers.below(3) > 0).then(|| written(numbers));
             record.priority = i32::try_from(numbers.below(3)).unwrap();
             record.state = STATES[usize::try_from(numbers.below(4)).unwrap()];
             record.parent = Arc::from(format!("q{}", numbers.below(9)));
@@ -76,7 +91,7 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
         }
         3 => drop(state.remove_queue(&queue_name(numbers))),
         4 | 5 => {
-            let mut min = (numbers.below(3) > 0).then(|| some(numbers));
+            let mut min = (numbers.below(3) > 0).then(|| written(numbers));
             if let Some(min) = min.as_mut().filter(|_| numbers.below(3) == 0) {
                 min.set(DISK, 5);
             }

@@ -14,6 +14,8 @@ pub(crate) type Plain = BTreeMap<ResourceId, f64>;
 pub(crate) struct PlainQueue {
     pub(crate) jobs: usize,
     weight: i32,
+    /// True if its record writes a negative amount.
+    is_negative: bool,
     pub(crate) allocated: Plain,
     pub(crate) request: Plain,
     pub(crate) elastic: Plain,
@@ -47,12 +49,48 @@ pub(crate) fn add(to: &mut Plain, amounts: &Plain) {
     }
 }
 
+/// Amounts that a record of a queue or a job writes: under `corrected` without negative ones.
+pub(crate) fn written(amounts: Option<&ResourceAmounts>, compatibility: Compatibility) -> Plain {
+    let mut all = plain(amounts);
+    for (id, amount) in amounts.into_iter().flat_map(ResourceAmounts::iter) {
+        if amount < 0 && compatibility == Compatibility::Corrected {
+            all.remove(&id);
+        }
+    }
+    add(&mut all, &empty());
+    all
+}
+
+/// True if a record writes a negative amount.
+fn is_negative(amounts: Option<&ResourceAmounts>) -> bool {
+    amounts
+        .into_iter()
+        .flat_map(ResourceAmounts::iter)
+        .any(|(_, amount)| amount < 0)
+}
+
+/// Amounts of `a` above those of `b`. A scalar of -1 is taken for unlimited.
 pub(crate) fn excess(a: &Plain, b: &Plain) -> Plain {
     let mut all = empty();
-    for (id, amount) in a {
-        let above = amount - of(b, *id);
-        if above > 0.0 {
-            all.insert(*id, above);
+    for id in a.keys().chain(b.keys()) {
+        let (own, other, scalar) = (of(a, *id), of(b, *id), *id > ResourceId::MEMORY);
+        if scalar && own == -1.0 {
+            all.insert(*id, own);
+        } else if own > other && !(scalar && other == -1.0) {
+            all.insert(*id, own - other);
+        }
+    }
+    all
+}
+
+/// Larger amount of each resource; negative scalars are left out.
+pub(crate) fn larger(a: &Plain, b: &Plain) -> Plain {
+    let mut all = Plain::new();
+    for id in a.keys().chain(b.keys()) {
+        let amounts = [a.get(id), b.get(id)].into_iter().flatten();
+        let largest = amounts.copied().fold(f64::NEG_INFINITY, f64::max);
+        if *id <= ResourceId::MEMORY || largest >= 0.0 {
+            all.insert(*id, largest);
         }
     }
     all
@@ -76,7 +114,10 @@ pub(crate) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTre
     }
     let mut guaranteed = empty();
     for (_, stored) in state.queues().iter() {
-        add(&mut guaranteed, &plain(stored.record.guarantee.as_ref()));
+        add(
+            &mut guaranteed,
+            &written(stored.record.guarantee.as_ref(), compatibility),
+        );
     }
     let mut queues = BTreeMap::new();
     for (name, stored) in state.queues().iter() {
@@ -88,21 +129,26 @@ pub(crate) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTre
                 real.entry(*id).or_insert(0.0);
             }
         }
-        add(&mut real, &plain(record.guarantee.as_ref()));
-        if let Some(written) = record.capability.as_ref().filter(|capability| !capability.is_empty()) {
-            let capability = plain(Some(written));
+        let guarantee = written(record.guarantee.as_ref(), compatibility);
+        add(&mut real, &guarantee);
+        if let Some(own) = record.capability.as_ref().filter(|capability| !capability.is_empty()) {
+            let capability = written(Some(own), compatibility);
+            let is_nothing = |id: ResourceId| own.get(id) == Some(0);
             for (id, amount) in &mut real {
                 let plain = *id <= ResourceId::MEMORY;
                 match capability.get(id) {
                     Some(limit) if *limit > 0.0 || !plain => *amount = amount.min(*limit),
-                    Some(_) if compatibility == Compatibility::Corrected && written.get(*id).is_some() => *amount = 0.0,
+                    Some(_) if compatibility == Compatibility::Corrected && is_nothing(*id) => *amount = 0.0,
                     _ => {}
                 }
             }
         }
         let queue = PlainQueue {
             weight: record.weight.unwrap_or(1),
-            guarantee: plain(record.guarantee.as_ref()),
+            is_negative: [&record.capability, &record.deserved, &record.guarantee]
+                .iter()
+                .any(|own| is_negative(own.as_ref())),
+            guarantee,
             real_capability: real,
             ..PlainQueue::default()
         };
@@ -142,12 +188,17 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
     add(&mut queue.allocated, &held);
     add(&mut queue.request, &held);
     add(&mut queue.request, &pending);
-    let min = plain(job.min_resources.as_ref());
+    let min = written(job.min_resources.as_ref(), compatibility);
     add(&mut queue.elastic, &excess(&held, &min));
     let mut inqueue = Plain::new();
     let admitted = job.phase == JobPhase::Inqueue || job.phase == JobPhase::Running && holding >= job.min_member;
     if admitted && job.min_resources.is_some() {
-        inqueue = excess(&min, &held);
+        for (id, amount) in &min {
+            let left = amount - of(&held, *id);
+            if left > 0.0 || *id > ResourceId::PODS && of(&held, *id) == 0.0 {
+                inqueue.insert(*id, left);
+            }
+        }
         if compatibility == Compatibility::Upstream {
             inqueue.remove(&DISK);
         }
@@ -155,7 +206,11 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
             .iter()
             .any(|(id, amount)| *id != ResourceId::PODS && *amount > 0.0)
         {
-            inqueue = excess(&inqueue, &gated);
+            for (id, amount) in &mut inqueue {
+                if *id <= ResourceId::MEMORY || of(&gated, *id) != 0.0 {
+                    *amount = (*amount - of(&gated, *id)).max(0.0);
+                }
+            }
         }
     }
     if let Some(row) = state.reservations().get(name).filter(|row| row.queue == job.queue) {
@@ -168,7 +223,7 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
 
 fn divide(total: &Plain, queues: &mut BTreeMap<String, PlainQueue>, compatibility: Compatibility) {
     let corrected = compatibility == Compatibility::Corrected;
-    let takes = |queue: &PlainQueue| queue.jobs > 0 && !(corrected && queue.weight < 1);
+    let takes = |queue: &PlainQueue| queue.jobs > 0 && !(corrected && (queue.weight < 1 || queue.is_negative));
     let mut met = BTreeSet::new();
     for (name, queue) in queues.iter_mut() {
         queue.deserved = empty();
@@ -198,10 +253,7 @@ fn divide(total: &Plain, queues: &mut BTreeMap<String, PlainQueue>, compatibilit
                 let limit = queue.real_capability.get(id).copied().unwrap_or(f64::MAX);
                 *amount = amount.min(limit).min(of(&queue.request, *id));
             }
-            for (id, amount) in &queue.guarantee {
-                let own = queue.deserved.entry(*id).or_default();
-                *own = own.max(*amount);
-            }
+            queue.deserved = larger(&queue.deserved, &queue.guarantee);
             if at_most(&queue.request, &queue.deserved) || queue.deserved == was {
                 met.insert(name.clone());
             }
