@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{CommandError, output};
+use pumice_engine::decide;
 use pumice_protocol::v1 as pb;
 
 /// Constraint as `-o json` prints it.
@@ -52,6 +53,18 @@ impl UnevaluatedSet {
                 row.count.max(count)
             };
         }
+    }
+
+    /// Adds constraints that the engine found, each of its tasks once.
+    pub fn add_found(&mut self, constraints: Vec<decide::NotEvaluated>) {
+        let message = |found: decide::NotEvaluated| pb::NotEvaluated {
+            subject: found.subject.to_string(),
+            name: found.name.to_string(),
+            count: found.count,
+            effect: found.effect.to_owned(),
+        };
+        let messages: Vec<pb::NotEvaluated> = constraints.into_iter().map(message).collect();
+        self.add(&messages, 1);
     }
 
     /// Adds the constraints of a hypothetical shape: its number of tasks means nothing, so that one is counted.

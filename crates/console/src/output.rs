@@ -217,7 +217,9 @@ pub fn durability(durability: pb::Durability) -> Result<(), CommandError> {
 
 /// Duration in seconds, milliseconds or microseconds.
 pub fn duration(seconds: f64) -> String {
-    if seconds >= 10.0 {
+    if seconds == 0.0 {
+        "0 s".to_owned()
+    } else if seconds >= 10.0 {
         format!("{seconds:.1} s")
     } else if seconds >= 1.0 {
         format!("{seconds:.2} s")
@@ -324,7 +326,7 @@ mod tests {
     #[test]
     fn durations_are_short() {
         let times = [0.0, 0.000_123, 0.001_234, 0.0567, 1.234, 59.96].map(duration);
-        assert_eq!(times, ["0 µs", "123 µs", "1.23 ms", "57 ms", "1.23 s", "60.0 s"]);
+        assert_eq!(times, ["0 s", "123 µs", "1.23 ms", "57 ms", "1.23 s", "60.0 s"]);
     }
 
     #[test]

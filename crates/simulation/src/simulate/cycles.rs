@@ -18,6 +18,9 @@ use super::workload::Workload;
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
 use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle_with};
+use pumice_engine::decide::{self, UnevaluatedTask};
+use pumice_engine::model::{ClusterState, NodeSlot};
+use pumice_engine::policy::DecisionKind;
 
 /// Number of periods after which a cycle runs although nothing has changed, where the time alone can change its result.
 const IDLE_PERIODS: u64 = 60;
@@ -153,7 +156,7 @@ impl CycleRun<'_> {
             }
             self.advance_to(at);
             if arrival == Some(at) {
-                self.handle_arrival().await?;
+                self.handle_arrival();
                 progress.inc(1);
             } else if change == Some(at) {
                 self.handle_change();
@@ -200,19 +203,13 @@ impl CycleRun<'_> {
     }
 
     /// Makes the records of the tasks that arrive.
-    async fn handle_arrival(&mut self) -> Result<(), CommandError> {
+    fn handle_arrival(&mut self) {
         let number = self.next_arrival;
         self.next_arrival = number.saturating_add(1);
         let Some(arrival) = self.workload.arrivals.get(number) else {
-            return Ok(());
+            return;
         };
         self.cluster.tasks.arrived = self.cluster.tasks.arrived.saturating_add(count(&arrival.tasks));
-        let asked = self
-            .cluster
-            .ask_place(self.candidate, arrival.job.clone(), arrival.tasks.clone());
-        for group in &asked.await?.1.groups {
-            self.cluster.unevaluated.add(&group.not_evaluated, 1);
-        }
         if let Some(job) = &arrival.job {
             self.tasks.put_job(job);
         }
@@ -224,7 +221,6 @@ impl CycleRun<'_> {
             self.queues.wait(queue, requested_amounts(task), true);
         }
         self.changed = true;
-        Ok(())
     }
 
     /// Makes the first change of the timeline.
@@ -268,6 +264,7 @@ impl CycleRun<'_> {
                 problem.message
             ))
         })?;
+        self.note_unevaluated(&snapshot.state, &report.events);
         self.changed = false;
         self.tasks.forget_promises();
         for event in &report.events {
@@ -281,6 +278,30 @@ impl CycleRun<'_> {
         }
         self.count_first_cycle();
         Ok(())
+    }
+
+    /// Notes what a cycle does not take into account: plugins of the policy, fields of the tasks that are new to it and of the
+    /// nodes that it chose.
+    fn note_unevaluated(&mut self, state: &ClusterState, events: &[CycleEvent]) {
+        let policy = &self.policy.policy;
+        let evaluated = policy.evaluated_constraints();
+        let fresh = self.fresh.iter().filter_map(|name| state.tasks().get(name));
+        let fresh = fresh.map(|stored| (UnevaluatedTask::of(&stored.record), 1));
+        let chosen: BTreeSet<NodeSlot> = events
+            .iter()
+            .filter_map(|event| match event {
+                CycleEvent::Bound { node, .. } => state.slot_of(node),
+                CycleEvent::Enqueued(_)
+                | CycleEvent::Evicted { .. }
+                | CycleEvent::Pipelined { .. }
+                | CycleEvent::PassedOver { .. } => None,
+            })
+            .collect();
+        let found = &mut self.cluster.unevaluated;
+        found.add_found(decide::not_evaluated_of_policy(policy, DecisionKind::Session));
+        found.add_found(decide::not_evaluated_for_labels(policy, state));
+        found.add_found(decide::not_evaluated_of_tasks(fresh, state, evaluated));
+        found.add_found(decide::not_evaluated_of_nodes(state, chosen, evaluated));
     }
 
     fn handle_event(&mut self, event: &CycleEvent) {
