@@ -4,6 +4,7 @@ mod bench;
 mod line;
 mod simulate;
 mod simulate_cycles;
+mod simulate_victims;
 mod top;
 
 use std::path::{Path, PathBuf};

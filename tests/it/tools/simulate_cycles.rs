@@ -10,7 +10,7 @@ use super::{ToolTestFolder, err, out, pumice};
 const CHART: &str = include_str!("../../../examples/queues/policy.yaml");
 
 /// Configuration of Volcano's chart, with all actions, as the reference has it.
-fn stock() -> String {
+pub(super) fn stock() -> String {
     let all = CHART.replace(
         "enqueue, allocate, backfill",
         "enqueue, allocate, backfill, reclaim, preempt",
@@ -26,7 +26,7 @@ const CLUSTER: &str = r#"
 "#;
 
 /// Job of equal tasks of one core each, which arrive together at this minute after ten.
-fn job(name: &str, queue: &str, tasks: u32, minute: u32) -> String {
+pub(super) fn job(name: &str, queue: &str, tasks: u32, minute: u32) -> String {
     let at = format!("2026-11-20T10:{minute:02}:00Z");
     let mut text = format!(
         "- {{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {{name: {name}, namespace: x, \
@@ -44,12 +44,12 @@ fn job(name: &str, queue: &str, tasks: u32, minute: u32) -> String {
     text
 }
 
-struct CycleSimulation {
-    folder: ToolTestFolder,
+pub(super) struct CycleSimulation {
+    pub(super) folder: ToolTestFolder,
 }
 
 impl CycleSimulation {
-    fn new(name: &str, jobs: &[String]) -> Self {
+    pub(super) fn new(name: &str, jobs: &[String]) -> Self {
         let folder = ToolTestFolder::new(name);
         let list = format!("apiVersion: v1\nkind: List\nitems:{CLUSTER}{}", jobs.concat());
         std::fs::write(folder.path().join("cluster.yaml"), list).unwrap();
@@ -58,7 +58,7 @@ impl CycleSimulation {
     }
 
     /// Report, and the outcomes of the tasks.
-    fn run(&self, arguments: &[&str]) -> (Value, Vec<Value>) {
+    pub(super) fn run(&self, arguments: &[&str]) -> (Value, Vec<Value>) {
         let given = [
             "simulate",
             "cluster.yaml",
