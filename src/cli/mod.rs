@@ -15,6 +15,7 @@ mod policy;
 mod policy_check;
 mod policy_diff;
 mod policy_impact;
+mod policy_jobs;
 mod profile;
 mod records;
 mod reservations;

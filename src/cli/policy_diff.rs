@@ -25,10 +25,11 @@ pub(super) struct DiffPolicyArgs {
     /// Another document or version; without it, default@active is compared with BEFORE
     #[arg(value_name = "AFTER")]
     after: Option<String>,
-    /// Also show the tasks whose best nodes change, in the cluster of these files (as for `state load`)
+    /// Also show the tasks whose best nodes change, and the jobs whose quotas or turns do, in the cluster of these files (as for
+    /// `state load`)
     #[arg(long, value_name = "FILE", conflicts_with = "state")]
     cluster: Vec<PathBuf>,
-    /// Also show the tasks whose best nodes change, in the state of the server
+    /// Also show the tasks whose best nodes change, and the jobs whose quotas or turns do, in the state of the server
     #[arg(long)]
     state: bool,
     /// Judge the pods of this file; without it, the tasks that wait in the cluster

@@ -1,8 +1,9 @@
-//! Decisions of two policies about one cluster: tasks whose best nodes differ.
+//! Decisions of two policies about one cluster: tasks whose best nodes differ, and jobs whose quotas or turns do.
 
 use serde::Serialize;
 
 use super::local_services::ProgramServices;
+use super::policy_jobs::{self, JobImpactRow};
 use pumice_console::output::{self, TextTable};
 use pumice_console::{CommandError, full_sync};
 use pumice_console::{LocalServer, LocalServices as _};
@@ -24,6 +25,10 @@ pub(super) struct PolicyImpact {
     tasks_changed: usize,
     /// Classes of equal tasks that are decided differently.
     changed_classes: Vec<ImpactRow>,
+    /// Number of waiting jobs judged.
+    jobs: usize,
+    /// Jobs with another permit, another number of tasks that their queues admit, or another turn.
+    changed_jobs: Vec<JobImpactRow>,
 }
 
 /// A class of equal tasks, decided under both policies.
@@ -68,13 +73,14 @@ pub(super) async fn compute_impact(
     tasks: &[pb::Task],
 ) -> Result<PolicyImpact, CommandError> {
     let mut local = ProgramServices.start().await?;
+    let jobs = policy_jobs::waiting_jobs(&cluster, tasks);
     let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
         output::note(&format!("refused, and so left out: {refused}"));
     }
     let kinds = group_equal_tasks(tasks, false);
     let asked: Vec<pb::Task> = kinds.iter().filter_map(|kind| kind.tasks.first().cloned()).collect();
-    let mut decided = Vec::new();
+    let (mut decided, mut of_jobs) = (Vec::new(), Vec::new());
     for (name, document) in POLICY_NAMES.into_iter().zip(documents) {
         let request = pb::ReloadPolicyRequest {
             name: name.to_owned(),
@@ -82,13 +88,21 @@ pub(super) async fn compute_impact(
             ..pb::ReloadPolicyRequest::default()
         };
         local.connection.policies.reload_policy(request).await?;
-        decided.push(decide_tasks(&mut local, name, profile, asked.clone()).await?);
+        let against = latest_ref(name, profile);
+        of_jobs.push(policy_jobs::decide_jobs(&mut local, against.clone(), &jobs).await?);
+        decided.push(decide_tasks(&mut local, against, asked.clone()).await?);
     }
     let mut effect = PolicyImpact {
         tasks: tasks.len(),
         tasks_changed: 0,
         changed_classes: Vec::new(),
+        jobs: jobs.len(),
+        changed_jobs: Vec::new(),
     };
+    let mut of_jobs = of_jobs.into_iter();
+    if let (Some(before), Some(after)) = (of_jobs.next(), of_jobs.next()) {
+        effect.changed_jobs = policy_jobs::changed_jobs(&jobs, before, after);
+    }
     let mut decided = decided.into_iter();
     let (before, after) = (decided.next().unwrap_or_default(), decided.next().unwrap_or_default());
     for ((kind, before), after) in kinds.iter().zip(before).zip(after) {
@@ -107,25 +121,29 @@ pub(super) async fn compute_impact(
     Ok(effect)
 }
 
-async fn decide_tasks(
-    local: &mut LocalServer,
-    policy: &str,
-    profile: &str,
-    tasks: Vec<pb::Task>,
-) -> Result<Vec<PolicyDecision>, CommandError> {
-    if tasks.is_empty() {
-        return Ok(Vec::new());
-    }
+/// Newest state under a policy.
+fn latest_ref(policy: &str, profile: &str) -> pb::EvaluationRef {
     let snapshot = pb::LatestRef {
         policy: policy.to_owned(),
         profile: profile.to_owned(),
         ..pb::LatestRef::default()
     };
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+        ..pb::EvaluationRef::default()
+    }
+}
+
+async fn decide_tasks(
+    local: &mut LocalServer,
+    against: pb::EvaluationRef,
+    tasks: Vec<pb::Task>,
+) -> Result<Vec<PolicyDecision>, CommandError> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
     let request = pb::ScoreRequest {
-        against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-            ..pb::EvaluationRef::default()
-        }),
+        against: Some(against),
         tasks,
         with_filter: true,
         limit: Some(BEST_NODES),
@@ -157,6 +175,14 @@ async fn decide_tasks(
 impl PolicyImpact {
     /// Prints the report for people.
     pub(super) fn show(&self) -> Result<(), CommandError> {
+        self.show_tasks()?;
+        if self.jobs > 0 {
+            policy_jobs::show(&self.changed_jobs, self.jobs)?;
+        }
+        Ok(())
+    }
+
+    fn show_tasks(&self) -> Result<(), CommandError> {
         let judged = output::count(self.tasks, "task");
         if self.changed_classes.is_empty() {
             return output::line(&format!("decisions: {judged} judged, none decided differently"));

@@ -140,3 +140,56 @@ fn other_commands_tell_the_same_quotas() {
 
 /// Node with room for everything.
 const BIG_NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/queues/big-node.yaml");
+
+#[test]
+fn a_diff_of_policies_names_jobs_whose_quotas_or_turns_change() {
+    // By weight serving deserves 16 of the 32 cores: four tasks of four cores. Under capacity it may hold all 32.
+    let folder = crate::tools::ToolTestFolder::new("policy-diff-jobs");
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (before, after) = (
+        write("before.yaml", POLICY),
+        write("after.yaml", &POLICY.replace("proportion", "capacity")),
+    );
+    let text = ends(None, &["policy", "diff", &before, &after, "--cluster", CLUSTER], 1);
+    let row = |job: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(job));
+        let words = line
+            .unwrap_or_else(|| panic!("no row of {job}: {text}"))
+            .split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert!(
+        text.contains("jobs: 4 waiting jobs judged, 2 decided differently"),
+        "{text}"
+    );
+    assert_eq!(row("x/later"), "x/later serving is enqueued 4 → 8 2", "{text}");
+    // Without an order of its own the queues go by name, and research is served before serving.
+    let heavy = write(
+        "heavy.yaml",
+        &POLICY.replace("- name: proportion", "- name: capacity\n    enableQueueOrder: false"),
+    );
+    let text = ends(
+        None,
+        &["policy", "diff", &before, &heavy, "--cluster", CLUSTER, "-o", "json"],
+        1,
+    );
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let changed = found["impact"]["changedJobs"].as_array().unwrap();
+    let turn = |job: &str| {
+        let row = changed.iter().find(|row| row["job"] == job).unwrap();
+        (row["before"]["turn"].clone(), row["after"]["turn"].clone())
+    };
+    assert_eq!(
+        (turn("x/now"), turn("x/gang")),
+        ((1.into(), 3.into()), (3.into(), 1.into()))
+    );
+    let same = ends(None, &["policy", "diff", &before, &before, "--cluster", CLUSTER], 0);
+    assert!(
+        same.contains("jobs: 4 waiting jobs judged, none decided differently"),
+        "{same}"
+    );
+}
