@@ -6,6 +6,7 @@ use tonic::Code;
 
 use crate::not_evaluated::UnevaluatedSet;
 use crate::{CommandError, pages};
+use pumice_engine::policy::{CompileOptions, compile};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -114,6 +115,18 @@ impl PinnedClient {
             let request = pb::CloseSessionRequest { session };
             drop(self.connection.decisions.close_session(request).await);
         }
+    }
+
+    /// Actions of the policy, as its document in force has them; `None`: the server has no such document.
+    pub async fn policy_actions(&mut self) -> Option<Vec<String>> {
+        let request = pb::GetPolicyRequest {
+            name: self.metadata.as_ref()?.policy.clone(),
+            version: self.metadata.as_ref()?.policy_version,
+        };
+        let reply = self.connection.policies.get_policy(request).await.ok()?.into_inner();
+        let document = reply.policy?.effective_document;
+        let compiled = compile(&document, &CompileOptions::default()).ok()?;
+        Some(compiled.policy.spec().actions.clone())
     }
 
     /// True if placements can be simulated.

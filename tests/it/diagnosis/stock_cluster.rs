@@ -193,3 +193,31 @@ fn a_diff_of_policies_names_jobs_whose_quotas_or_turns_change() {
         "{same}"
     );
 }
+
+#[test]
+fn a_starving_queue_names_who_holds_what_it_deserves() {
+    // serving holds nothing of the 16 cores that it deserves; batch holds 26 and deserves 8. The chart has no action that evicts.
+    let server = walk("proportion");
+    let (code, _, hints) = verdict(&server, "x/now");
+    assert_eq!(code, "NO_NODE");
+    assert!(
+        hints.starts_with(
+            "queue serving holds 0 cores of the 16 cores of cpu that it deserves; beyond what they deserve hold: batch 18 cores; \
+             add `reclaim` to the actions of the policy"
+        ),
+        "{hints}"
+    );
+    let reload = pb::ReloadPolicyRequest {
+        document: POLICY.replace("backfill", "backfill, reclaim"),
+        ..pb::ReloadPolicyRequest::default()
+    };
+    server.wire.reload_policy(reload).unwrap();
+    let (_, _, hints) = verdict(&server, "x/now");
+    assert!(
+        hints.contains("batch 18 cores; the action `reclaim` takes that back"),
+        "{hints}"
+    );
+    // research holds less than it deserves, too, but its own quota keeps the gang.
+    let (code, _, hints) = verdict(&server, "x/gang");
+    assert!(code == "QUOTA" && !hints.contains("reclaim"), "{hints}");
+}

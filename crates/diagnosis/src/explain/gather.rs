@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::entitlement;
 use super::free_capacity::{self, ClusterIdleCapacity};
 use super::phrases;
 use super::report::{
@@ -43,6 +44,12 @@ pub(super) async fn explain(
     report.queue = known.queues.get(&focus.subject.queue).map(queue_report);
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
     if waits {
+        if let Some(queue) = report.queue.as_mut() {
+            queue.lent = entitlement::lent_amounts(&known, &queue.name);
+            if !queue.lent.is_empty() {
+                report.actions = asker.policy_actions().await;
+            }
+        }
         add_decisions(asker, &known, &focus, top, &mut report).await?;
     }
     report.not_evaluated = asker.unevaluated.rows();
@@ -118,12 +125,12 @@ fn report_metadata(asker: &PinnedClient, known: &KnownRecords) -> ExplainMetadat
 }
 
 /// Amount in units for people.
-fn to_measurement(amount: &pb::Amount) -> Measurement {
+pub(super) fn to_measurement(amount: &pb::Amount) -> Measurement {
     Measurement::of_resource("", &amount.resource, amount.value)
 }
 
 /// Unit of a resource in an account: every resource but cpu, memory and pods is counted in cards.
-fn account_unit(resource: &str) -> &'static str {
+pub(super) fn account_unit(resource: &str) -> &'static str {
     match resource {
         "cpu" => "cores",
         "memory" => "bytes",
@@ -147,6 +154,7 @@ fn queue_report(status: &pb::QueueStatus) -> QueueReport {
         account: account.map(account_rows).unwrap_or_default(),
         share: account.map(|account| account.share),
         holders: Vec::new(),
+        lent: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `pumice explain`: the reason that a job or task waits, with measurements and remedies.
 
+mod entitlement;
 mod free_capacity;
 mod gather;
 #[cfg(test)]

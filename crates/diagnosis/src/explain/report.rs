@@ -20,6 +20,9 @@ pub(super) struct ExplainReport {
     pub(super) queue: Option<QueueReport>,
     /// Verdict of Admit on the job. Absent: the job is enqueued already.
     pub(super) admission: Option<AdmissionReport>,
+    /// Actions of the policy, where they matter to the hints.
+    #[serde(skip)]
+    pub(super) actions: Option<Vec<String>>,
     /// Position among the waiting jobs.
     pub(super) order: Option<OrderReport>,
     /// Waiting tasks, equal ones together.
@@ -151,6 +154,29 @@ pub(super) struct QueueReport {
     pub(super) share: Option<f64>,
     /// Jobs of the queue that hold most of the first resource that is short, largest first, at most three.
     pub(super) holders: Vec<ResourceHolder>,
+    /// Resources of which the queue holds less than it deserves, while others hold more than they deserve.
+    pub(super) lent: Vec<LentAmount>,
+}
+
+/// Amount of a resource that a queue deserves, and that others hold.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LentAmount {
+    pub(super) resource: String,
+    pub(super) unit: &'static str,
+    pub(super) holds: f64,
+    pub(super) deserves: f64,
+    /// Queues that hold more than they deserve, the most first.
+    pub(super) holders: Vec<LentHolder>,
+}
+
+/// Queue that holds more than it deserves.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LentHolder {
+    pub(super) queue: String,
+    /// Amount beyond what it deserves.
+    pub(super) beyond: f64,
 }
 
 /// Row of a queue's account: one resource, in `unit`.

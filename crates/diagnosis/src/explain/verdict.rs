@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::entitlement;
 use super::phrases::{self, count, count_of};
 use super::quota;
 use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
@@ -28,9 +29,12 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
     let VerdictParts {
         code,
         sentence,
-        hints,
+        mut hints,
         impossible,
     } = found;
+    if matches!(code, VerdictCode::NoNode | VerdictCode::Gang) && !impossible {
+        hints.splice(0..0, entitlement::hints(report));
+    }
     let what = format!("{} {}", report.subject.kind, report.subject.name);
     let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
     let complete_sentence = matches!(
