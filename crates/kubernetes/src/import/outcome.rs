@@ -1,4 +1,4 @@
-//! What an import did not take: errors of files, rejected objects, warnings.
+//! Outcome of an import beside its records: errors of files, rejected objects, warnings.
 
 use super::fields::FieldError;
 use pumice_protocol::v1 as pb;

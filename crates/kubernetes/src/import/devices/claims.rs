@@ -63,7 +63,7 @@ struct SliceDevice {
 /// Device of a node with its driver and pool; devices of a node are numbered in this order.
 type DeviceKey<'a> = (&'a str, &'a str, (&'a str, u64));
 
-/// What a claim asks for.
+/// Request of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DeviceClaim {
     requests: Vec<pb::DeviceRequest>,
