@@ -12,3 +12,4 @@ pub mod trace;
 pub mod tuning;
 pub mod typical;
 pub mod workload;
+pub mod workload_bounds;

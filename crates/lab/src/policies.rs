@@ -99,6 +99,10 @@ impl LabPolicyError {
         Self("a thread that ran experiments failed".to_owned())
     }
 
+    pub(crate) fn unsolved(error: &crate::bound::BoundError) -> Self {
+        Self(error.to_string())
+    }
+
     pub(crate) fn unknown_workload() -> Self {
         Self("an experiment names a workload that is not among those given".to_owned())
     }

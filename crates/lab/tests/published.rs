@@ -4,6 +4,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Instant;
 
 use pumice_engine::devices::device_indices;
 use pumice_lab::allocation::LabCluster;
@@ -13,6 +14,7 @@ use pumice_lab::policies::{LabPolicy, PublishedPolicy};
 use pumice_lab::reproduction::{Reproduction, Selection};
 use pumice_lab::trace::{parse_nodes, parse_tasks};
 use pumice_lab::workload::WorkloadTrace;
+use pumice_lab::workload_bounds::{WorkloadBound, bounds_text};
 
 /// Text of a packed file; tests/data/README.md says where it is from.
 fn packed(name: &str) -> String {
@@ -147,10 +149,16 @@ fn workloads_are_those_of_the_reference() {
 #[test]
 #[ignore = "needs the published traces: FGD=DIR"]
 #[expect(clippy::print_stderr, reason = "the comparison is what readers ask for")]
+#[expect(clippy::disallowed_methods, reason = "times are printed, and decide nothing")]
 fn a_directory_of_traces_equals_its_published_rows() {
     let directory = std::env::var_os("FGD").expect("FGD names the directory of the traces");
+    let begin = Instant::now();
     let reproduction = Reproduction::run(Path::new(&directory), &Selection::default(), 2, &|_, _| {}).unwrap();
-    eprintln!("{} experiments\n{}", reproduction.rows().count(), reproduction.text());
+    let (count, text) = (reproduction.rows().count(), reproduction.text());
+    eprintln!(
+        "{count} experiments in {:.1} s on two threads\n{text}",
+        begin.elapsed().as_secs_f64()
+    );
     let comparison = reproduction.comparison();
     assert_eq!(
         (&comparison.first_difference, comparison.values),
@@ -160,5 +168,21 @@ fn a_directory_of_traces_equals_its_published_rows() {
     let complete = comparison.random.iter().filter(|mean| mean.seeds == 10);
     for mean in complete {
         assert!((mean.own - mean.published).abs() <= 0.3, "{mean:?}, largest {distance}");
+    }
+    for mean in &comparison.random {
+        let off = mean.own - mean.published;
+        let (metric, column, seeds) = (mean.metric, mean.column, mean.seeds);
+        eprintln!("{} {metric} at {column}: {off:+.3} over {seeds} seeds", mean.workload);
+    }
+    let begin = Instant::now();
+    let bounds = WorkloadBound::of(&reproduction, 2).unwrap();
+    let seconds = begin.elapsed().as_secs_f64();
+    eprintln!(
+        "{} bounds in {seconds:.1} s on two threads\n{}",
+        bounds.len(),
+        bounds_text(&bounds)
+    );
+    for own in &bounds {
+        assert!(own.room() >= 0, "{own:?}");
     }
 }

@@ -1,5 +1,8 @@
 //! Optima of tiny clusters, found by trying everything.
 
+use std::collections::BTreeSet;
+
+use super::patterns::add_choices;
 use super::*;
 
 /// Small random numbers.
@@ -26,20 +29,22 @@ fn exhaustive(nodes: &[BoundNode], tasks: &[BoundTask]) -> i64 {
     };
     let mut best = exhaustive(nodes, rest);
     for (at, node) in nodes.iter().enumerate() {
+        let milli = task.milli_on(node);
         if !task.task.accepts(&node.model) || node.cpu < task.task.cpu || node.memory < task.memory {
             continue;
         }
         let mut choices = BTreeSet::new();
-        add_choices(&node.free, 0, task.task.count, task.task.milli, &mut choices);
+        add_choices(&node.free, 0, task.task.count, milli, &mut choices);
         for free in choices {
             let mut after = nodes.to_vec();
             after[at] = BoundNode {
                 cpu: node.cpu - task.task.cpu,
                 memory: node.memory - task.memory,
                 free,
-                model: node.model.clone(),
+                ..node.clone()
             };
-            best = best.max(task.task.total() + exhaustive(&after, rest));
+            let own = i64::from(task.task.count) * i64::from(milli);
+            best = best.max(own + exhaustive(&after, rest));
         }
     }
     best
@@ -54,6 +59,7 @@ fn cluster(numbers: &mut ClusterNumbers) -> (Vec<BoundNode>, Vec<BoundTask>) {
                 .map(|_| numbers.one_of(&[1000, 1000, 600]))
                 .collect(),
             model: ["A", "B"][shape].to_owned(),
+            device_memory: numbers.one_of(&[0, 16_000, 40_000]),
         })
         .collect();
     let nodes = (0..=numbers.below(3))
@@ -70,6 +76,7 @@ fn cluster(numbers: &mut ClusterNumbers) -> (Vec<BoundNode>, Vec<BoundTask>) {
                 models: models.iter().map(|model| std::sync::Arc::from(*model)).collect(),
             },
             memory: numbers.one_of(&[1, 8]),
+            device_memory: numbers.one_of(&[0, 0, 0, 8_000]),
         }
     });
     let tasks = tasks.collect();
@@ -93,8 +100,10 @@ fn no_optimum_of_a_tiny_cluster_exceeds_the_bound() {
             bound.milli >= best,
             "cluster {number}: {bound:?} is below {best}: {nodes:?} {tasks:?}"
         );
-        let grouped = Grouped::of(&nodes, &tasks);
-        let by_shapes = grouped.round_down(grouped.solve_shapes().unwrap());
+        let grouped = GroupedInstance::of(&nodes, &tasks);
+        let by_shapes = grouped.round_down(shapes::solve(&grouped.coarsened(MAX_GROUPS, MAX_CLASSES)).unwrap());
+        let coarse = grouped.round_down(shapes::solve(&grouped.coarsened(0, 0)).unwrap());
+        assert!(coarse >= best, "cluster {number}: groups {coarse} are below {best}");
         assert!(
             by_shapes >= best,
             "cluster {number}: shapes {by_shapes} are below {best}"

@@ -6,13 +6,14 @@ use clap::Args;
 use serde_json::json;
 
 use pumice_console::{CommandError, OutputFormat, output};
-use pumice_lab::bound::{BoundNode, BoundTask, allocation_bound};
+use pumice_lab::bound::workload_bound;
 use pumice_lab::experiment::{ExperimentResult, LabWorkload};
 use pumice_lab::measurement::METRICS;
 use pumice_lab::policies::{LabPolicy, PublishedPolicy};
 use pumice_lab::reproduction::{Reproduction, ReproductionError, Selection};
 use pumice_lab::trace::{read_nodes, read_tasks};
 use pumice_lab::workload::WorkloadTrace;
+use pumice_lab::workload_bounds::{WorkloadBound, bounds_text};
 
 /// Experiments that can be repeated.
 const REPRODUCIBLE: &str = "fgd-atc23";
@@ -80,12 +81,19 @@ impl LabCall<'_> {
             OutputFormat::Json => output::document(&format!("{:#}\n", reproduction_json(&reproduction))),
         }?;
         if self.lab.bound {
-            for workload in reproduction.workloads() {
-                output::line(&bound_line(workload)?)?;
-            }
+            let bounds = WorkloadBound::of(&reproduction, THREADS).map_err(|error| failed(&error.into()))?;
+            output::document(&format!("\n{}", bounds_text(&bounds)))?;
         }
         write(self.lab.csv.as_deref(), || reproduction.csv())?;
-        write(self.svg, || reproduction.svg())
+        write(self.svg, || reproduction.svg())?;
+        let comparison = reproduction.comparison();
+        match comparison.values - comparison.equal {
+            0 => Ok(()),
+            different => Err(CommandError::message(format!(
+                "error: {different} of {} published figures are not equal",
+                comparison.values
+            ))),
+        }
     }
 
     fn published_policies(&self) -> Result<Vec<PublishedPolicy>, CommandError> {
@@ -146,7 +154,9 @@ impl LabCall<'_> {
             }
         }
         if self.lab.bound {
-            output::line(&bound_line(&workload)?)?;
+            for seed in seeds {
+                output::line(&bound_line(&workload, *seed)?)?;
+            }
         }
         let named = || {
             rows.iter()
@@ -174,20 +184,14 @@ fn result_line(name: &str, seed: i64, result: &ExperimentResult, devices: usize)
     )
 }
 
-/// Line about the bound of a workload: all its tasks on its empty nodes.
-fn bound_line(workload: &LabWorkload) -> Result<String, CommandError> {
-    let seeded = workload.trace.seeded(42);
-    let nodes: Vec<BoundNode> = seeded.nodes.iter().map(|node| BoundNode::of_trace(node)).collect();
-    let tasks: Vec<BoundTask> = seeded
-        .arrivals
-        .iter()
-        .map(|arrival| BoundTask::of_trace(arrival.task))
-        .collect();
-    let bound = allocation_bound(&nodes, &tasks).map_err(|error| CommandError::message(format!("error: {error}")))?;
+/// Line about the bound of a workload of one seed: all its tasks on its empty nodes.
+fn bound_line(workload: &LabWorkload, seed: i64) -> Result<String, CommandError> {
+    let bound = workload_bound(&workload.trace.seeded(seed));
+    let bound = bound.map_err(|error| CommandError::message(format!("error: {error}")))?;
     let all = workload.trace.devices();
     let percent = bound.milli as f64 / all as f64 / 10.0;
     Ok(format!(
-        "{}: at most {percent:.2} % of {all} devices can be allocated, by a linear programme over {} shapes of nodes and {} classes of tasks",
+        "{} (seed {seed}): at most {percent:.2} % of {all} devices can be allocated, by a linear programme over {} shapes of nodes and {} classes of tasks",
         workload.name, bound.shapes, bound.classes
     ))
 }
