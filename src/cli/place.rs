@@ -209,7 +209,9 @@ fn show(groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Result<(), Comman
         output::count(wanted as usize, "task"),
         result.min_count
     ))?;
-    let mut table = TextTable::new(["TASKS", "LIKE", "NODE", "ROOM", "CARD"]);
+    let has_devices = result.groups.iter().any(|placed| !placed.devices.is_empty());
+    let devices = has_devices.then_some("DEVICES");
+    let mut table = TextTable::new(["TASKS", "LIKE", "NODE", "ROOM", "CARD"].into_iter().chain(devices));
     for (group, placed) in groups.iter().zip(&result.groups) {
         let like = node_query::task_title(&group.task.clone().unwrap_or_default());
         let names = |set: &Option<pb::NodeSet>| set.clone().unwrap_or_default().names;
@@ -219,13 +221,17 @@ fn show(groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Result<(), Comman
                 .into_iter()
                 .map(|node| (node, "being released")),
         );
-        let mut counts: BTreeMap<(String, &str, String), u32> = BTreeMap::new();
+        let mut counts: BTreeMap<(String, &str, String), Vec<String>> = BTreeMap::new();
         for (at, (node, room)) in nodes.enumerate() {
             let card = placed.cards.get(at).cloned().unwrap_or_default();
-            *counts.entry((node, room, card)).or_default() += 1;
+            let devices = placed.devices.get(at).map(|set| set.numbers.as_slice());
+            let numbers: Vec<String> = devices.unwrap_or_default().iter().map(u32::to_string).collect();
+            counts.entry((node, room, card)).or_default().push(numbers.join(","));
         }
-        for ((node, room, card), count) in counts {
-            table.row([count.to_string(), like.clone(), node, room.to_owned(), card]);
+        for ((node, room, card), devices) in counts {
+            let row = [devices.len().to_string(), like.clone(), node, room.to_owned(), card];
+            let devices = has_devices.then(|| devices.join(" "));
+            table.row(row.into_iter().chain(devices));
         }
     }
     if result.placed_count > 0 {

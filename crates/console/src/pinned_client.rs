@@ -249,6 +249,28 @@ impl PinnedClient {
         first_item(reply.result.unwrap_or_default().items, "Score")
     }
 
+    /// Place of one task on idle resources, as a preview. It is asked about without its job, so that no quota has a say.
+    pub async fn preview(&mut self, task: &pb::Task) -> Result<pb::PlacedGroup, CommandError> {
+        let alone = pb::Task {
+            job: String::new(),
+            ..task.clone()
+        };
+        let request = pb::PlaceRequest {
+            against: Some(self.evaluation_ref()),
+            groups: vec![pb::TaskGroup {
+                task: Some(alone),
+                ..pb::TaskGroup::default()
+            }],
+            min_available: Some(0),
+            idle_only: true,
+            samples: Some(0),
+            ..pb::PlaceRequest::default()
+        };
+        let reply = self.connection.decisions.place(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
+        first_item(reply.result.unwrap_or_default().groups, "Place")
+    }
+
     /// Verdicts of Admit, each after the permits before it. The server keeps nothing of them.
     pub async fn admit(
         &mut self,

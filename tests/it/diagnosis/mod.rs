@@ -1,5 +1,6 @@
 //! Diagnostic commands for people, run as the real program.
 
+mod devices;
 mod explain;
 mod explain_limits;
 mod load_warnings;

@@ -1,6 +1,8 @@
 //! Clauses with numbers, amounts and names.
 
-use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
+use super::report::{
+    GangAfterEarlierJobs, RejectionReason, RejectionRow, RequestedDevices, ResourceHolder, TaskClassReport, TaskDevices,
+};
 use pumice_console::output;
 use pumice_engine::plugin::OrderKeyPart;
 use pumice_protocol::v1 as pb;
@@ -231,13 +233,40 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
     format!("{nodes} {verb}: {}{shown}", reason.message)
 }
 
-/// Requests of a task: `cpu 32, memory 4Gi`.
+/// Requests of a task: `cpu 32, memory 4Gi, 1 device with 470 thousandths`.
 pub(super) fn requests_text(class: &TaskClassReport) -> String {
-    if class.requests.is_empty() {
+    let items = class.requests.iter().map(|(name, text)| format!("{name} {text}"));
+    let all: Vec<String> = items.chain(class.devices.as_ref().map(devices_text)).collect();
+    if all.is_empty() {
         return "nothing".to_owned();
     }
-    let items = class.requests.iter().map(|(name, text)| format!("{name} {text}"));
-    items.collect::<Vec<_>>().join(", ")
+    all.join(", ")
+}
+
+/// Devices that a task asks for: `2 whole devices of T4 or P100`, `1 device with 470 thousandths`.
+fn devices_text(asked: &RequestedDevices) -> String {
+    let memory = (asked.memory_mib > 0).then(|| format!("{} MiB", count(asked.memory_mib.into())));
+    let part = (asked.milli > 0).then(|| format!("{} thousandths", asked.milli));
+    let is_whole = asked.milli == 1000 || (part.is_none() && memory.is_none());
+    let parts: Vec<String> = memory.into_iter().chain(part.filter(|_| !is_whole)).collect();
+    let of = match asked.models.as_slice() {
+        [] => String::new(),
+        models => format!(" of {}", models.join(" or ")),
+    };
+    let kind = if is_whole { "whole device" } else { "device" };
+    let number = count_of(asked.count.into(), kind);
+    if parts.is_empty() {
+        format!("{number}{of}")
+    } else {
+        format!("{number}{of} with {}", parts.join(" and "))
+    }
+}
+
+/// Devices of a task: `device 3 of n-1`, `devices 0, 2 of n-1`.
+pub(super) fn device_numbers(own: &TaskDevices) -> String {
+    let numbers: Vec<String> = own.devices.iter().map(u32::to_string).collect();
+    let noun = if numbers.len() == 1 { "device" } else { "devices" };
+    format!("{noun} {} of {}", numbers.join(", "), own.node)
 }
 
 /// `1st`, `2nd`, `3rd`, `11th`.
@@ -270,6 +299,16 @@ mod tests {
             ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
         );
         assert_eq!(amount(1.0, "cores"), "1 core");
+        let asked = |milli, memory_mib, models: &[&str]| {
+            devices_text(&RequestedDevices {
+                count: 2,
+                milli,
+                memory_mib,
+                models: models.iter().map(|model| (*model).to_owned()).collect(),
+            })
+        };
+        assert_eq!(asked(1000, 0, &["T4", "P100"]), "2 whole devices of T4 or P100");
+        assert_eq!(asked(470, 8192, &[]), "2 devices with 8,192 MiB and 470 thousandths");
         assert_eq!(amount(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4Gi");
     }
 }

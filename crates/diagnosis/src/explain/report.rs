@@ -126,6 +126,31 @@ pub(super) struct ExplainSubject {
     pub(super) terminating: u64,
     /// Nodes of the placed tasks, at most ten.
     pub(super) nodes: Vec<String>,
+    /// Devices that placed tasks have, of at most ten tasks. Empty: none has any, or their sources do not say which.
+    pub(super) devices: Vec<TaskDevices>,
+}
+
+/// Devices of a node that a task has, or would get.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskDevices {
+    pub(super) task: String,
+    pub(super) node: String,
+    /// Numbers of the devices, ascending.
+    pub(super) devices: Vec<u32>,
+}
+
+/// Devices that a task asks for.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RequestedDevices {
+    pub(super) count: u32,
+    /// Thousandths of each. 0: what `memoryMib` is of the device's memory.
+    pub(super) milli: u32,
+    /// Memory of each in MiB. 0: none in particular.
+    pub(super) memory_mib: u32,
+    /// Models that would do. Empty: any.
+    pub(super) models: Vec<String>,
 }
 
 /// State and policy that all amounts were read from.
@@ -311,6 +336,10 @@ pub(super) struct TaskClassReport {
     pub(super) gated: u64,
     /// Quantities by resource, as written in the record.
     pub(super) requests: BTreeMap<String, String>,
+    /// Devices that each task asks for. Absent: none.
+    pub(super) devices: Option<RequestedDevices>,
+    /// Devices that the first task would get now. Absent: it asks for none, or finds no place.
+    pub(super) would_get: Option<TaskDevices>,
     /// Problem of a request that cannot be judged.
     pub(super) problem: Option<String>,
     pub(super) nodes: u64,

@@ -85,7 +85,11 @@ fn print_subject(report: &ExplainReport) -> Result<(), CommandError> {
         count_of(evaluation_ref.nodes, "node"),
         evaluation_ref.policy,
         evaluation_ref.policy_version
-    ))
+    ))?;
+    for own in &subject.devices {
+        output::paragraph(&format!("  {} has {}", own.task, phrases::device_numbers(own)))?;
+    }
+    Ok(())
 }
 
 fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
@@ -261,7 +265,11 @@ fn print_class(class: &TaskClassReport, impossible: bool) -> Result<(), CommandE
         ))?;
     }
     print_nearest(class)?;
-    print_best(class)
+    print_best(class)?;
+    match &class.would_get {
+        Some(own) => output::paragraph(&format!("  now it would get {}", phrases::device_numbers(own))),
+        None => Ok(()),
+    }
 }
 
 fn print_nearest(class: &TaskClassReport) -> Result<(), CommandError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::{ExplainSubject, InvalidRecord};
+use super::report::{ExplainSubject, InvalidRecord, TaskDevices};
 use super::trial::WaitingJob;
 use pumice_console::pinned_client::KnownRecords;
 use pumice_console::{CommandError, output, unknown_name};
@@ -260,6 +260,15 @@ fn count_task(focus: &mut ResolvedTarget, task: &pb::Task) {
     *counter = counter.saturating_add(1);
     if !task.node.is_empty() && subject.nodes.len() < NAMED && !subject.nodes.contains(&task.node) {
         subject.nodes.push(task.node.clone());
+    }
+    let assigned = task.constraints.as_ref().and_then(|own| own.devices.as_ref());
+    let assigned = assigned.map(|own| own.assigned.clone()).unwrap_or_default();
+    if !task.node.is_empty() && !assigned.is_empty() && subject.devices.len() < NAMED {
+        subject.devices.push(TaskDevices {
+            task: task.name.clone(),
+            node: task.node.clone(),
+            devices: assigned,
+        });
     }
 }
 

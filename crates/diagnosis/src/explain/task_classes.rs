@@ -6,8 +6,8 @@ use prost::Message as _;
 
 use super::free_capacity::{self, ClusterIdleCapacity};
 use super::report::{
-    AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, ScoreComponent,
-    ScoredNode, TaskClassReport,
+    AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, RequestedDevices,
+    ScoreComponent, ScoredNode, TaskClassReport, TaskDevices,
 };
 use pumice_console::pinned_client::PinnedClient;
 use pumice_console::{CommandError, node_query, output};
@@ -83,6 +83,7 @@ pub(super) async fn class_report(
         count: kind.tasks.len() as u64,
         gated: kind.tasks.iter().filter(|task| task.gated).count() as u64,
         requests: requests(first),
+        devices: requested_devices(first),
         problem: later.problem.as_ref().map(output::problem),
         nodes: nodes.len() as u64,
         ..TaskClassReport::default()
@@ -117,11 +118,36 @@ pub(super) async fn class_report(
         };
         class.best_nodes = best_nodes(&asker.score(&task, fit, top).await?);
     }
+    if class.devices.is_some() && class.fit_now > 0 {
+        class.would_get = would_get(asker, first).await?;
+    }
     if in_queue {
         let subject = pb::admit_subject::Subject::Task(task);
         class.admission = Some(admission_report(asker, subject).await?);
     }
     Ok(class)
+}
+
+/// Devices that a task would get on the node that it would get.
+async fn would_get(asker: &mut PinnedClient, task: &pb::Task) -> Result<Option<TaskDevices>, CommandError> {
+    let placed = asker.preview(task).await?;
+    let node = placed.allocated.and_then(|nodes| nodes.names.into_iter().next());
+    let devices = placed.devices.into_iter().next();
+    Ok(node.zip(devices).map(|(node, set)| TaskDevices {
+        task: task.name.clone(),
+        node,
+        devices: set.numbers,
+    }))
+}
+
+fn requested_devices(task: &pb::Task) -> Option<RequestedDevices> {
+    let own = task.constraints.as_ref()?.devices.as_ref()?;
+    Some(RequestedDevices {
+        count: own.count,
+        milli: own.milli,
+        memory_mib: own.memory_mib,
+        models: own.models.clone(),
+    })
 }
 
 /// Verdict of Admit on one subject, with the vote of every plugin.
