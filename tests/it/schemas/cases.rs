@@ -116,6 +116,12 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
                 "scores": by_name(&number), "parts": by_name(&by_name(&number))}),
             vec!["task"],
         ),
+        "place" => (
+            json!({"task": task, "count": count, "nodes": texts()}),
+            json!({"nodes": texts(), "reasons": reasons,
+                "devices": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}}),
+            vec!["task"],
+        ),
         "admit" => (
             json!({"job": job, "task": task, "after": {"type": "array", "items": job}, "plugins": texts()}),
             json!({"permitted": flag, "reasons": reasons, "headroom": count, "cards": texts(),
@@ -153,7 +159,7 @@ fn setup() -> Map<String, Value> {
 
 #[test]
 fn the_schema_of_cases_has_every_record_and_query() {
-    let queries = ["filter", "score", "admit", "order", "victims"];
+    let queries = ["filter", "score", "place", "admit", "order", "victims"];
     let mut case = setup();
     case.insert("name".to_owned(), json!({"type": "string"}));
     case.insert("with".to_owned(), reference("Cluster"));

@@ -44,6 +44,7 @@ pub(super) struct PolicyTestCase {
 pub(super) enum CaseQuery {
     Filter(pb::FilterRequest),
     Score(pb::ScoreRequest),
+    Place(Box<pb::PlaceRequest>),
     Admit(pb::AdmitRequest),
     Order(pb::OrderRequest),
     Victims(pb::SelectVictimsRequest),
@@ -279,6 +280,27 @@ impl CaseReader {
         Ok(CaseQuery::Score(request))
     }
 
+    fn place(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        let mut fields = MapFields::of(node, "`place`")?;
+        let count = fields.take("count").map(|node| yaml::optional_count(node, "`count`"));
+        let count = count.transpose()?.flatten().unwrap_or(1);
+        let group = pb::TaskGroup {
+            task: Some(self.required_task(&mut fields)?),
+            count: Some(u32::try_from(count).unwrap_or(u32::MAX)),
+            ..pb::TaskGroup::default()
+        };
+        let request = pb::PlaceRequest {
+            groups: vec![group],
+            // As many as fit.
+            min_available: Some(0),
+            candidates: candidates(&mut fields)?,
+            samples: Some(0),
+            ..pb::PlaceRequest::default()
+        };
+        fields.finish()?;
+        Ok(CaseQuery::Place(Box::new(request)))
+    }
+
     fn required_task(&self, fields: &mut MapFields<'_>) -> CaseFileResult<pb::Task> {
         match fields.take("task") {
             Some(task) => self.task(task),
@@ -388,9 +410,10 @@ impl CaseReader {
 type CaseQueryReader = fn(&CaseReader, &YamlNode) -> CaseFileResult<CaseQuery>;
 
 /// Readers of queries, by their keys.
-const QUERY_READERS: [(&str, CaseQueryReader); 5] = [
+const QUERY_READERS: [(&str, CaseQueryReader); 6] = [
     ("filter", CaseReader::filter),
     ("score", CaseReader::score),
+    ("place", CaseReader::place),
     ("admit", CaseReader::admit),
     ("order", CaseReader::order),
     ("victims", CaseReader::victims),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::expect::{
-    CaseExpectation, ExpectedAdmission, ExpectedOrder, ExpectedOrderKeys, ExpectedReason, ExpectedResult,
-    ExpectedVictims,
+    CaseExpectation, ExpectedAdmission, ExpectedOrder, ExpectedOrderKeys, ExpectedPlacement, ExpectedReason,
+    ExpectedResult, ExpectedVictims,
 };
 use pumice_console::output;
 use pumice_protocol::v1 as pb;
@@ -23,6 +23,8 @@ pub(super) struct CaseMismatch {
 pub(super) enum CaseResult {
     Filter(pb::FilterItem),
     Score(pb::ScoreItem),
+    /// Of one group of tasks.
+    Place(pb::PlacedGroup),
     Admit(pb::AdmitItem),
     Order(pb::OrderResult),
     /// With the names of the candidates.
@@ -52,6 +54,7 @@ impl CaseResult {
         match self {
             CaseResult::Filter(item) => item.problem.as_ref(),
             CaseResult::Score(item) => item.problem.as_ref(),
+            CaseResult::Place(group) => group.problem.as_ref(),
             CaseResult::Admit(item) => item.problem.as_ref(),
             CaseResult::Victims(item, _) => item.problem.as_ref(),
             CaseResult::Order(_) => None,
@@ -63,6 +66,7 @@ impl CaseResult {
         match self {
             CaseResult::Filter(item) => &item.not_evaluated,
             CaseResult::Score(item) => &item.not_evaluated,
+            CaseResult::Place(group) => &group.not_evaluated,
             CaseResult::Admit(item) => &item.not_evaluated,
             CaseResult::Victims(item, _) => &item.not_evaluated,
             CaseResult::Order(_) => &[],
@@ -73,7 +77,7 @@ impl CaseResult {
         match self {
             CaseResult::Filter(item) => Some(item),
             CaseResult::Score(item) => item.filter.as_ref(),
-            CaseResult::Admit(_) | CaseResult::Order(_) | CaseResult::Victims(..) => None,
+            CaseResult::Place(_) | CaseResult::Admit(_) | CaseResult::Order(_) | CaseResult::Victims(..) => None,
         }
     }
 
@@ -110,10 +114,10 @@ impl CaseResult {
     fn reasons(&self) -> Vec<(pb::Reason, u64)> {
         match self {
             CaseResult::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
+            CaseResult::Place(group) => group.blockers.iter().map(counted_reason).collect(),
             CaseResult::Filter(_) | CaseResult::Score(_) | CaseResult::Order(_) | CaseResult::Victims(..) => {
                 let rejections = self.filter().into_iter().flat_map(|filter| &filter.rejections);
-                let reason = |one: &pb::Rejection| (one.reason.clone().unwrap_or_default(), one.count.into());
-                rejections.map(reason).collect()
+                rejections.map(counted_reason).collect()
             }
         }
     }
@@ -125,6 +129,11 @@ impl CaseResult {
         let name = |at: &u32| candidates.get(usize::try_from(*at).ok()?).cloned();
         at.iter().filter_map(name).collect()
     }
+}
+
+/// Reason of a rejection, and the number of nodes that it is about.
+fn counted_reason(one: &pb::Rejection) -> (pb::Reason, u64) {
+    (one.reason.clone().unwrap_or_default(), one.count.into())
 }
 
 impl CaseExpectation {
@@ -178,9 +187,30 @@ impl CaseExpectation {
                     found.map(|(wanted, got)| (format!("{node}: {wanted}"), format!("{node}: {got}")))
                 })
             }
+            ExpectedResult::Placement(wanted) => wanted.compare(result),
             ExpectedResult::Admission(wanted) => wanted.compare(result),
             ExpectedResult::Order(wanted) => wanted.compare(result),
             ExpectedResult::Victims(wanted) => wanted.compare(result),
+        }
+    }
+}
+
+impl ExpectedPlacement {
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        let CaseResult::Place(group) = result else { return None };
+        match self {
+            ExpectedPlacement::Nodes(wanted) => {
+                let sets = [&group.allocated, &group.pipelined];
+                let names = sets.into_iter().flatten().flat_map(|set| &set.names);
+                difference(&list_text(wanted), &list_text(&names.cloned().collect::<Vec<_>>()))
+            }
+            ExpectedPlacement::Devices(wanted) => {
+                let sets = group.devices.iter();
+                let got: Vec<Vec<i64>> = sets
+                    .map(|set| set.numbers.iter().map(|own| i64::from(*own)).collect())
+                    .collect();
+                difference(&format!("{wanted:?}"), &format!("{got:?}"))
+            }
         }
     }
 }

@@ -32,9 +32,18 @@ pub(super) enum ExpectedResult {
     Ranking(Vec<String>),
     Scores(ExpectedNumbers),
     Parts(BTreeMap<String, BTreeMap<String, f64>>, f64),
+    Placement(ExpectedPlacement),
     Admission(ExpectedAdmission),
     Order(ExpectedOrder),
     Victims(ExpectedVictims),
+}
+
+/// Places of the tasks, in their order.
+#[derive(Debug)]
+pub(super) enum ExpectedPlacement {
+    Nodes(Vec<String>),
+    /// Numbers of the devices of each task.
+    Devices(Vec<Vec<i64>>),
 }
 
 #[derive(Debug)]
@@ -135,6 +144,7 @@ fn read_query_keys(
                 Ok(ExpectedResult::Parts(parts, tolerance))
             })?;
         }
+        CaseQuery::Place(_) => read_place_keys(fields, key)?,
         CaseQuery::Admit(_) => {
             use ExpectedAdmission::{Cards, Headroom, Permitted, Votes};
             let of = |wanted: CaseFileResult<ExpectedAdmission>| wanted.map(ExpectedResult::Admission);
@@ -169,6 +179,21 @@ fn read_query_keys(
         }
     }
     Ok(())
+}
+
+/// Expectations about places and devices.
+fn read_place_keys(fields: &mut MapFields<'_>, key: &mut KeyReader<'_>) -> CaseFileResult<()> {
+    use ExpectedPlacement::{Devices, Nodes};
+    let of = |wanted: CaseFileResult<ExpectedPlacement>| wanted.map(ExpectedResult::Placement);
+    let numbers = |n: &YamlNode, w: &str| yaml::list(n, w)?.iter().map(|one| yaml::integer(one, w)).collect();
+    key(fields, "nodes", &|n, w| of(yaml::texts(n, w).map(Nodes)))?;
+    key(fields, "devices", &|n, w| {
+        let sets = yaml::list(n, w)?.iter().map(|one| numbers(one, w));
+        of(sets.collect::<CaseFileResult<_>>().map(Devices))
+    })?;
+    key(fields, "reasons", &|n, w| {
+        read_reasons(n, w).map(ExpectedResult::Reasons)
+    })
 }
 
 /// Expectations that Filter and Score share.

@@ -205,6 +205,12 @@ async fn evaluate_case(local: &mut LocalServer, case: &PolicyTestCase) -> Result
             let mut items = reply.result.unwrap_or_default().items.into_iter();
             items.next().map(CaseResult::Score)
         }
+        CaseQuery::Place(mut request) => {
+            request.against = evaluation_ref;
+            let reply = decisions.place(*request).await?.into_inner();
+            let mut groups = reply.result.unwrap_or_default().groups.into_iter();
+            groups.next().map(CaseResult::Place)
+        }
         CaseQuery::Admit(mut request) => {
             request.against = evaluation_ref;
             let reply = decisions.admit(request).await?.into_inner();

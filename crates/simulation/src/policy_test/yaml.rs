@@ -226,10 +226,14 @@ fn single_value(node: &YamlNode, kind: &Kind, what: &str) -> CaseFileResult<Wire
             let number = i32::try_from(number).map_err(|_| wrong_type(node, what, "a number of 32 bits"))?;
             Ok(Wire::I32(number))
         }
+        Kind::Uint32 => {
+            let number = integer(node, what)?;
+            let number = u32::try_from(number).map_err(|_| wrong_type(node, what, "a number of 32 bits from 0"))?;
+            Ok(Wire::U32(number))
+        }
         Kind::String => text(node, what).map(Wire::String),
         Kind::Float
         | Kind::Int64
-        | Kind::Uint32
         | Kind::Uint64
         | Kind::Sint64
         | Kind::Bytes
