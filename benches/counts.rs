@@ -12,6 +12,7 @@ mod fixtures {
     pub(crate) mod pods;
     pub(crate) mod queue_quota;
     pub(crate) mod records;
+    pub(crate) mod shared_devices;
     pub(crate) mod single_plugin;
     pub(crate) mod task_class;
 }
@@ -24,7 +25,7 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 37] = [
+const PATHS: [&str; 39] = [
     "score",
     "score_best16",
     "filter",
@@ -62,6 +63,8 @@ const PATHS: [&str; 37] = [
     "place_stock",
     "cycle_gangs",
     "cycle_single_tasks",
+    "fgd_node",
+    "score_fgd",
 ];
 
 const ROUNDS: usize = 5;

@@ -12,7 +12,14 @@ use super::measurements::MeasurementReport;
 const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k")];
 
 /// Paths of one plugin each.
-const SINGLE_PLUGIN_PATHS: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
+const SINGLE_PLUGIN_PATHS: [&str; 6] = [
+    "score_binpack",
+    "score_fit_plus",
+    "score_scarce",
+    "filter_cards",
+    "fgd_node",
+    "score_fgd",
+];
 
 /// Paths about pods and what they ask of nodes, with the start of their keys.
 const POD_PATHS: [(&str, &str); 12] = [

@@ -28,6 +28,7 @@ mod fixtures {
     pub(crate) mod pods;
     pub(crate) mod queue_quota;
     pub(crate) mod records;
+    pub(crate) mod shared_devices;
     pub(crate) mod single_plugin;
     pub(crate) mod task_class;
 }

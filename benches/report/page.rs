@@ -148,7 +148,7 @@ fn growth(report: &MeasurementReport) -> String {
 }
 
 /// Rows of the plugins' own parts: the name of the path, and its description.
-const SINGLE_PLUGIN_ROWS: [(&str, &str); 5] = [
+const SINGLE_PLUGIN_ROWS: [(&str, &str); 7] = [
     ("score", "`resource-strategy-fit` with `sra`, four resources: score"),
     ("score_binpack", "`binpack`, three resources: score"),
     ("score_fit_plus", "`NodeResourcesFitPlus`, three resources: score"),
@@ -157,6 +157,11 @@ const SINGLE_PLUGIN_ROWS: [(&str, &str); 5] = [
         "`ScarceResourceAvoidance`, a third of the nodes without what is scarce: score",
     ),
     ("filter_cards", "`capacity-card`, eight kinds of cards: filter"),
+    (
+        "fgd_node",
+        "`fgd`, 35 typical tasks, nodes with eight devices: the score alone",
+    ),
+    ("score_fgd", "`fgd`, the same from records of nodes and tasks: score"),
 ];
 
 fn alone(report: &MeasurementReport) -> String {
