@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pumice_engine::decide::{PlaceGroup, PlaceQuery, place};
 use pumice_engine::devices::device_indices;
@@ -14,8 +15,9 @@ use pumice_engine::model::{
 };
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::{CompileOptions, Policy, compile};
+use pumice_lab::allocation::LabCluster;
 use pumice_lab::experiment::LabWorkload;
-use pumice_lab::policies::PublishedPolicy;
+use pumice_lab::policies::{LabPolicy, PublishedPolicy};
 use pumice_lab::trace::{LabTask, parse_nodes, parse_tasks};
 use pumice_lab::workload::{SeededWorkload, WorkloadTrace};
 
@@ -158,6 +160,51 @@ fn place_decides_as_the_experiments_do() {
             let free: Vec<String> = free.iter().map(ToString::to_string).collect();
             assert_eq!(free.join("-"), fields[7], "{line}");
         }
+    }
+}
+
+#[test]
+#[ignore = "a minute: all tasks of one experiment, policy by policy"]
+#[expect(clippy::print_stderr, reason = "the times are figures that readers ask for")]
+#[expect(clippy::disallowed_methods, reason = "times are printed, and decide nothing")]
+fn place_decides_whole_experiments() {
+    let nodes = parse_nodes(&packed("nodes")).unwrap();
+    let tasks = parse_tasks(&packed("default")).unwrap();
+    let workload = LabWorkload::new("default", WorkloadTrace::new(nodes, tasks));
+    let seeded = workload.trace.seeded(42);
+    for published in PublishedPolicy::ALL {
+        let compiled = LabPolicy::compile(&published.document(&workload.typical, 42)).unwrap();
+        let policy = policy(published, &workload);
+        let mut own = LabCluster::new(&seeded.nodes, &compiled, workload.measure());
+        let (mut state, mut time, mut placed_count) = (cluster(&seeded), Duration::ZERO, 0);
+        for (number, arrival) in seeded.arrivals.iter().enumerate() {
+            let task = record(format!("ns/{number}"), arrival.task);
+            let query = query(&state, task.clone(), 1);
+            let begin = Instant::now();
+            let chosen = placed(&state, &policy, &query).pop();
+            time += begin.elapsed();
+            if published != PublishedPolicy::Random {
+                let class = own.class_of(&arrival.task.task);
+                let expected = own.place(arrival.task, class);
+                let expected =
+                    expected.map(|own| (seeded.node_names().nth(own.node).unwrap().to_string(), own.devices));
+                assert_eq!(chosen, expected, "{published:?} {number}");
+            }
+            let Some((node, devices)) = chosen else { continue };
+            placed_count += 1;
+            let mut running = TaskRecord {
+                node: node.as_str().into(),
+                status: TaskStatus::Running,
+                ..task
+            };
+            running.assign_devices(devices);
+            state.put_task(running, &Arc::from("trace"));
+        }
+        let each = time.as_secs_f64() * 1e6 / seeded.arrivals.len() as f64;
+        eprintln!(
+            "{}: {placed_count} tasks placed, {each:.0} microseconds a decision",
+            published.name()
+        );
     }
 }
 
