@@ -237,6 +237,28 @@ fn a_job_of_several_cards_called_impossible_fits_after_no_end_of_other_jobs() {
 }
 
 #[test]
+fn a_gang_whose_tasks_take_different_cards_is_not_called_impossible() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(started(true));
+    // One task finds six of the first kind only when the holder has ended, the other six of the second kind.
+    let case = QuotaCase {
+        quotas: [6, 10],
+        accepted: vec![0, 1],
+        asker: (2, 6),
+        holders: vec![(0, 1)],
+        enqueued: true,
+    };
+    let verdict = runtime.block_on(explain(&server, case.cluster(true))).verdict;
+    assert_eq!(
+        (verdict.code, verdict.impossible),
+        (VerdictCode::Quota, false),
+        "{verdict:?}"
+    );
+    let alone = runtime.block_on(explain(&server, case.cluster(false))).verdict;
+    assert_eq!(alone.code, VerdictCode::Placeable, "{alone:?}");
+}
+
+#[test]
 fn a_job_that_fits_when_another_ends_is_not_called_impossible() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -146,6 +146,14 @@ pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport
     let needed = gang.min_count.saturating_sub(gang.placed_count);
     let who = format!("its gang of {}", phrases::count_of(needed, "task"));
     let mut parts = rejection(report, admission, &who);
+    let takes_several = |reason: &RejectionReason| reason.resource.contains('|');
+    if parts.impossible && most_telling(&admission.reasons).is_some_and(takes_several) {
+        // Admit counted all tasks as cards of one kind, and each task takes its own.
+        parts.impossible = false;
+        if let Some(hint) = parts.hints.first_mut() {
+            "it fits when jobs of its queue give back enough cards of one kind for each of its tasks".clone_into(hint);
+        }
+    }
     let least = gang.placed_count.saturating_add(admitted);
     if admitted > 0 {
         let (now, least) = (phrases::count(admitted), phrases::count(least));
