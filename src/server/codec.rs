@@ -20,7 +20,7 @@ use crate::limits::DECODED_BYTES;
 use pumice_state::WeighedResult;
 
 /// Weight of a repeated message: the size of the largest, a task, in memory.
-const MESSAGE_WEIGHT: u64 = 488;
+const MESSAGE_WEIGHT: u64 = 520;
 /// Weight of an entry of a map.
 const ENTRY_WEIGHT: u64 = 96;
 /// Weight of a repeated text.

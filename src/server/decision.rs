@@ -104,6 +104,10 @@ impl DecisionCall for pb::FilterRequest {
         CallWork::Pairs(self.tasks.len(), self.candidates.as_ref().map(max_nodes))
     }
 
+    fn object_bytes(&self) -> usize {
+        self.tasks.iter().map(|task| task.object.len()).sum()
+    }
+
     fn decide(
         self,
         edge: &ServerContext,
@@ -142,6 +146,10 @@ impl DecisionCall for pb::ScoreRequest {
 
     fn work(&self, _: &EvaluationContext) -> CallWork {
         CallWork::Pairs(self.tasks.len(), self.candidates.as_ref().map(max_nodes))
+    }
+
+    fn object_bytes(&self) -> usize {
+        self.tasks.iter().map(|task| task.object.len()).sum()
     }
 
     fn least_bytes(&self, context: &EvaluationContext) -> usize {

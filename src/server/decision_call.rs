@@ -19,6 +19,8 @@ use super::worker_pool::CancellationToken;
 const MAX_ASYNC_PAIRS: usize = 25_000;
 /// Number of tasks above which a query leaves the async threads, however few nodes there are.
 pub(super) const MAX_ASYNC_TASKS: usize = 200;
+/// Bytes of objects above which a message leaves the async threads: at some 5 ns each, a third of a millisecond.
+pub(super) const MAX_ASYNC_OBJECT_BYTES: usize = 64 << 10;
 
 /// Amount of work of a call, as far as it is known before the evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,11 @@ pub(super) trait DecisionCall: Send + 'static {
     /// Amount of work of the call.
     fn work(&self, context: &EvaluationContext) -> CallWork;
 
+    /// Bytes of the objects that its tasks carry.
+    fn object_bytes(&self) -> usize {
+        0
+    }
+
     /// Least number of bytes of the response.
     fn least_bytes(&self, _context: &EvaluationContext) -> usize {
         0
@@ -84,7 +91,8 @@ impl ServerContext {
         let mut room = ResponseRoom::of(extensions);
         let context = self.resolve(against, metadata).await?;
         let work = call.work(&context);
-        let (pairs, is_small) = (work.most_pairs(&context), work.is_small(&context));
+        let is_small = work.is_small(&context) && call.object_bytes() <= MAX_ASYNC_OBJECT_BYTES;
+        let pairs = work.most_pairs(&context);
         let (least_bytes, applied) = (call.least_bytes(&context), context.applied_through());
         let edge = Arc::clone(self);
         let decide = move |stop: &CancellationToken| {

@@ -33,11 +33,18 @@ impl ServerContext {
         let evaluation_ref = request.against.take();
         let width = request.candidates.as_ref().map(max_nodes);
         let groups = request.groups.len();
+        let tasks = request.groups.iter().filter_map(|group| group.task.as_ref());
+        let object_bytes = tasks.map(|task| task.object.len()).sum();
         let call = PlaceCall::read(request, &self.read_options.limits)?;
         if call.in_session {
             return Ok(Response::new(self.place_in_session(evaluation_ref, call).await?));
         }
-        let preview = PlacePreview { call, groups, width };
+        let preview = PlacePreview {
+            call,
+            groups,
+            width,
+            object_bytes,
+        };
         self.decide(preview, evaluation_ref, (&metadata, &extensions)).await
     }
 
@@ -100,6 +107,8 @@ struct PlacePreview {
     groups: usize,
     /// Number of nodes that the request names; none: all.
     width: Option<usize>,
+    /// Bytes of the objects that its tasks carry.
+    object_bytes: usize,
 }
 
 /// True if plugins of the policy admit tasks, which may take plugin states.
@@ -116,6 +125,10 @@ impl DecisionCall for PlacePreview {
         } else {
             CallWork::Pairs(self.groups.max(self.call.tasks / 10), self.width)
         }
+    }
+
+    fn object_bytes(&self) -> usize {
+        self.object_bytes
     }
 
     fn decide(

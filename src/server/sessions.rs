@@ -10,12 +10,12 @@ use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
 use super::ServerContext;
 use super::connection::CallerConnection;
 use super::convert;
-use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch, record_count};
+use super::convert::batch::{SharedResourceNames, batch_outcome, object_bytes, problems, read_batch, record_count};
 use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::listing::page_size;
 use super::convert::not_evaluated;
 use super::convert::policy::duration;
-use super::decision_call::MAX_ASYNC_TASKS;
+use super::decision_call::{MAX_ASYNC_OBJECT_BYTES, MAX_ASYNC_TASKS};
 use super::evaluation::response_metadata;
 use super::pb;
 use super::status::CallError;
@@ -115,6 +115,7 @@ impl ServerContext {
         connection: Option<ConnectionShare>,
     ) -> Result<pumice_state::Batch, CallError> {
         let records = sent.put.as_ref().map_or(0, record_count);
+        let bytes = sent.put.as_ref().map_or(0, object_bytes);
         let edge = Arc::clone(self);
         let read = move || {
             let mut names = SharedResourceNames::new(edge.state.resource_names());
@@ -125,7 +126,7 @@ impl ServerContext {
                 ..batch
             })
         };
-        if records <= MAX_ASYNC_TASKS {
+        if records <= MAX_ASYNC_TASKS && bytes <= MAX_ASYNC_OBJECT_BYTES {
             read()
         } else {
             self.run_blocking(read).await

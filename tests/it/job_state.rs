@@ -36,6 +36,7 @@ fn gang(second: pb::Task) -> pb::Cluster {
             ..job("a/j", "q")
         }],
         tasks: vec![running, second],
+        ..pb::Cluster::default()
     }
 }
 
@@ -187,6 +188,7 @@ fn fields_of_gangs_are_stored_and_listed() {
         name: "ranks".to_owned(),
         size: Some(2),
         min_groups: None,
+        ..pb::SubGroupPolicy::default()
     }];
     let listed = server.wire.list_tasks(pb::ListTasksRequest {
         against: Some(against(&cluster, STOCK, "corrected", None)),
@@ -247,11 +249,16 @@ fn place_keeps_the_minimums_of_roles_and_groups() {
         name: "pairs".to_owned(),
         size: Some(2),
         min_groups: Some(1),
+        ..pb::SubGroupPolicy::default()
     }];
     cluster.tasks[1].sub_group = "pairs/0".to_owned();
     cluster.tasks[2].sub_group = "pairs/1".to_owned();
     let found = place(&cluster, STOCK);
-    assert_eq!((found.placed, found.placed_count), (false, 0));
+    assert_eq!(
+        (found.placed, found.placed_count),
+        (false, 0),
+        "a group is placed whole or not at all"
+    );
     assert_eq!(found.blockers[0].reason.as_ref().unwrap().code, "TooFewOfGroup");
     cluster.tasks[2].sub_group = "pairs/0".to_owned();
     assert!(place(&cluster, STOCK).placed);

@@ -12,6 +12,7 @@ mod job_state;
 mod ledger;
 mod namespaces;
 mod negative_amounts;
+mod objects;
 mod openb;
 mod operate;
 mod place;

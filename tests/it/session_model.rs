@@ -228,6 +228,7 @@ fn inline_ref() -> pb::EvaluationRef {
             in_phase("ns/b", pb::JobPhase::Running),
         ],
         tasks: tasks.to_vec(),
+        ..pb::Cluster::default()
     };
     let inline = pb::InlineSnapshot {
         cluster: Some(cluster),

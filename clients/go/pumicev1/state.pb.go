@@ -41,6 +41,8 @@ const (
 	RecordKind_RECORD_KIND_TASK RecordKind = 4
 	// A namespace.
 	RecordKind_RECORD_KIND_NAMESPACE RecordKind = 5
+	// A priority class.
+	RecordKind_RECORD_KIND_PRIORITY_CLASS RecordKind = 6
 )
 
 // Enum value maps for RecordKind.
@@ -52,14 +54,16 @@ var (
 		3: "RECORD_KIND_JOB",
 		4: "RECORD_KIND_TASK",
 		5: "RECORD_KIND_NAMESPACE",
+		6: "RECORD_KIND_PRIORITY_CLASS",
 	}
 	RecordKind_value = map[string]int32{
-		"RECORD_KIND_UNSPECIFIED": 0,
-		"RECORD_KIND_NODE":        1,
-		"RECORD_KIND_QUEUE":       2,
-		"RECORD_KIND_JOB":         3,
-		"RECORD_KIND_TASK":        4,
-		"RECORD_KIND_NAMESPACE":   5,
+		"RECORD_KIND_UNSPECIFIED":    0,
+		"RECORD_KIND_NODE":           1,
+		"RECORD_KIND_QUEUE":          2,
+		"RECORD_KIND_JOB":            3,
+		"RECORD_KIND_TASK":           4,
+		"RECORD_KIND_NAMESPACE":      5,
+		"RECORD_KIND_PRIORITY_CLASS": 6,
 	}
 )
 
@@ -426,7 +430,11 @@ type Removals struct {
 	// Tasks.
 	Tasks []string `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Namespaces.
-	Namespaces    []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Priority classes.
+	PriorityClasses []string `protobuf:"bytes,6,rep,name=priority_classes,json=priorityClasses,proto3" json:"priority_classes,omitempty"`
+	// Objects of the Kubernetes API.
+	Objects       []*ObjectReference `protobuf:"bytes,20,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,6 +504,93 @@ func (x *Removals) GetNamespaces() []string {
 	return nil
 }
 
+func (x *Removals) GetPriorityClasses() []string {
+	if x != nil {
+		return x.PriorityClasses
+	}
+	return nil
+}
+
+func (x *Removals) GetObjects() []*ObjectReference {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+// Name of an object of the Kubernetes API.
+type ObjectReference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Node", "Pod", "Namespace", "Queue", "PodGroup" or "PriorityClass".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Namespace. Empty: "default", or none for kinds without namespaces.
+	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the object.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Kubernetes uid. The record of another incarnation stays. Empty: any.
+	Uid           string `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectReference) Reset() {
+	*x = ObjectReference{}
+	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectReference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectReference) ProtoMessage() {}
+
+func (x *ObjectReference) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectReference.ProtoReflect.Descriptor instead.
+func (*ObjectReference) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ObjectReference) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ObjectReference) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ObjectReference) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObjectReference) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 // Outcome of a batch.
 type BatchOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -518,7 +613,7 @@ type BatchOutcome struct {
 
 func (x *BatchOutcome) Reset() {
 	*x = BatchOutcome{}
-	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	mi := &file_pumice_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +625,7 @@ func (x *BatchOutcome) String() string {
 func (*BatchOutcome) ProtoMessage() {}
 
 func (x *BatchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	mi := &file_pumice_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +638,7 @@ func (x *BatchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchOutcome.ProtoReflect.Descriptor instead.
 func (*BatchOutcome) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BatchOutcome) GetPosition() *SourcePosition {
@@ -594,7 +689,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_pumice_v1_state_proto_msgTypes[4]
+	mi := &file_pumice_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +701,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[4]
+	mi := &file_pumice_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +714,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Resync) GetReason() string {
@@ -647,7 +742,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[5]
+	mi := &file_pumice_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +754,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[5]
+	mi := &file_pumice_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +767,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ApplyRequest) GetBatch() *Batch {
@@ -693,7 +788,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[6]
+	mi := &file_pumice_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +800,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[6]
+	mi := &file_pumice_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +813,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ApplyResponse) GetOutcome() *BatchOutcome {
@@ -739,7 +834,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[7]
+	mi := &file_pumice_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +846,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[7]
+	mi := &file_pumice_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +859,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SyncRequest) GetBatch() *Batch {
@@ -785,7 +880,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[8]
+	mi := &file_pumice_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +892,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[8]
+	mi := &file_pumice_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +905,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SyncResponse) GetOutcome() *BatchOutcome {
@@ -835,7 +930,7 @@ type GetNodeTableRequest struct {
 
 func (x *GetNodeTableRequest) Reset() {
 	*x = GetNodeTableRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[9]
+	mi := &file_pumice_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +942,7 @@ func (x *GetNodeTableRequest) String() string {
 func (*GetNodeTableRequest) ProtoMessage() {}
 
 func (x *GetNodeTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[9]
+	mi := &file_pumice_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +955,7 @@ func (x *GetNodeTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTableRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeTableRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetNodeTableRequest) GetSession() string {
@@ -899,7 +994,7 @@ type GetNodeTableResponse struct {
 
 func (x *GetNodeTableResponse) Reset() {
 	*x = GetNodeTableResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[10]
+	mi := &file_pumice_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1006,7 @@ func (x *GetNodeTableResponse) String() string {
 func (*GetNodeTableResponse) ProtoMessage() {}
 
 func (x *GetNodeTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[10]
+	mi := &file_pumice_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1019,7 @@ func (x *GetNodeTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTableResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeTableResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetNodeTableResponse) GetTable() *NodeTableVersion {
@@ -950,7 +1045,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[11]
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1057,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[11]
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1070,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 // Response of GetServerInfo.
@@ -1001,7 +1096,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1108,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1121,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1092,7 +1187,7 @@ type ServedPlugin struct {
 
 func (x *ServedPlugin) Reset() {
 	*x = ServedPlugin{}
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1199,7 @@ func (x *ServedPlugin) String() string {
 func (*ServedPlugin) ProtoMessage() {}
 
 func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1212,7 @@ func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServedPlugin.ProtoReflect.Descriptor instead.
 func (*ServedPlugin) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServedPlugin) GetName() string {
@@ -1147,7 +1242,7 @@ type ServerLimit struct {
 
 func (x *ServerLimit) Reset() {
 	*x = ServerLimit{}
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1254,7 @@ func (x *ServerLimit) String() string {
 func (*ServerLimit) ProtoMessage() {}
 
 func (x *ServerLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1267,7 @@ func (x *ServerLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimit.ProtoReflect.Descriptor instead.
 func (*ServerLimit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ServerLimit) GetName() string {
@@ -1216,7 +1311,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1323,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1336,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SourceStatus) GetPosition() *SourcePosition {
@@ -1306,7 +1401,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1413,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1426,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Page) GetSize() uint32 {
@@ -1363,7 +1458,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1470,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1483,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesRequest) GetAgainst() *EvaluationRef {
@@ -1427,7 +1522,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1534,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1547,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListNodesResponse) GetMetadata() *ResponseMetadata {
@@ -1503,7 +1598,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1610,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1623,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -1602,7 +1697,7 @@ type NodeCard struct {
 
 func (x *NodeCard) Reset() {
 	*x = NodeCard{}
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1709,7 @@ func (x *NodeCard) String() string {
 func (*NodeCard) ProtoMessage() {}
 
 func (x *NodeCard) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1722,7 @@ func (x *NodeCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCard.ProtoReflect.Descriptor instead.
 func (*NodeCard) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeCard) GetCard() string {
@@ -1666,7 +1761,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1773,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1786,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListQueuesRequest) GetAgainst() *EvaluationRef {
@@ -1730,7 +1825,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1837,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1850,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListQueuesResponse) GetMetadata() *ResponseMetadata {
@@ -1798,7 +1893,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1905,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1918,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueStatus) GetQueue() *Queue {
@@ -1869,7 +1964,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +1976,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +1989,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsRequest) GetAgainst() *EvaluationRef {
@@ -1933,7 +2028,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2040,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2053,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsResponse) GetMetadata() *ResponseMetadata {
@@ -2002,7 +2097,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2109,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2122,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JobStatus) GetJob() *Job {
@@ -2101,7 +2196,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2208,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2221,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Account) GetPlugin() string {
@@ -2228,7 +2323,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2335,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2348,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListNamespacesRequest) GetAgainst() *EvaluationRef {
@@ -2292,7 +2387,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2399,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2412,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListNamespacesResponse) GetMetadata() *ResponseMetadata {
@@ -2357,7 +2452,7 @@ type NamespaceStatus struct {
 
 func (x *NamespaceStatus) Reset() {
 	*x = NamespaceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2464,7 @@ func (x *NamespaceStatus) String() string {
 func (*NamespaceStatus) ProtoMessage() {}
 
 func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2477,7 @@ func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceStatus.ProtoReflect.Descriptor instead.
 func (*NamespaceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamespaceStatus) GetNamespace() *Namespace {
@@ -2421,7 +2516,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2528,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2541,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTasksRequest) GetAgainst() *EvaluationRef {
@@ -2485,7 +2580,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2592,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2605,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListTasksResponse) GetMetadata() *ResponseMetadata {
@@ -2554,7 +2649,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2661,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2674,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoredTask) GetTask() *Task {
@@ -2632,7 +2727,7 @@ type ReleaseAssumptionsRequest struct {
 
 func (x *ReleaseAssumptionsRequest) Reset() {
 	*x = ReleaseAssumptionsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2739,7 @@ func (x *ReleaseAssumptionsRequest) String() string {
 func (*ReleaseAssumptionsRequest) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2752,7 @@ func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseAssumptionsRequest) GetSession() string {
@@ -2690,7 +2785,7 @@ type ReleaseAssumptionsResponse struct {
 
 func (x *ReleaseAssumptionsResponse) Reset() {
 	*x = ReleaseAssumptionsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2797,7 @@ func (x *ReleaseAssumptionsResponse) String() string {
 func (*ReleaseAssumptionsResponse) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2810,7 @@ func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
@@ -2752,7 +2847,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2859,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2872,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -2807,7 +2902,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2914,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2927,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -2876,7 +2971,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2983,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2996,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Reservation) GetJob() string {
@@ -2976,7 +3071,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3083,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3096,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -3038,7 +3133,7 @@ type ReleaseReservationResponse struct {
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3145,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3158,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -3094,7 +3189,7 @@ type ForgetSourceRequest struct {
 
 func (x *ForgetSourceRequest) Reset() {
 	*x = ForgetSourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3201,7 @@ func (x *ForgetSourceRequest) String() string {
 func (*ForgetSourceRequest) ProtoMessage() {}
 
 func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3214,7 @@ func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetSourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ForgetSourceRequest) GetSource() string {
@@ -3147,7 +3242,7 @@ type ForgetResourceRequest struct {
 
 func (x *ForgetResourceRequest) Reset() {
 	*x = ForgetResourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3254,7 @@ func (x *ForgetResourceRequest) String() string {
 func (*ForgetResourceRequest) ProtoMessage() {}
 
 func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3267,7 @@ func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ForgetResourceRequest) GetResource() string {
@@ -3193,7 +3288,7 @@ type ForgetResourceResponse struct {
 
 func (x *ForgetResourceResponse) Reset() {
 	*x = ForgetResourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3300,7 @@ func (x *ForgetResourceResponse) String() string {
 func (*ForgetResourceResponse) ProtoMessage() {}
 
 func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3313,7 @@ func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ForgetResourceResponse) GetRevision() *Revision {
@@ -3246,7 +3341,7 @@ type ForgetSourceResponse struct {
 
 func (x *ForgetSourceResponse) Reset() {
 	*x = ForgetSourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3353,7 @@ func (x *ForgetSourceResponse) String() string {
 func (*ForgetSourceResponse) ProtoMessage() {}
 
 func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3366,7 @@ func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForgetSourceResponse) GetRevision() *Revision {
@@ -3325,7 +3420,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
-	"\x04node\x18\x05 \x01(\tR\x04node\"\x82\x01\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"\xe3\x01\n" +
 	"\bRemovals\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12\x12\n" +
@@ -3333,7 +3428,14 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x05tasks\x18\x04 \x03(\tR\x05tasks\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x05 \x03(\tR\n" +
-	"namespaces\"\xff\x01\n" +
+	"namespaces\x12)\n" +
+	"\x10priority_classes\x18\x06 \x03(\tR\x0fpriorityClasses\x124\n" +
+	"\aobjects\x18\x14 \x03(\v2\x1a.pumice.v1.ObjectReferenceR\aobjects\"i\n" +
+	"\x0fObjectReference\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xff\x01\n" +
 	"\fBatchOutcome\x125\n" +
 	"\bposition\x18\x01 \x01(\v2\x19.pumice.v1.SourcePositionR\bposition\x12/\n" +
 	"\brevision\x18\x02 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12,\n" +
@@ -3526,7 +3628,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\freservations\x18\x03 \x01(\x04R\freservations\x125\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability*\x9c\x01\n" +
+	"durability*\xbc\x01\n" +
 	"\n" +
 	"RecordKind\x12\x1b\n" +
 	"\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3534,7 +3636,8 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x11RECORD_KIND_QUEUE\x10\x02\x12\x13\n" +
 	"\x0fRECORD_KIND_JOB\x10\x03\x12\x14\n" +
 	"\x10RECORD_KIND_TASK\x10\x04\x12\x19\n" +
-	"\x15RECORD_KIND_NAMESPACE\x10\x05*U\n" +
+	"\x15RECORD_KIND_NAMESPACE\x10\x05\x12\x1e\n" +
+	"\x1aRECORD_KIND_PRIORITY_CLASS\x10\x06*U\n" +
 	"\n" +
 	"SourceKind\x12\x1b\n" +
 	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3578,7 +3681,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
 	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
@@ -3586,182 +3689,184 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*Batch)(nil),                      // 3: pumice.v1.Batch
 	(*UnreadableRecord)(nil),           // 4: pumice.v1.UnreadableRecord
 	(*Removals)(nil),                   // 5: pumice.v1.Removals
-	(*BatchOutcome)(nil),               // 6: pumice.v1.BatchOutcome
-	(*Resync)(nil),                     // 7: pumice.v1.Resync
-	(*ApplyRequest)(nil),               // 8: pumice.v1.ApplyRequest
-	(*ApplyResponse)(nil),              // 9: pumice.v1.ApplyResponse
-	(*SyncRequest)(nil),                // 10: pumice.v1.SyncRequest
-	(*SyncResponse)(nil),               // 11: pumice.v1.SyncResponse
-	(*GetNodeTableRequest)(nil),        // 12: pumice.v1.GetNodeTableRequest
-	(*GetNodeTableResponse)(nil),       // 13: pumice.v1.GetNodeTableResponse
-	(*GetServerInfoRequest)(nil),       // 14: pumice.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 15: pumice.v1.GetServerInfoResponse
-	(*ServedPlugin)(nil),               // 16: pumice.v1.ServedPlugin
-	(*ServerLimit)(nil),                // 17: pumice.v1.ServerLimit
-	(*SourceStatus)(nil),               // 18: pumice.v1.SourceStatus
-	(*Page)(nil),                       // 19: pumice.v1.Page
-	(*ListNodesRequest)(nil),           // 20: pumice.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 21: pumice.v1.ListNodesResponse
-	(*NodeStatus)(nil),                 // 22: pumice.v1.NodeStatus
-	(*NodeCard)(nil),                   // 23: pumice.v1.NodeCard
-	(*ListQueuesRequest)(nil),          // 24: pumice.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 25: pumice.v1.ListQueuesResponse
-	(*QueueStatus)(nil),                // 26: pumice.v1.QueueStatus
-	(*ListJobsRequest)(nil),            // 27: pumice.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),           // 28: pumice.v1.ListJobsResponse
-	(*JobStatus)(nil),                  // 29: pumice.v1.JobStatus
-	(*Account)(nil),                    // 30: pumice.v1.Account
-	(*ListNamespacesRequest)(nil),      // 31: pumice.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 32: pumice.v1.ListNamespacesResponse
-	(*NamespaceStatus)(nil),            // 33: pumice.v1.NamespaceStatus
-	(*ListTasksRequest)(nil),           // 34: pumice.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 35: pumice.v1.ListTasksResponse
-	(*StoredTask)(nil),                 // 36: pumice.v1.StoredTask
-	(*ReleaseAssumptionsRequest)(nil),  // 37: pumice.v1.ReleaseAssumptionsRequest
-	(*ReleaseAssumptionsResponse)(nil), // 38: pumice.v1.ReleaseAssumptionsResponse
-	(*ListReservationsRequest)(nil),    // 39: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 40: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 41: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 42: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 43: pumice.v1.ReleaseReservationResponse
-	(*ForgetSourceRequest)(nil),        // 44: pumice.v1.ForgetSourceRequest
-	(*ForgetResourceRequest)(nil),      // 45: pumice.v1.ForgetResourceRequest
-	(*ForgetResourceResponse)(nil),     // 46: pumice.v1.ForgetResourceResponse
-	(*ForgetSourceResponse)(nil),       // 47: pumice.v1.ForgetSourceResponse
-	(*Cluster)(nil),                    // 48: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 49: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 50: pumice.v1.Revision
-	(*Problem)(nil),                    // 51: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 52: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 53: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 54: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 55: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 56: pumice.v1.Node
-	(*Amount)(nil),                     // 57: pumice.v1.Amount
-	(*Queue)(nil),                      // 58: pumice.v1.Queue
-	(*Job)(nil),                        // 59: pumice.v1.Job
-	(*Namespace)(nil),                  // 60: pumice.v1.Namespace
-	(*Task)(nil),                       // 61: pumice.v1.Task
-	(Durability)(0),                    // 62: pumice.v1.Durability
-	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
+	(*ObjectReference)(nil),            // 6: pumice.v1.ObjectReference
+	(*BatchOutcome)(nil),               // 7: pumice.v1.BatchOutcome
+	(*Resync)(nil),                     // 8: pumice.v1.Resync
+	(*ApplyRequest)(nil),               // 9: pumice.v1.ApplyRequest
+	(*ApplyResponse)(nil),              // 10: pumice.v1.ApplyResponse
+	(*SyncRequest)(nil),                // 11: pumice.v1.SyncRequest
+	(*SyncResponse)(nil),               // 12: pumice.v1.SyncResponse
+	(*GetNodeTableRequest)(nil),        // 13: pumice.v1.GetNodeTableRequest
+	(*GetNodeTableResponse)(nil),       // 14: pumice.v1.GetNodeTableResponse
+	(*GetServerInfoRequest)(nil),       // 15: pumice.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 16: pumice.v1.GetServerInfoResponse
+	(*ServedPlugin)(nil),               // 17: pumice.v1.ServedPlugin
+	(*ServerLimit)(nil),                // 18: pumice.v1.ServerLimit
+	(*SourceStatus)(nil),               // 19: pumice.v1.SourceStatus
+	(*Page)(nil),                       // 20: pumice.v1.Page
+	(*ListNodesRequest)(nil),           // 21: pumice.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 22: pumice.v1.ListNodesResponse
+	(*NodeStatus)(nil),                 // 23: pumice.v1.NodeStatus
+	(*NodeCard)(nil),                   // 24: pumice.v1.NodeCard
+	(*ListQueuesRequest)(nil),          // 25: pumice.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 26: pumice.v1.ListQueuesResponse
+	(*QueueStatus)(nil),                // 27: pumice.v1.QueueStatus
+	(*ListJobsRequest)(nil),            // 28: pumice.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 29: pumice.v1.ListJobsResponse
+	(*JobStatus)(nil),                  // 30: pumice.v1.JobStatus
+	(*Account)(nil),                    // 31: pumice.v1.Account
+	(*ListNamespacesRequest)(nil),      // 32: pumice.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 33: pumice.v1.ListNamespacesResponse
+	(*NamespaceStatus)(nil),            // 34: pumice.v1.NamespaceStatus
+	(*ListTasksRequest)(nil),           // 35: pumice.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),          // 36: pumice.v1.ListTasksResponse
+	(*StoredTask)(nil),                 // 37: pumice.v1.StoredTask
+	(*ReleaseAssumptionsRequest)(nil),  // 38: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 39: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 40: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 41: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 42: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 43: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 44: pumice.v1.ReleaseReservationResponse
+	(*ForgetSourceRequest)(nil),        // 45: pumice.v1.ForgetSourceRequest
+	(*ForgetResourceRequest)(nil),      // 46: pumice.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),     // 47: pumice.v1.ForgetResourceResponse
+	(*ForgetSourceResponse)(nil),       // 48: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 49: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 50: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 51: pumice.v1.Revision
+	(*Problem)(nil),                    // 52: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 53: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 55: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 56: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 57: pumice.v1.Node
+	(*Amount)(nil),                     // 58: pumice.v1.Amount
+	(*Queue)(nil),                      // 59: pumice.v1.Queue
+	(*Job)(nil),                        // 60: pumice.v1.Job
+	(*Namespace)(nil),                  // 61: pumice.v1.Namespace
+	(*Task)(nil),                       // 62: pumice.v1.Task
+	(Durability)(0),                    // 63: pumice.v1.Durability
+	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
 	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	48, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	49, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
 	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
 	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
 	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
 	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
-	49, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	50, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	51, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
-	7,  // 9: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	51, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
-	3,  // 11: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
-	6,  // 12: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	3,  // 13: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
-	6,  // 14: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	52, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	50, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
-	16, // 17: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
-	17, // 18: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
-	18, // 19: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	52, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	49, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	53, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
-	1,  // 23: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
-	54, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 25: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	55, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	22, // 27: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	56, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	57, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	57, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	57, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
-	23, // 32: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	51, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	54, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 35: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	55, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	26, // 37: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	58, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
-	30, // 39: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	51, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	54, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 42: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	55, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	29, // 44: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	59, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
-	30, // 46: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	51, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	57, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	57, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	57, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	57, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	57, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	57, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	57, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	57, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	57, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	57, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	54, // 58: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 59: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
-	55, // 60: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	33, // 61: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
-	60, // 62: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
-	51, // 63: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
-	54, // 64: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
-	19, // 65: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	55, // 66: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	36, // 67: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	61, // 68: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	51, // 69: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	50, // 70: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	62, // 71: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
-	19, // 72: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	41, // 73: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	57, // 74: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	57, // 75: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	63, // 76: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	63, // 77: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	41, // 78: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	62, // 79: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
-	50, // 80: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
-	50, // 81: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	62, // 82: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
-	8,  // 83: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	10, // 84: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	12, // 85: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	14, // 86: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	20, // 87: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	24, // 88: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	27, // 89: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	34, // 90: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	31, // 91: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
-	39, // 92: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	42, // 93: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	37, // 94: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	44, // 95: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	45, // 96: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
-	9,  // 97: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	11, // 98: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	13, // 99: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	15, // 100: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	21, // 101: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	25, // 102: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	28, // 103: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	35, // 104: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	32, // 105: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
-	40, // 106: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	43, // 107: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	38, // 108: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	47, // 109: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	46, // 110: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
-	97, // [97:111] is the sub-list for method output_type
-	83, // [83:97] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	6,  // 6: pumice.v1.Removals.objects:type_name -> pumice.v1.ObjectReference
+	50, // 7: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	51, // 8: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	52, // 9: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	8,  // 10: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
+	52, // 11: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	3,  // 12: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
+	7,  // 13: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	3,  // 14: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
+	7,  // 15: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	53, // 16: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	51, // 17: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	17, // 18: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
+	18, // 19: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
+	19, // 20: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
+	53, // 21: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	50, // 22: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	54, // 23: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	1,  // 24: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
+	55, // 25: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	20, // 26: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
+	56, // 27: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	23, // 28: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
+	57, // 29: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	58, // 30: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	58, // 31: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	58, // 32: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	24, // 33: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
+	52, // 34: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	55, // 35: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	20, // 36: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
+	56, // 37: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	27, // 38: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
+	59, // 39: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	31, // 40: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
+	52, // 41: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	55, // 42: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	20, // 43: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
+	56, // 44: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	30, // 45: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
+	60, // 46: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	31, // 47: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
+	52, // 48: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	58, // 49: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	58, // 50: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	58, // 51: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	58, // 52: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	58, // 53: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	58, // 54: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	58, // 55: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	58, // 56: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	58, // 57: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	58, // 58: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	55, // 59: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
+	20, // 60: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
+	56, // 61: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	34, // 62: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
+	61, // 63: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
+	52, // 64: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
+	55, // 65: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	20, // 66: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
+	56, // 67: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	37, // 68: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
+	62, // 69: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	52, // 70: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	51, // 71: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	63, // 72: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	20, // 73: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	42, // 74: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	58, // 75: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	58, // 76: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	64, // 77: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	64, // 78: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	42, // 79: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	63, // 80: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	51, // 81: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
+	51, // 82: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	63, // 83: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	9,  // 84: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	11, // 85: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	13, // 86: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	15, // 87: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	21, // 88: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	25, // 89: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	28, // 90: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	35, // 91: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	32, // 92: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
+	40, // 93: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	43, // 94: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	38, // 95: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	45, // 96: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	46, // 97: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
+	10, // 98: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	12, // 99: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	14, // 100: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	16, // 101: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	22, // 102: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	26, // 103: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	29, // 104: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	36, // 105: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	33, // 106: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
+	41, // 107: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	44, // 108: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	39, // 109: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	48, // 110: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	47, // 111: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
+	98, // [98:112] is the sub-list for method output_type
+	84, // [84:98] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -3776,7 +3881,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -161,6 +161,61 @@ func (JobPhase) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+// Scheduler whose rules the server applies to the amounts and the priority of a
+// pod.
+type PodRules int32
+
+const (
+	// By spec.schedulerName of each pod: Kubernetes for an absent name,
+	// "default-scheduler" and names that begin with "koord"; Volcano for others.
+	PodRules_POD_RULES_UNSPECIFIED PodRules = 0
+	// kube-scheduler's rules, which Koordinator shares.
+	PodRules_POD_RULES_KUBERNETES PodRules = 1
+	// Volcano's rules.
+	PodRules_POD_RULES_VOLCANO PodRules = 2
+)
+
+// Enum value maps for PodRules.
+var (
+	PodRules_name = map[int32]string{
+		0: "POD_RULES_UNSPECIFIED",
+		1: "POD_RULES_KUBERNETES",
+		2: "POD_RULES_VOLCANO",
+	}
+	PodRules_value = map[string]int32{
+		"POD_RULES_UNSPECIFIED": 0,
+		"POD_RULES_KUBERNETES":  1,
+		"POD_RULES_VOLCANO":     2,
+	}
+)
+
+func (x PodRules) Enum() *PodRules {
+	p := new(PodRules)
+	*p = x
+	return p
+}
+
+func (x PodRules) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PodRules) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (PodRules) Type() protoreflect.EnumType {
+	return &file_pumice_v1_types_proto_enumTypes[2]
+}
+
+func (x PodRules) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PodRules.Descriptor instead.
+func (PodRules) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
 // Status of a task, in Volcano's terms.
 type TaskStatus int32
 
@@ -230,11 +285,11 @@ func (x TaskStatus) String() string {
 }
 
 func (TaskStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[2].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
 }
 
 func (TaskStatus) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[2]
+	return &file_pumice_v1_types_proto_enumTypes[3]
 }
 
 func (x TaskStatus) Number() protoreflect.EnumNumber {
@@ -243,7 +298,7 @@ func (x TaskStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskStatus.Descriptor instead.
 func (TaskStatus) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // How a response refers to nodes.
@@ -283,11 +338,11 @@ func (x NodeEncoding) String() string {
 }
 
 func (NodeEncoding) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (NodeEncoding) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[3]
+	return &file_pumice_v1_types_proto_enumTypes[4]
 }
 
 func (x NodeEncoding) Number() protoreflect.EnumNumber {
@@ -296,7 +351,7 @@ func (x NodeEncoding) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeEncoding.Descriptor instead.
 func (NodeEncoding) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // Extent of stale Filter and Score results.
@@ -343,11 +398,11 @@ func (x InvalidationScope) String() string {
 }
 
 func (InvalidationScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (InvalidationScope) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[4]
+	return &file_pumice_v1_types_proto_enumTypes[5]
 }
 
 func (x InvalidationScope) Number() protoreflect.EnumNumber {
@@ -356,7 +411,7 @@ func (x InvalidationScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InvalidationScope.Descriptor instead.
 func (InvalidationScope) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // Level of detail of a Filter result. Counts are always present.
@@ -400,11 +455,11 @@ func (x FilterDetail) String() string {
 }
 
 func (FilterDetail) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (FilterDetail) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[5]
+	return &file_pumice_v1_types_proto_enumTypes[6]
 }
 
 func (x FilterDetail) Number() protoreflect.EnumNumber {
@@ -413,7 +468,7 @@ func (x FilterDetail) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FilterDetail.Descriptor instead.
 func (FilterDetail) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // Whether preemption can resolve a rejection.
@@ -453,11 +508,11 @@ func (x Resolution) String() string {
 }
 
 func (Resolution) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (Resolution) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[6]
+	return &file_pumice_v1_types_proto_enumTypes[7]
 }
 
 func (x Resolution) Number() protoreflect.EnumNumber {
@@ -466,7 +521,7 @@ func (x Resolution) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Resolution.Descriptor instead.
 func (Resolution) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // Durability of a write.
@@ -510,11 +565,11 @@ func (x Durability) String() string {
 }
 
 func (Durability) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[8].Descriptor()
 }
 
 func (Durability) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[7]
+	return &file_pumice_v1_types_proto_enumTypes[8]
 }
 
 func (x Durability) Number() protoreflect.EnumNumber {
@@ -523,7 +578,7 @@ func (x Durability) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Durability.Descriptor instead.
 func (Durability) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 // Amounts by resource name. An absent list, an empty list and a list with a "0"
@@ -608,7 +663,11 @@ type Node struct {
 	// status.images.
 	Images []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
 	// Devices that tasks may share, such as GPUs. Absent: none are reported.
-	Devices       *NodeDevices `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
+	Devices *NodeDevices `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
+	// The node itself, as JSON of the Kubernetes API, from which the server derives
+	// the record. Beside it only `name` and `uid` may be set, which have to be those
+	// of the node. Empty: the fields of this message are the record.
+	Object        []byte `protobuf:"bytes,41,opt,name=object,proto3" json:"object,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,6 +796,13 @@ func (x *Node) GetImages() []*NodeImage {
 func (x *Node) GetDevices() *NodeDevices {
 	if x != nil {
 		return x.Devices
+	}
+	return nil
+}
+
+func (x *Node) GetObject() []byte {
+	if x != nil {
+		return x.Object
 	}
 	return nil
 }
@@ -1038,7 +1104,12 @@ type Queue struct {
 	Guarantee *ResourceList `protobuf:"bytes,12,opt,name=guarantee,proto3" json:"guarantee,omitempty"`
 	// spec.affinity. Absent and empty have different meanings: an absent one may be
 	// inherited from the parent queue.
-	Affinity      *QueueAffinity `protobuf:"bytes,20,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Affinity *QueueAffinity `protobuf:"bytes,20,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// The queue itself (scheduling.volcano.sh), as JSON of the Kubernetes API, from
+	// which the server derives the record. Beside it only `name` and `uid` may be
+	// set, which have to be those of the queue. Empty: the fields of this message are
+	// the record.
+	Object        []byte `protobuf:"bytes,40,opt,name=object,proto3" json:"object,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1160,6 +1231,13 @@ func (x *Queue) GetGuarantee() *ResourceList {
 func (x *Queue) GetAffinity() *QueueAffinity {
 	if x != nil {
 		return x.Affinity
+	}
+	return nil
+}
+
+func (x *Queue) GetObject() []byte {
+	if x != nil {
+		return x.Object
 	}
 	return nil
 }
@@ -1304,8 +1382,18 @@ type Job struct {
 	MinTaskMember map[string]int32 `protobuf:"bytes,10,rep,name=min_task_member,json=minTaskMember,proto3" json:"min_task_member,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// spec.subGroupPolicy: least numbers of groups of tasks. Empty: none.
 	SubGroupPolicies []*SubGroupPolicy `protobuf:"bytes,11,rep,name=sub_group_policies,json=subGroupPolicies,proto3" json:"sub_group_policies,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The pod group itself (scheduling.volcano.sh), as JSON of the Kubernetes API,
+	// from which the server derives the record. Beside it only `name` and `uid` may
+	// be set, which have to be those of the pod group, and `priority`, which counts
+	// if the server has neither the class nor a global default. Empty: the fields of
+	// this message are the record.
+	Object []byte `protobuf:"bytes,40,opt,name=object,proto3" json:"object,omitempty"`
+	// spec.priorityClassName. Present: `priority` is the value of this class, or of
+	// the global default; the field `priority` counts only if there is neither.
+	// Absent: `priority` counts.
+	PriorityClassName *string `protobuf:"bytes,41,opt,name=priority_class_name,json=priorityClassName,proto3,oneof" json:"priority_class_name,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -1415,6 +1503,20 @@ func (x *Job) GetSubGroupPolicies() []*SubGroupPolicy {
 	return nil
 }
 
+func (x *Job) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *Job) GetPriorityClassName() string {
+	if x != nil && x.PriorityClassName != nil {
+		return *x.PriorityClassName
+	}
+	return ""
+}
+
 // Policy about groups of a job's tasks. A task names its group in `sub_group`.
 type SubGroupPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1423,9 +1525,15 @@ type SubGroupPolicy struct {
 	// subGroupSize: number of tasks with which a group is ready. Absent: 1.
 	Size *int32 `protobuf:"varint,2,opt,name=size,proto3,oneof" json:"size,omitempty"`
 	// minSubGroups: number of groups that have to be ready. Absent: 0.
-	MinGroups     *int32 `protobuf:"varint,3,opt,name=min_groups,json=minGroups,proto3,oneof" json:"min_groups,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MinGroups *int32 `protobuf:"varint,3,opt,name=min_groups,json=minGroups,proto3,oneof" json:"min_groups,omitempty"`
+	// labelSelector: the tasks that the policy is about. Absent: all tasks.
+	LabelSelector *LabelSelector `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	// matchLabelKeys: labels whose values tell the groups apart. With these the
+	// server finds the groups of the job's tasks itself, and ignores their
+	// `sub_group`. Empty: the tasks say their groups.
+	MatchLabelKeys []string `protobuf:"bytes,5,rep,name=match_label_keys,json=matchLabelKeys,proto3" json:"match_label_keys,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SubGroupPolicy) Reset() {
@@ -1477,6 +1585,85 @@ func (x *SubGroupPolicy) GetMinGroups() int32 {
 		return *x.MinGroups
 	}
 	return 0
+}
+
+func (x *SubGroupPolicy) GetLabelSelector() *LabelSelector {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return nil
+}
+
+func (x *SubGroupPolicy) GetMatchLabelKeys() []string {
+	if x != nil {
+		return x.MatchLabelKeys
+	}
+	return nil
+}
+
+// A priority class (scheduling.k8s.io).
+type PriorityClass struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of the class.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Value of the class. A larger number goes first.
+	Value int32 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	// True: the value also counts for jobs and tasks without a class. Of several
+	// such classes the smallest value counts.
+	GlobalDefault bool `protobuf:"varint,3,opt,name=global_default,json=globalDefault,proto3" json:"global_default,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriorityClass) Reset() {
+	*x = PriorityClass{}
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriorityClass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriorityClass) ProtoMessage() {}
+
+func (x *PriorityClass) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriorityClass.ProtoReflect.Descriptor instead.
+func (*PriorityClass) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PriorityClass) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PriorityClass) GetValue() int32 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *PriorityClass) GetGlobalDefault() bool {
+	if x != nil {
+		return x.GlobalDefault
+	}
+	return false
 }
 
 // A pod: stored, named in a request, or hypothetical. In a request, a task
@@ -1548,13 +1735,23 @@ type Task struct {
 	ContainerNonzeroRequests *ResourceList `protobuf:"bytes,24,opt,name=container_nonzero_requests,json=containerNonzeroRequests,proto3" json:"container_nonzero_requests,omitempty"`
 	// Requests as kube-scheduler counts them. Absent: `requests`.
 	KubernetesRequests *ResourceList `protobuf:"bytes,25,opt,name=kubernetes_requests,json=kubernetesRequests,proto3" json:"kubernetes_requests,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The pod itself, as JSON of the Kubernetes API, from which the server derives
+	// the record. Beside it only `name` and `uid` may be set, which have to be those
+	// of the pod, and `node`, `status`, `job` and `sub_group`, which replace what the
+	// pod says. Empty: the fields of this message are the record.
+	Object []byte `protobuf:"bytes,40,opt,name=object,proto3" json:"object,omitempty"`
+	// Rules by which the server counts the pod in `object`.
+	PodRules PodRules `protobuf:"varint,41,opt,name=pod_rules,json=podRules,proto3,enum=pumice.v1.PodRules" json:"pod_rules,omitempty"`
+	// True: `priority` is the value of the class `priority_class_name`, or of the
+	// global default; the field `priority` counts only if there is neither.
+	PriorityFromClass bool `protobuf:"varint,42,opt,name=priority_from_class,json=priorityFromClass,proto3" json:"priority_from_class,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1763,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1776,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetName() string {
@@ -1743,6 +1940,27 @@ func (x *Task) GetKubernetesRequests() *ResourceList {
 	return nil
 }
 
+func (x *Task) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *Task) GetPodRules() PodRules {
+	if x != nil {
+		return x.PodRules
+	}
+	return PodRules_POD_RULES_UNSPECIFIED
+}
+
+func (x *Task) GetPriorityFromClass() bool {
+	if x != nil {
+		return x.PriorityFromClass
+	}
+	return false
+}
+
 // Constraints of a pod on nodes and on other pods.
 type PodConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1776,7 +1994,7 @@ type PodConstraints struct {
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2006,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2019,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -1883,7 +2101,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2113,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2126,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -1945,7 +2163,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2175,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2188,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -1998,7 +2216,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2228,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2241,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -2047,7 +2265,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2277,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2290,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -2104,7 +2322,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2334,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2347,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -2166,7 +2384,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2396,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2409,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -2221,7 +2439,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2451,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2464,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -2280,7 +2498,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2510,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2523,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -2349,7 +2567,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2579,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2592,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -2404,7 +2622,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2634,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2647,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2463,7 +2681,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2693,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2706,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2534,7 +2752,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2764,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2777,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2610,7 +2828,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2840,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2853,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -2707,14 +2925,28 @@ type Cluster struct {
 	// Tasks.
 	Tasks []*Task `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Namespaces, whose labels a `namespace_selector` reads.
-	Namespaces    []*Namespace `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Namespaces []*Namespace `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Objects of the Kubernetes API, each as JSON of one object or of one list of
+	// objects, as `kubectl get -o json` and the API server write them. The server
+	// reads Node, Pod and Namespace (v1), PriorityClass (scheduling.k8s.io), and Queue
+	// and PodGroup (scheduling.volcano.sh), and derives their records. Service,
+	// ReplicationController (v1), ReplicaSet and StatefulSet (apps) become no records:
+	// they give the pods of the same message their `owner_selector`; a pod whose
+	// owners may be elsewhere lists "ownerSelector" in `unevaluated_fields`. The
+	// server warns of other kinds. An object counts as one record, and takes effect
+	// after the records above.
+	Objects [][]byte `protobuf:"bytes,20,rep,name=objects,proto3" json:"objects,omitempty"`
+	// Rules by which the server counts the pods in `objects`.
+	PodRules PodRules `protobuf:"varint,21,opt,name=pod_rules,json=podRules,proto3,enum=pumice.v1.PodRules" json:"pod_rules,omitempty"`
+	// Priority classes.
+	PriorityClasses []*PriorityClass `protobuf:"bytes,22,rep,name=priority_classes,json=priorityClasses,proto3" json:"priority_classes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2958,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2971,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -2777,6 +3009,27 @@ func (x *Cluster) GetNamespaces() []*Namespace {
 	return nil
 }
 
+func (x *Cluster) GetObjects() [][]byte {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *Cluster) GetPodRules() PodRules {
+	if x != nil {
+		return x.PodRules
+	}
+	return PodRules_POD_RULES_UNSPECIFIED
+}
+
+func (x *Cluster) GetPriorityClasses() []*PriorityClass {
+	if x != nil {
+		return x.PriorityClasses
+	}
+	return nil
+}
+
 // A namespace.
 type Namespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2790,7 +3043,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3055,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3068,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Namespace) GetName() string {
@@ -2845,7 +3098,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3110,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3123,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -2903,7 +3156,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3168,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3181,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -2968,7 +3221,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3233,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3246,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -3034,7 +3287,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3299,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3312,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -3108,7 +3361,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3373,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3386,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -3229,7 +3482,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3494,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3507,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3310,7 +3563,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3575,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3588,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3385,7 +3638,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3650,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3663,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3458,7 +3711,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3723,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3736,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -3677,7 +3930,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3942,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3955,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -3767,7 +4020,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +4032,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +4045,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -3883,7 +4136,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3895,7 +4148,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3908,7 +4161,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -3956,7 +4209,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4221,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4234,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -4021,7 +4274,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4286,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4299,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -4084,7 +4337,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4349,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4362,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Amount) GetResource() string {
@@ -4147,7 +4400,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4412,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4425,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -4232,7 +4485,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4244,7 +4497,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4257,7 +4510,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Measurement) GetName() string {
@@ -4298,7 +4551,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4310,7 +4563,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4323,7 +4576,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4364,7 +4617,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x06\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -4380,7 +4633,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12(\n" +
 	"\x06taints\x18\f \x03(\v2\x10.pumice.v1.TaintR\x06taints\x12,\n" +
 	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x120\n" +
-	"\adevices\x18( \x01(\v2\x16.pumice.v1.NodeDevicesR\adevices\x1a9\n" +
+	"\adevices\x18( \x01(\v2\x16.pumice.v1.NodeDevicesR\adevices\x12\x16\n" +
+	"\x06object\x18) \x01(\fR\x06object\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -4404,7 +4658,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\tNodeImage\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\x8e\x05\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\xa6\x05\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12?\n" +
@@ -4421,7 +4675,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"capability\x123\n" +
 	"\bdeserved\x18\v \x01(\v2\x17.pumice.v1.ResourceListR\bdeserved\x125\n" +
 	"\tguarantee\x18\f \x01(\v2\x17.pumice.v1.ResourceListR\tguarantee\x124\n" +
-	"\baffinity\x18\x14 \x01(\v2\x18.pumice.v1.QueueAffinityR\baffinity\x1a>\n" +
+	"\baffinity\x18\x14 \x01(\v2\x18.pumice.v1.QueueAffinityR\baffinity\x12\x16\n" +
+	"\x06object\x18( \x01(\fR\x06object\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
@@ -4432,7 +4687,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x18node_group_anti_affinity\x18\x02 \x01(\v2\x19.pumice.v1.NodeGroupListsR\x15nodeGroupAntiAffinity\"J\n" +
 	"\x0eNodeGroupLists\x12\x1a\n" +
 	"\brequired\x18\x01 \x03(\tR\brequired\x12\x1c\n" +
-	"\tpreferred\x18\x02 \x03(\tR\tpreferred\"\xff\x04\n" +
+	"\tpreferred\x18\x02 \x03(\tR\tpreferred\"\xe4\x05\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x14\n" +
@@ -4446,20 +4701,30 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vannotations\x18\t \x03(\v2\x1f.pumice.v1.Job.AnnotationsEntryR\vannotations\x12I\n" +
 	"\x0fmin_task_member\x18\n" +
 	" \x03(\v2!.pumice.v1.Job.MinTaskMemberEntryR\rminTaskMember\x12G\n" +
-	"\x12sub_group_policies\x18\v \x03(\v2\x19.pumice.v1.SubGroupPolicyR\x10subGroupPolicies\x1a>\n" +
+	"\x12sub_group_policies\x18\v \x03(\v2\x19.pumice.v1.SubGroupPolicyR\x10subGroupPolicies\x12\x16\n" +
+	"\x06object\x18( \x01(\fR\x06object\x123\n" +
+	"\x13priority_class_name\x18) \x01(\tH\x00R\x11priorityClassName\x88\x01\x01\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12MinTaskMemberEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"y\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01B\x16\n" +
+	"\x14_priority_class_name\"\xe4\x01\n" +
 	"\x0eSubGroupPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"min_groups\x18\x03 \x01(\x05H\x01R\tminGroups\x88\x01\x01B\a\n" +
+	"min_groups\x18\x03 \x01(\x05H\x01R\tminGroups\x88\x01\x01\x12?\n" +
+	"\x0elabel_selector\x18\x04 \x01(\v2\x18.pumice.v1.LabelSelectorR\rlabelSelector\x12(\n" +
+	"\x10match_label_keys\x18\x05 \x03(\tR\x0ematchLabelKeysB\a\n" +
 	"\x05_sizeB\r\n" +
-	"\v_min_groups\"\x96\t\n" +
+	"\v_min_groups\"`\n" +
+	"\rPriorityClass\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
+	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\"\x90\n" +
+	"\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -4484,7 +4749,10 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x10scheduling_gates\x18  \x03(\tR\x0fschedulingGates\x12\x1b\n" +
 	"\tsub_group\x18! \x01(\tR\bsubGroup\x12U\n" +
 	"\x1acontainer_nonzero_requests\x18\x18 \x01(\v2\x17.pumice.v1.ResourceListR\x18containerNonzeroRequests\x12H\n" +
-	"\x13kubernetes_requests\x18\x19 \x01(\v2\x17.pumice.v1.ResourceListR\x12kubernetesRequests\x1a>\n" +
+	"\x13kubernetes_requests\x18\x19 \x01(\v2\x17.pumice.v1.ResourceListR\x12kubernetesRequests\x12\x16\n" +
+	"\x06object\x18( \x01(\fR\x06object\x120\n" +
+	"\tpod_rules\x18) \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12.\n" +
+	"\x13priority_from_class\x18* \x01(\bR\x11priorityFromClass\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4565,7 +4833,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x14node_affinity_policy\x18\x06 \x01(\tR\x12nodeAffinityPolicy\x12,\n" +
 	"\x12node_taints_policy\x18\a \x01(\tR\x10nodeTaintsPolicy\x12(\n" +
 	"\x10match_label_keys\x18\b \x03(\tR\x0ematchLabelKeysB\x0e\n" +
-	"\f_min_domains\"\xdb\x01\n" +
+	"\f_min_domains\"\xec\x02\n" +
 	"\aCluster\x12%\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x0f.pumice.v1.NodeR\x05nodes\x12(\n" +
 	"\x06queues\x18\x02 \x03(\v2\x10.pumice.v1.QueueR\x06queues\x12\"\n" +
@@ -4573,7 +4841,10 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x05tasks\x18\x04 \x03(\v2\x0f.pumice.v1.TaskR\x05tasks\x124\n" +
 	"\n" +
 	"namespaces\x18\x05 \x03(\v2\x14.pumice.v1.NamespaceR\n" +
-	"namespaces\"\x94\x01\n" +
+	"namespaces\x12\x18\n" +
+	"\aobjects\x18\x14 \x03(\fR\aobjects\x120\n" +
+	"\tpod_rules\x18\x15 \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12C\n" +
+	"\x10priority_classes\x18\x16 \x03(\v2\x18.pumice.v1.PriorityClassR\x0fpriorityClasses\"\x94\x01\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\x06labels\x18\x02 \x03(\v2 .pumice.v1.Namespace.LabelsEntryR\x06labels\x1a9\n" +
@@ -4707,7 +4978,11 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x11JOB_PHASE_INQUEUE\x10\x02\x12\x15\n" +
 	"\x11JOB_PHASE_RUNNING\x10\x03\x12\x15\n" +
 	"\x11JOB_PHASE_UNKNOWN\x10\x04\x12\x17\n" +
-	"\x13JOB_PHASE_COMPLETED\x10\x05*\xa8\x02\n" +
+	"\x13JOB_PHASE_COMPLETED\x10\x05*V\n" +
+	"\bPodRules\x12\x19\n" +
+	"\x15POD_RULES_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14POD_RULES_KUBERNETES\x10\x01\x12\x15\n" +
+	"\x11POD_RULES_VOLCANO\x10\x02*\xa8\x02\n" +
 	"\n" +
 	"TaskStatus\x12\x1b\n" +
 	"\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -4763,172 +5038,178 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_types_proto_rawDescData
 }
 
-var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
-	(TaskStatus)(0),                  // 2: pumice.v1.TaskStatus
-	(NodeEncoding)(0),                // 3: pumice.v1.NodeEncoding
-	(InvalidationScope)(0),           // 4: pumice.v1.InvalidationScope
-	(FilterDetail)(0),                // 5: pumice.v1.FilterDetail
-	(Resolution)(0),                  // 6: pumice.v1.Resolution
-	(Durability)(0),                  // 7: pumice.v1.Durability
-	(*ResourceList)(nil),             // 8: pumice.v1.ResourceList
-	(*Node)(nil),                     // 9: pumice.v1.Node
-	(*NodeDevices)(nil),              // 10: pumice.v1.NodeDevices
-	(*DeviceRequest)(nil),            // 11: pumice.v1.DeviceRequest
-	(*Taint)(nil),                    // 12: pumice.v1.Taint
-	(*NodeImage)(nil),                // 13: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 14: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 15: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 16: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 17: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 18: pumice.v1.SubGroupPolicy
-	(*Task)(nil),                     // 19: pumice.v1.Task
-	(*PodConstraints)(nil),           // 20: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 21: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 22: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 23: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 24: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 25: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 26: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 27: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 28: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 29: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 30: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 31: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 32: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 33: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 34: pumice.v1.Cluster
-	(*Namespace)(nil),                // 35: pumice.v1.Namespace
-	(*Revision)(nil),                 // 36: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 37: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 38: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 39: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 40: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 41: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 42: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 43: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 44: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 45: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 46: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 47: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 48: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 49: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 50: pumice.v1.Amount
-	(*Reason)(nil),                   // 51: pumice.v1.Reason
-	(*Measurement)(nil),              // 52: pumice.v1.Measurement
-	(*Problem)(nil),                  // 53: pumice.v1.Problem
-	nil,                              // 54: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 55: pumice.v1.Node.LabelsEntry
-	nil,                              // 56: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 57: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 58: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 59: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 60: pumice.v1.Task.LabelsEntry
-	nil,                              // 61: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 62: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 63: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 65: google.protobuf.Duration
+	(PodRules)(0),                    // 2: pumice.v1.PodRules
+	(TaskStatus)(0),                  // 3: pumice.v1.TaskStatus
+	(NodeEncoding)(0),                // 4: pumice.v1.NodeEncoding
+	(InvalidationScope)(0),           // 5: pumice.v1.InvalidationScope
+	(FilterDetail)(0),                // 6: pumice.v1.FilterDetail
+	(Resolution)(0),                  // 7: pumice.v1.Resolution
+	(Durability)(0),                  // 8: pumice.v1.Durability
+	(*ResourceList)(nil),             // 9: pumice.v1.ResourceList
+	(*Node)(nil),                     // 10: pumice.v1.Node
+	(*NodeDevices)(nil),              // 11: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 12: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 13: pumice.v1.Taint
+	(*NodeImage)(nil),                // 14: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 15: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 16: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 17: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 18: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 19: pumice.v1.SubGroupPolicy
+	(*PriorityClass)(nil),            // 20: pumice.v1.PriorityClass
+	(*Task)(nil),                     // 21: pumice.v1.Task
+	(*PodConstraints)(nil),           // 22: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 23: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 24: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 25: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 26: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 27: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 28: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 29: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 30: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 31: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 32: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 33: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 34: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 35: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 36: pumice.v1.Cluster
+	(*Namespace)(nil),                // 37: pumice.v1.Namespace
+	(*Revision)(nil),                 // 38: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 39: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 40: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 41: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 42: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 43: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 44: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 45: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 46: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 47: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 48: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 49: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 50: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 51: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 52: pumice.v1.Amount
+	(*Reason)(nil),                   // 53: pumice.v1.Reason
+	(*Measurement)(nil),              // 54: pumice.v1.Measurement
+	(*Problem)(nil),                  // 55: pumice.v1.Problem
+	nil,                              // 56: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 57: pumice.v1.Node.LabelsEntry
+	nil,                              // 58: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 59: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 60: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 61: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 62: pumice.v1.Task.LabelsEntry
+	nil,                              // 63: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 64: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 65: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 67: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	54, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	55, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
-	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
-	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
-	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
-	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	64, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	12, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	13, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	10, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
-	64, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	56, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	56, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	57, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	9,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
+	9,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
+	9,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
+	9,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
+	66, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	13, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	14, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	11, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	66, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	58, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	8,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	8,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	8,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	15, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	16, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	16, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	64, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	9,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	9,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	9,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	16, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	17, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	17, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	66, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	1,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	8,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	57, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	58, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	18, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	2,  // 25: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	59, // 26: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	8,  // 27: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	8,  // 28: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	8,  // 29: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 30: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	64, // 31: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	60, // 32: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	20, // 33: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	8,  // 34: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	8,  // 35: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	61, // 36: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	21, // 37: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	31, // 38: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	32, // 39: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	33, // 40: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	30, // 41: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	11, // 42: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	22, // 43: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	27, // 44: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	27, // 45: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	23, // 46: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	26, // 47: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	24, // 48: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	25, // 49: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	25, // 50: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	24, // 51: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	28, // 52: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	29, // 53: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	30, // 54: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	30, // 55: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	28, // 56: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	62, // 57: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	25, // 58: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	30, // 59: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	9,  // 60: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	14, // 61: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	17, // 62: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	19, // 63: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	35, // 64: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	63, // 65: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	41, // 66: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	43, // 67: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	42, // 68: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	38, // 69: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	64, // 70: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	36, // 71: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	37, // 72: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	65, // 73: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	34, // 74: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	44, // 75: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	45, // 76: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	45, // 77: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	36, // 78: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	38, // 79: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	48, // 80: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	53, // 81: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	47, // 82: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	64, // 83: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	49, // 84: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	53, // 85: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 86: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	39, // 87: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 88: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	52, // 89: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	90, // [90:90] is the sub-list for method output_type
-	90, // [90:90] is the sub-list for method input_type
-	90, // [90:90] is the sub-list for extension type_name
-	90, // [90:90] is the sub-list for extension extendee
-	0,  // [0:90] is the sub-list for field type_name
+	9,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	59, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	60, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	19, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	32, // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
+	3,  // 26: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	61, // 27: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	9,  // 28: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	9,  // 29: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	9,  // 30: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	9,  // 31: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	66, // 32: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	62, // 33: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	22, // 34: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	9,  // 35: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	9,  // 36: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	2,  // 37: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
+	63, // 38: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	23, // 39: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	33, // 40: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	34, // 41: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	35, // 42: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	32, // 43: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	12, // 44: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	24, // 45: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	29, // 46: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	29, // 47: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	25, // 48: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	28, // 49: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	26, // 50: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	27, // 51: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	27, // 52: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	26, // 53: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	30, // 54: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	31, // 55: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	32, // 56: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	32, // 57: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	30, // 58: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	64, // 59: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	27, // 60: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	32, // 61: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	10, // 62: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	15, // 63: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	18, // 64: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	21, // 65: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	37, // 66: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	2,  // 67: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	20, // 68: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	65, // 69: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	43, // 70: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	45, // 71: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	44, // 72: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	40, // 73: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	66, // 74: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	38, // 75: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	39, // 76: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	67, // 77: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	36, // 78: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	46, // 79: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	47, // 80: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	47, // 81: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	38, // 82: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	40, // 83: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	50, // 84: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	55, // 85: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	49, // 86: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	66, // 87: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	51, // 88: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	55, // 89: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	5,  // 90: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	41, // 91: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	7,  // 92: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	54, // 93: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -4938,14 +5219,15 @@ func file_pumice_v1_types_proto_init() {
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[9].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[25].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[32].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[26].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[33].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[36].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[37].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -4962,8 +5244,8 @@ func file_pumice_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   56,
+			NumEnums:      9,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

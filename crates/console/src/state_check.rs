@@ -154,6 +154,7 @@ pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterS
         jobs: cluster.jobs.clone(),
         tasks: annotated_tasks(&cluster.tasks),
         namespaces: cluster.namespaces.clone(),
+        ..pb::Cluster::default()
     };
     let read = |cluster: pb::Cluster| services.read_cluster(cluster);
     if let Some(state) = read(whole.clone()) {

@@ -122,6 +122,7 @@ async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Resu
         jobs: known.jobs.into_values().filter_map(job).collect(),
         tasks: known.tasks.into_values().filter_map(|stored| stored.task).collect(),
         namespaces: known.namespaces,
+        ..pb::Cluster::default()
     })
 }
 

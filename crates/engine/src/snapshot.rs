@@ -83,10 +83,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Kinds of records of which policies in force read all labels.
+    /// Kinds of records of which policies in force, or relations between records, read all labels.
     pub fn read_labels(&self) -> LabelKinds {
         let policies = self.policies.values().map(|own| own.policy.all_labels());
-        policies.fold(LabelKinds::default(), LabelKinds::union)
+        policies.fold(self.state.labels_of_relations(), LabelKinds::union)
     }
 
     /// `upstream` if every policy in force is: then records are taken as the reference takes them.

@@ -3,3 +3,4 @@
 
 pub mod derive;
 pub mod import;
+pub mod object;

@@ -120,6 +120,7 @@ fn inline_state() -> ClusterState {
             BatchRecord::Job(job) => cluster_state.put_job(job, &source),
             BatchRecord::Task(task) => cluster_state.put_task(task, &source),
             BatchRecord::Namespace(namespace) => cluster_state.put_namespace(namespace, &source),
+            BatchRecord::PriorityClass(class) => cluster_state.put_priority_class(class, &source),
         }
     }
     cluster_state.refresh_ranks();

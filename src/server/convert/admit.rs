@@ -181,7 +181,8 @@ pub(super) fn read_job(
         ..pb::Job::default()
     };
     if job != only {
-        let record = reader.job(job);
+        let mut record = reader.job(job);
+        cluster_state.relate_job(&mut record);
         return match reader.take_problems().problems.into_iter().next() {
             Some(problem) => Err(problem),
             None => Ok(Arc::new(record)),

@@ -1,20 +1,23 @@
 //! Batches of records by a source, and their outcomes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
 use pumice_engine::model::{
-    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError,
+    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError, Uid,
 };
 use pumice_engine::policy::Compatibility;
+use pumice_kubernetes::object::ObjectKind;
 use pumice_state::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
     ResyncRequest, SourceKind,
 };
 
 use super::amounts::ResourceInterner;
+use super::objects::{kinds_with_records, pod_rules, read_objects, record_kind};
 use super::reader::{ReadOptions, WireReader};
 
 /// Bytes of a field and of a message that are kept of an unreadable record.
@@ -112,13 +115,17 @@ pub fn read_batch(
             return Err(CallError::invalid("INVALID_ENUM", message));
         }
     };
-    let remove = read_removals(remove.unwrap_or_default());
+    let (remove, removed_uids) = read_removals(remove.unwrap_or_default())?;
     let put = put.unwrap_or_default();
-    let records = record_count(&put) + remove.len() + unreadable.len();
     let limit = declared.limits.batch_records;
-    if records > limit {
+    let too_large = |records: usize| {
         let message = format!("batch: {records} records; send a full sync in parts, or changes in several batches");
-        return Err(CallError::limit("BATCH_TOO_LARGE", "batch_records", limit, &message));
+        CallError::limit("BATCH_TOO_LARGE", "batch_records", limit, &message)
+    };
+    let others = remove.len() + unreadable.len();
+    let records = record_count(&put) + others;
+    if records > limit {
+        return Err(too_large(records));
     }
     let mut batch = Batch {
         source: source.into(),
@@ -127,70 +134,136 @@ pub fn read_batch(
         kind,
         part,
         remove,
+        removed_uids,
         source_kind,
         ..Batch::default()
     };
     for (i, record) in unreadable.into_iter().enumerate() {
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
+    let most = limit.saturating_sub(others);
     let mut reader = WireReader::new(names, declared)
         .keeping(stored_labels)
         .judged_under(compatibility);
-    read_cluster(put, &mut reader, &mut batch);
+    read_cluster(put, most, &mut reader, &mut batch).map_err(|error| match error {
+        ClusterReadError::TooManyRecords(records) => too_large(records.saturating_add(others)),
+        ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),
+    })?;
     batch.dropped_labels = reader.dropped_labels;
     Ok(batch)
 }
 
-/// Number of records of all kinds.
-pub(in crate::server) fn record_count(cluster: &pb::Cluster) -> usize {
+/// Number of records of a cluster; a list among its objects counts as one until it is read.
+pub fn record_count(cluster: &pb::Cluster) -> usize {
     let pb::Cluster {
         nodes,
         queues,
         jobs,
         tasks,
         namespaces,
+        objects,
+        pod_rules: _,
+        priority_classes,
     } = cluster;
-    nodes.len() + queues.len() + jobs.len() + tasks.len() + namespaces.len()
+    let others = namespaces.len() + objects.len() + priority_classes.len();
+    nodes.len() + queues.len() + jobs.len() + tasks.len() + others
 }
 
-/// Reads the records of a cluster into a batch.
-pub(super) fn read_cluster(cluster: pb::Cluster, reader: &mut WireReader<'_>, batch: &mut Batch) {
-    batch.put.reserve(record_count(&cluster));
+/// Bytes of the objects of a cluster, and of the pods and pod groups among its records.
+pub fn object_bytes(cluster: &pb::Cluster) -> usize {
+    let objects = cluster.objects.iter().map(Vec::len);
+    let nodes = cluster.nodes.iter().map(|node| node.object.len());
+    let queues = cluster.queues.iter().map(|queue| queue.object.len());
+    let jobs = cluster.jobs.iter().map(|job| job.object.len());
+    let tasks = cluster.tasks.iter().map(|task| task.object.len());
+    objects.chain(nodes).chain(queues).chain(jobs).chain(tasks).sum()
+}
+
+/// Reason why a cluster cannot be read as a whole.
+#[derive(Debug)]
+pub(super) enum ClusterReadError {
+    /// More records than are allowed: at least this number.
+    TooManyRecords(usize),
+    /// The rules for pods have no value of their field.
+    InvalidRules(i32),
+}
+
+/// Error of rules for pods that have no value of their field.
+pub(super) fn invalid_rules(place: &str, rules: i32) -> CallError {
+    let message = format!("{place}.pod_rules: {rules} is no value of this field");
+    CallError::invalid("INVALID_ENUM", message)
+}
+
+/// Reads the records and at most `most` objects of a cluster into a batch.
+///
+/// # Errors
+/// There are more records, or the rules for pods have no value of their field.
+pub(super) fn read_cluster(
+    cluster: pb::Cluster,
+    most: usize,
+    reader: &mut WireReader<'_>,
+    batch: &mut Batch,
+) -> Result<(), ClusterReadError> {
+    let records = record_count(&cluster);
     let pb::Cluster {
         nodes,
         queues,
         jobs,
         tasks,
         namespaces,
+        objects,
+        pod_rules: rules,
+        priority_classes,
     } = cluster;
+    let rules = pod_rules(rules).ok_or(ClusterReadError::InvalidRules(rules))?;
+    batch.put.reserve(records);
+    let most_objects = most.saturating_sub(records - objects.len());
+    for (i, class) in priority_classes.into_iter().enumerate() {
+        let record = reader.priority_class(class);
+        push_record(BatchRecord::PriorityClass(record), reader, batch, RecordLocation::at(i));
+    }
     // Values that many records of a batch share are deduplicated where they are read.
     let mut pool = RecordInterner::default();
     for (i, node) in nodes.into_iter().enumerate() {
         let mut record = reader.node(node);
         pool.intern_batch_node(&mut record);
-        push_record(BatchRecord::Node(Arc::new(record)), reader, batch, i);
+        push_record(
+            BatchRecord::Node(Arc::new(record)),
+            reader,
+            batch,
+            RecordLocation::at(i),
+        );
     }
     for (i, queue) in queues.into_iter().enumerate() {
         let record = reader.queue(queue);
-        push_record(BatchRecord::Queue(record), reader, batch, i);
+        push_record(BatchRecord::Queue(record), reader, batch, RecordLocation::at(i));
     }
     for (i, job) in jobs.into_iter().enumerate() {
         let record = reader.job(job);
-        push_record(BatchRecord::Job(record), reader, batch, i);
+        reader.keep_labels_for(&record);
+        push_record(BatchRecord::Job(record), reader, batch, RecordLocation::at(i));
     }
     for (i, task) in tasks.into_iter().enumerate() {
         let mut record = reader.stored_task(task);
         pool.intern_batch_task(&mut record);
-        push_record(BatchRecord::Task(record), reader, batch, i);
+        push_record(BatchRecord::Task(record), reader, batch, RecordLocation::at(i));
     }
     for (i, namespace) in namespaces.into_iter().enumerate() {
         let record = reader.namespace(namespace);
-        push_record(BatchRecord::Namespace(record), reader, batch, i);
+        push_record(BatchRecord::Namespace(record), reader, batch, RecordLocation::at(i));
     }
+    let came = read_objects(objects, rules, (most_objects, &mut pool), reader, batch);
+    if came > most_objects {
+        return Err(ClusterReadError::TooManyRecords(
+            most.saturating_add(came - most_objects),
+        ));
+    }
+    Ok(())
 }
 
-fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: &mut Batch, index: usize) {
-    let (found, place) = (reader.take_problems(), RecordLocation::at(index));
+/// Adds a record to a batch, or its problems.
+pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: &mut Batch, place: RecordLocation) {
+    let found = reader.take_problems();
     if found.is_empty() {
         batch.put.push((put, place));
         return;
@@ -222,7 +295,8 @@ fn occupied_node(put: &BatchRecord, problems: &[Problem]) -> Arc<str> {
         | BatchRecord::Queue(_)
         | BatchRecord::Job(_)
         | BatchRecord::Task(_)
-        | BatchRecord::Namespace(_) => Arc::default(),
+        | BatchRecord::Namespace(_)
+        | BatchRecord::PriorityClass(_) => Arc::default(),
     }
 }
 
@@ -246,6 +320,7 @@ fn read_unreadable(
         Ok(pb::RecordKind::Job) => RecordKind::Job,
         Ok(pb::RecordKind::Task) => RecordKind::Task,
         Ok(pb::RecordKind::Namespace) => RecordKind::Namespace,
+        Ok(pb::RecordKind::PriorityClass) => RecordKind::PriorityClass,
         Ok(pb::RecordKind::Unspecified) | Err(_) => {
             let message = format!("batch.{place}.kind: {kind} is no kind of a record");
             return Err(CallError::invalid("INVALID_ENUM", message));
@@ -276,26 +351,57 @@ fn read_unreadable(
 }
 
 /// First bytes of a text of a source, which states and replies repeat.
-fn truncated(text: &str) -> &str {
+pub(super) fn truncated(text: &str) -> &str {
     let most = (0..=MAX_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end));
     text.get(..most.unwrap_or_default().min(text.len())).unwrap_or(text)
 }
 
-fn read_removals(removals: pb::Removals) -> Vec<(RecordKind, Arc<str>)> {
+type RemovedRecords = Vec<(RecordKind, Arc<str>)>;
+
+/// Reads removals; with the incarnations of those that name one.
+fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, BTreeMap<(RecordKind, Arc<str>), Uid>), CallError> {
     let pb::Removals {
         nodes,
         queues,
         jobs,
         tasks,
         namespaces,
+        priority_classes,
+        objects,
     } = removals;
     let of = |kind: RecordKind, names: Vec<String>| names.into_iter().map(move |name| (kind, Arc::from(name)));
-    of(RecordKind::Node, nodes)
+    let mut removed: RemovedRecords = of(RecordKind::Node, nodes)
         .chain(of(RecordKind::Queue, queues))
         .chain(of(RecordKind::Job, jobs))
         .chain(of(RecordKind::Task, tasks))
         .chain(of(RecordKind::Namespace, namespaces))
-        .collect()
+        .chain(of(RecordKind::PriorityClass, priority_classes))
+        .collect();
+    let mut uids = BTreeMap::new();
+    for (number, object) in objects.into_iter().enumerate() {
+        let pb::ObjectReference {
+            kind,
+            namespace,
+            name,
+            uid,
+        } = object;
+        let known = ObjectKind::ALL.into_iter().find(|known| known.name() == kind);
+        let key = known.and_then(|known| Some((record_kind(known.record_kind())?, known)));
+        let Some((kind, known)) = key else {
+            let message = format!(
+                "batch.remove.objects[{number}].kind: no records are made of `{}`; known are {}",
+                truncated(&kind),
+                kinds_with_records()
+            );
+            return Err(CallError::invalid("INVALID_KIND", message));
+        };
+        let key = (kind, Arc::from(known.record_name(&namespace, &name)));
+        if !uid.is_empty() {
+            uids.insert(key.clone(), uid.as_str().into());
+        }
+        removed.push(key);
+    }
+    Ok((removed, uids))
 }
 
 /// Reply to a batch.

@@ -9,7 +9,7 @@ use pumice_engine::policy::Compatibility;
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
 use super::amounts::QueryResourceNames;
-use super::batch::{read_cluster, record_count};
+use super::batch::{ClusterReadError, invalid_rules, read_cluster, record_count};
 use super::reader::{ReadOptions, WireReader};
 
 /// Owner of all records of an inline cluster.
@@ -25,17 +25,23 @@ pub fn cluster_state(
     compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> Result<(ClusterState, Vec<Problem>), CallError> {
-    let records = record_count(&cluster);
     let limit = declared.limits.inline_records;
-    if records > limit {
+    let too_large = |records: usize| {
         let message = format!("against.inline.cluster: {records} records");
-        return Err(CallError::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message));
+        CallError::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message)
+    };
+    let records = record_count(&cluster);
+    if records > limit {
+        return Err(too_large(records));
     }
     let empty = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
     let mut names = QueryResourceNames::new(empty.resources(), declared.limits.query_resources);
     let mut batch = Batch::default();
     let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
-    read_cluster(cluster, &mut reader, &mut batch);
+    read_cluster(cluster, limit, &mut reader, &mut batch).map_err(|error| match error {
+        ClusterReadError::TooManyRecords(records) => too_large(records),
+        ClusterReadError::InvalidRules(rules) => invalid_rules("against.inline.cluster", rules),
+    })?;
     let outside = |problem: Problem| Problem {
         field: format!("against.inline.cluster{}", problem.field.trim_start_matches("put")),
         ..problem
@@ -53,7 +59,10 @@ pub fn cluster_state(
     Ok((build_state(batch.put, names)?, warnings))
 }
 
-fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceNames) -> Result<ClusterState, CallError> {
+fn build_state(
+    mut put: Vec<(BatchRecord, RecordLocation)>,
+    names: QueryResourceNames,
+) -> Result<ClusterState, CallError> {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (record, place) in &put {
         let BatchRecord::Node(node) = record else { continue };
@@ -69,6 +78,13 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
     let mut cluster_state = ClusterState::new(Arc::new(index), 0);
     cluster_state.set_resources(names.into_table());
     let source: Arc<str> = Arc::from(INLINE_SOURCE);
+    let is_dependent = |(record, _): &(BatchRecord, RecordLocation)| match record {
+        BatchRecord::PriorityClass(_) | BatchRecord::Namespace(_) | BatchRecord::Node(_) | BatchRecord::Queue(_) => 0,
+        BatchRecord::Job(_) => 1,
+        BatchRecord::Task(_) => 2,
+    };
+    // Priorities and groups follow from classes and jobs.
+    put.sort_by_key(is_dependent);
     for (record, place) in put {
         let known = match &record {
             BatchRecord::Node(_) => false,
@@ -76,6 +92,7 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
             BatchRecord::Job(job) => cluster_state.jobs().contains(&job.name),
             BatchRecord::Task(task) => cluster_state.tasks().contains(&task.name),
             BatchRecord::Namespace(namespace) => cluster_state.namespaces().contains(&namespace.name),
+            BatchRecord::PriorityClass(class) => cluster_state.priority_classes().contains(&class.name),
         };
         if known {
             let (kind, name) = record.key();
@@ -86,9 +103,16 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
                 cluster_state.put_node(node, &source);
             }
             BatchRecord::Queue(queue) => cluster_state.put_queue(queue, &source),
-            BatchRecord::Job(job) => cluster_state.put_job(job, &source),
-            BatchRecord::Task(task) => cluster_state.put_task(task, &source),
             BatchRecord::Namespace(namespace) => cluster_state.put_namespace(namespace, &source),
+            BatchRecord::Job(mut job) => {
+                cluster_state.relate_job(&mut job);
+                cluster_state.put_job(job, &source);
+            }
+            BatchRecord::Task(mut task) => {
+                cluster_state.relate_task(&mut task);
+                cluster_state.put_task(task, &source);
+            }
+            BatchRecord::PriorityClass(class) => cluster_state.put_priority_class(class, &source),
         }
     }
     cluster_state.refresh_ranks();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    ClusterState, JobPhase, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector,
-    QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
-    StoredRecord, TaskRecord, TaskShape, TaskStatus, TextMap,
+    ClusterState, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot,
+    NodeVector, QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable,
+    SortedTable, StoredRecord, SubGroupPolicy, TaskRecord, TaskShape, TaskStatus, TextMap,
 };
 use pumice_engine::plugin_state::PluginStates;
 
@@ -234,6 +234,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     let properties = properties.as_deref();
     pb::Node {
+        object: Vec::new(),
         name: name.to_string(),
         uid: uid.to_string(),
         creation_time: timestamp(*creation_time),
@@ -277,6 +278,7 @@ fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
         QueueState::Unknown => pb::QueueState::Unknown,
     };
     pb::Queue {
+        object: Vec::new(),
         name: name.to_string(),
         uid: uid.to_string(),
         creation_time: timestamp(*creation_time),
@@ -323,11 +325,7 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
     } = record;
     let minimums = gang.as_deref().cloned().unwrap_or_default();
     let roles = minimums.min_task_member.iter();
-    let policies = minimums.sub_groups.iter().map(|policy| pb::SubGroupPolicy {
-        name: policy.name.to_string(),
-        size: policy.size,
-        min_groups: policy.min_groups,
-    });
+    let policies = minimums.sub_groups.iter().map(sub_group_policy);
     let phase = match phase {
         JobPhase::Unspecified => pb::JobPhase::Unspecified,
         JobPhase::Pending => pb::JobPhase::Pending,
@@ -348,6 +346,33 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
         annotations: text_map(annotations),
         min_task_member: roles.map(|(role, least)| (role.to_string(), *least)).collect(),
         sub_group_policies: policies.collect(),
+        object: Vec::new(),
+        priority_class_name: minimums.priority_class.as_ref().map(|own| own.class.to_string()),
+    }
+}
+
+fn sub_group_policy(policy: &SubGroupPolicy) -> pb::SubGroupPolicy {
+    let texts = |list: &[Arc<str>]| list.iter().map(ToString::to_string).collect();
+    let requirement = |(key, operator, values): (&str, &str, &[Arc<str>])| pb::SelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: texts(values),
+    };
+    let selector = policy.selector.as_deref();
+    let demands: Vec<_> = selector
+        .into_iter()
+        .flat_map(GroupSelector::demands)
+        .map(requirement)
+        .collect();
+    pb::SubGroupPolicy {
+        name: policy.name.to_string(),
+        size: policy.size,
+        min_groups: policy.min_groups,
+        label_selector: (!demands.is_empty()).then(|| pb::LabelSelector {
+            match_labels: BTreeMap::new(),
+            match_expressions: demands,
+        }),
+        match_label_keys: selector.map(|own| texts(own.match_label_keys())).unwrap_or_default(),
     }
 }
 
@@ -406,6 +431,9 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         priority_class_name: shape.priority_class().to_owned(),
         scheduling_gates: shape.scheduling_gates().iter().map(ToString::to_string).collect(),
         sub_group: shape.sub_group().to_owned(),
+        object: Vec::new(),
+        pod_rules: pb::PodRules::Unspecified.into(),
+        priority_from_class: shape.class_of_priority().is_some(),
     }
 }
 

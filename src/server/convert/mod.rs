@@ -13,6 +13,7 @@ pub mod inline;
 pub mod listing;
 pub mod nodes;
 pub mod not_evaluated;
+mod objects;
 pub mod order;
 pub mod place;
 pub mod policy;

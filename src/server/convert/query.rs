@@ -357,16 +357,27 @@ pub(super) fn read_task(
     cluster_state: &ClusterState,
     reader: &mut WireReader<'_>,
 ) -> Result<QueryTask, Problem> {
-    if task.requests.is_some() {
-        read_sent_task(task, reader)
+    if is_sent(&task) {
+        read_sent_task(task, cluster_state, reader)
     } else {
         read_stored_task(&task, cluster_state)
     }
 }
 
+/// True of a task that the request gives itself, and does not only name.
+pub(super) fn is_sent(task: &pb::Task) -> bool {
+    task.requests.is_some() || !task.object.is_empty()
+}
+
 /// Task as the request gives it.
-pub(super) fn read_sent_task(task: pb::Task, reader: &mut WireReader<'_>) -> Result<QueryTask, Problem> {
-    let task = Arc::new(reader.task(task));
+pub(super) fn read_sent_task(
+    task: pb::Task,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<QueryTask, Problem> {
+    let mut task = reader.task(task);
+    cluster_state.relate_task(&mut task);
+    let task = Arc::new(task);
     let found = reader.take_problems();
     match found.problems.into_iter().next() {
         Some(problem) => Err(problem),

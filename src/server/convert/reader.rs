@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
-use pumice_engine::model::{LabelKinds, Problem, ProblemKind, TextMap};
+use pumice_engine::model::{JobRecord, LabelKinds, Problem, ProblemKind, TextMap};
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 use pumice_engine::policy::Compatibility;
 
@@ -136,6 +136,11 @@ impl<'a> WireReader<'a> {
             keeps_negative: compatibility == Compatibility::Upstream,
             ..self
         }
+    }
+
+    /// Keeps all labels of tasks if a job finds the groups of its tasks by them.
+    pub(super) fn keep_labels_for(&mut self, job: &JobRecord) {
+        self.stored_labels.tasks |= job.finds_groups();
     }
 
     /// Reads the labels of a node.

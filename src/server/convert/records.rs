@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::model::{
-    GangMember, GangMinimums, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists, NodeRecord, ProblemKind,
-    QueueAffinity, QueueRecord, QueueState, ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord,
-    TaskStatus, UnevaluatedFields,
+    ClassPriority, GangMember, GangMinimums, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists,
+    NodeRecord, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState, ResourceAmounts, ResourceId,
+    SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::reader::WireReader;
@@ -35,7 +35,8 @@ impl WireReader<'_> {
             taints,
             images,
             devices,
-        } = node;
+            object: _,
+        } = self.derived_node(node);
         NodeRecord {
             name: self.record_name(name),
             uid: self.name("uid", uid),
@@ -68,7 +69,8 @@ impl WireReader<'_> {
             deserved,
             guarantee,
             affinity,
-        } = queue;
+            object: _,
+        } = self.derived_queue(queue);
         QueueRecord {
             name: self.record_name(name),
             uid: self.name("uid", uid),
@@ -86,6 +88,20 @@ impl WireReader<'_> {
         }
     }
 
+    /// Reads a priority class.
+    pub(super) fn priority_class(&mut self, class: pb::PriorityClass) -> PriorityClassRecord {
+        let pb::PriorityClass {
+            name,
+            value,
+            global_default,
+        } = class;
+        PriorityClassRecord {
+            name: self.record_name(name),
+            value,
+            global_default,
+        }
+    }
+
     /// Reads a job.
     pub(super) fn job(&mut self, job: pb::Job) -> JobRecord {
         let pb::Job {
@@ -100,7 +116,13 @@ impl WireReader<'_> {
             annotations,
             min_task_member,
             sub_group_policies,
-        } = job;
+            object: _,
+            priority_class_name,
+        } = self.derived_job(job);
+        let class = priority_class_name.map(|class| ClassPriority {
+            class: self.name("priority_class_name", class),
+            otherwise: priority,
+        });
         JobRecord {
             name: self.record_name(name),
             uid: self.name("uid", uid),
@@ -111,7 +133,7 @@ impl WireReader<'_> {
             min_member,
             min_resources: self.signed_amounts("min_resources", min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
-            gang: self.gang_minimums(min_task_member, sub_group_policies),
+            gang: self.gang_minimums(min_task_member, sub_group_policies, class),
         }
     }
 
@@ -126,6 +148,7 @@ impl WireReader<'_> {
 
     /// Reads a task of a batch, which needs a name.
     pub(super) fn stored_task(&mut self, task: pb::Task) -> TaskRecord {
+        let task = self.derived_task(task);
         if task.name.is_empty() {
             self.record_name(String::new());
         }
@@ -163,7 +186,10 @@ impl WireReader<'_> {
             sub_group,
             container_nonzero_requests,
             kubernetes_requests,
-        } = task;
+            object: _,
+            pod_rules: _,
+            priority_from_class,
+        } = self.derived_task(task);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
         let of_containers = container_nonzero_requests.map(|amounts| *amounts);
@@ -193,6 +219,7 @@ impl WireReader<'_> {
                 sub_group: self.name("sub_group", sub_group),
                 priority_class: self.name("priority_class_name", priority_class_name),
                 scheduling_gates: self.names("scheduling_gates", scheduling_gates),
+                priority_from_class: priority_from_class.then_some(priority),
             }
             .into_field(),
             creation_time: self.seconds("creation_time", creation_time),
@@ -223,6 +250,7 @@ impl WireReader<'_> {
         &mut self,
         roles: BTreeMap<String, i32>,
         policies: Vec<pb::SubGroupPolicy>,
+        priority_class: Option<ClassPriority>,
     ) -> Option<Arc<GangMinimums>> {
         if !self.is_short_list("min_task_member", roles.len())
             || !self.is_short_list("sub_group_policies", policies.len())
@@ -237,12 +265,37 @@ impl WireReader<'_> {
             name: self.name("sub_group_policies", policy.name),
             size: policy.size,
             min_groups: policy.min_groups,
+            selector: self.group_selector(policy.label_selector, policy.match_label_keys),
         });
         let gang = GangMinimums {
             min_task_member,
             sub_groups: policies.collect(),
+            priority_class,
         };
         gang.into_field()
+    }
+
+    /// Reads the selector of a policy about groups; `None`: it tells no groups apart.
+    fn group_selector(&mut self, selector: Option<pb::LabelSelector>, keys: Vec<String>) -> Option<Arc<GroupSelector>> {
+        let pb::LabelSelector {
+            match_labels,
+            match_expressions,
+        } = selector.unwrap_or_default();
+        let values = match_expressions.iter().map(|expression| expression.values.len());
+        let entries = keys.len() + match_labels.len() + match_expressions.len() + values.sum::<usize>();
+        if !self.is_short_list("sub_group_policies", entries) {
+            return None;
+        }
+        let mut text = |text: String| self.name("sub_group_policies", text);
+        let mut selector = GroupSelector::new(keys.into_iter().map(&mut text).collect())?;
+        for (key, value) in match_labels {
+            selector.require(text(key), "In".into(), vec![text(value)]);
+        }
+        for expression in match_expressions {
+            let values = expression.values.into_iter().map(&mut text).collect();
+            selector.require(text(expression.key), text(expression.operator), values);
+        }
+        Some(Arc::new(selector))
     }
 
     /// Reads the names of fields that the record does not carry.

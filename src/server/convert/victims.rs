@@ -14,7 +14,7 @@ use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::evaluation_ref::read_changes;
 use super::not_evaluated::EvaluatedState;
-use super::query::{read_plugins, read_sent_task, read_stored_task};
+use super::query::{is_sent, read_plugins, read_sent_task, read_stored_task};
 use super::reader::{ReadOptions, WireReader};
 
 /// Reads a request of `SelectVictims`, whose `against` was taken out before.
@@ -108,6 +108,7 @@ fn read_group(
         read_victim_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
     let mut read = Vec::with_capacity(candidates.len());
     for (at, candidate) in candidates.into_iter().enumerate() {
+        // A pod that the API server has seen says its status.
         let whole = candidate.requests.is_some() && candidate.status() == pb::TaskStatus::Unspecified;
         let mut record = read_victim_task(candidate, cluster_state, reader)
             .map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
@@ -130,8 +131,8 @@ fn read_victim_task(
     cluster_state: &ClusterState,
     reader: &mut WireReader<'_>,
 ) -> Result<TaskRecord, Problem> {
-    let read = if task.requests.is_some() {
-        read_sent_task(task, reader)
+    let read = if is_sent(&task) {
+        read_sent_task(task, cluster_state, reader)
     } else {
         read_stored_task(&task, cluster_state)
     };

@@ -312,6 +312,7 @@ fn a_queue_without_a_state_takes_jobs() {
                 ..pb::Job::default()
             }],
             tasks: vec![crate::support::records::task("ns/t", "ns/j", &[("cpu", "1")])],
+            ..pb::Cluster::default()
         };
         let document = format!(
             "actions: enqueue\ntiers: [{{plugins: [{{name: {plugin}}}]}}]\npumice: {{compatibility: {compatibility}}}\n"

@@ -89,11 +89,11 @@ fn a_card_quota_is_reported_with_its_headroom() {
     let server = server(
         CARDS,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes: vec![card_node("n-1", "8"), card_node("n-2", "8")],
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],
             tasks: vec![task_on_node(held, pb::TaskStatus::Running, "n-1"), its_task],
+            ..pb::Cluster::default()
         },
     );
     let said = ends(Some(&server), &["explain", "job", "a/asker"], 0);
@@ -140,7 +140,6 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
     let server = server(
         CARDS,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "64"), ("memory", "64Gi")])],
             queues: vec![small],
             jobs: vec![
@@ -152,6 +151,7 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
                 task("a/w-0", "a/w", &[("cpu", "4")]),
                 task("a/w-1", "a/w", &[("cpu", "4")]),
             ],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/w"]);
@@ -164,52 +164,6 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
     assert!(report["admission"].is_null());
     assert_eq!(report["taskClasses"][0]["admission"]["permitted"], false);
     assert_eq!(report["gang"]["placeable"], 0);
-}
-
-#[test]
-fn a_node_that_is_full_and_tainted_counts_as_tainted() {
-    let policy = "actions: allocate\ntiers: [{plugins: [{name: predicates}, {name: binpack}]}]\n";
-    let tainted = |name: &str| pb::Node {
-        taints: vec![pb::Taint {
-            key: "team".to_owned(),
-            value: String::new(),
-            effect: "NoSchedule".to_owned(),
-        }],
-        ..node(name, &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")])
-    };
-    let full = |node: &str| {
-        task_on_node(
-            task(&format!("a/{node}"), "", &[("cpu", "7")]),
-            pb::TaskStatus::Running,
-            node,
-        )
-    };
-    let server = server(
-        policy,
-        pb::Cluster {
-            namespaces: Vec::new(),
-            nodes: vec![
-                tainted("n-1"),
-                tainted("n-2"),
-                node("n-3", &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")]),
-            ],
-            queues: vec![queue("q")],
-            jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 1)],
-            tasks: vec![full("n-1"), full("n-3"), task("a/w-0", "a/w", &[("cpu", "4")])],
-        },
-    );
-    let report = json(&server, &["explain", "task", "a/w-0"]);
-    let rejections = report["taskClasses"][0]["rejections"].as_array().unwrap();
-    let mut found: Vec<(&str, u64)> = rejections
-        .iter()
-        .map(|own| (own["reason"]["code"].as_str().unwrap(), own["count"].as_u64().unwrap()))
-        .collect();
-    found.sort_unstable();
-    assert_eq!(
-        found,
-        [("InsufficientResource", 1), ("UntoleratedTaint", 2)],
-        "{report:#}"
-    );
 }
 
 #[test]
@@ -226,11 +180,11 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     let server = server(
         PLAIN,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes,
             queues: vec![queue("q")],
             jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 1)],
             tasks: vec![used, task("a/w-0", "a/w", &[("cpu", "32")])],
+            ..pb::Cluster::default()
         },
     );
     let said = first_line(&server, &["explain", "job", "a/w"]);
@@ -283,11 +237,11 @@ fn scheduling_gates_are_reported() {
     let server = server(
         PLAIN,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q")],
             jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 2)],
             tasks: vec![gated("a/w-0"), gated("a/w-1"), task("a/w-2", "a/w", &[("cpu", "1")])],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/w"]);
@@ -303,7 +257,6 @@ fn rejected_records_are_reported_with_their_field() {
     let server = server(
         PLAIN,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q"), queue("r")],
             jobs: vec![
@@ -316,6 +269,7 @@ fn rejected_records_are_reported_with_their_field() {
                 task("a/v-0", "a/v", &[("cpu", "1")]),
                 task("a/u-0", "a/u", &[("cpu", "1")]),
             ],
+            ..pb::Cluster::default()
         },
     );
     let bad = pb::Cluster {
@@ -346,7 +300,6 @@ fn rejected_records_are_reported_with_their_field() {
 #[test]
 fn jobs_ahead_are_distinguished_from_none_ahead() {
     let cluster = |first: i32| pb::Cluster {
-        namespaces: Vec::new(),
         nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
         queues: vec![queue("q")],
         jobs: vec![
@@ -364,6 +317,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
             task("a/older-1", "a/older", &[("cpu", "8")]),
             task("a/younger-0", "a/younger", &[("cpu", "4")]),
         ],
+        ..pb::Cluster::default()
     };
     let both = server(PLAIN, cluster(2));
     let report = json(&both, &["explain", "job", "a/younger"]);
@@ -414,7 +368,6 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
     let server = server(
         PLAIN,
         pb::Cluster {
-            namespaces: Vec::new(),
             nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
             queues: vec![queue("q")],
             jobs: vec![
@@ -441,6 +394,7 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
                     "n-1",
                 ),
             ],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/gang"]);
@@ -466,30 +420,6 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
         (code(&report), sentence(&report)),
         ("COMPLETED", "job a/done does not wait: it ended")
     );
-}
-
-#[test]
-fn unknown_names_come_with_the_one_that_was_meant() {
-    let server = server(
-        PLAIN,
-        pb::Cluster {
-            namespaces: Vec::new(),
-            nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
-            queues: vec![queue("q")],
-            jobs: vec![gang("train/bert", "q", pb::JobPhase::Inqueue, 1)],
-            tasks: vec![task("train/bert-0", "train/bert", &[("cpu", "1")])],
-        },
-    );
-    let said = ends(Some(&server), &["explain", "job", "train/bret"], 1);
-    assert!(said.contains("there is no job `train/bret`"), "{said}");
-    assert!(said.contains("did you mean `train/bert`?"), "{said}");
-    assert!(ends(Some(&server), &["explain", "job", "prod/bert"], 1).contains("did you mean `train/bert`?"));
-    assert!(
-        ends(Some(&server), &["explain", "job", "train/bert-0"], 1)
-            .contains("there is a task of that name: pumice explain task train/bert-0")
-    );
-    ends(Some(&server), &["explain", "job"], 2);
-    ends(Some(&server), &["explain"], 2);
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn what_was_not_tried_is_not_claimed() {
         queues: vec![queue("q")],
         jobs,
         tasks,
+        ..pb::Cluster::default()
     };
     let server = server(PLAIN, cluster.clone());
     let report = json(&server, &["explain", "job", "a/j-51"]);
@@ -107,6 +108,7 @@ fn what_a_quota_lacks_counts_what_is_admitted_and_not_allocated() {
                 task("a/admitted-0", "a/admitted", &[("cpu", "10")]),
                 task("a/asks-0", "a/asks", &[("cpu", "3")]),
             ],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/asks"]);
@@ -136,6 +138,7 @@ fn only_jobs_that_use_the_capacity_are_named() {
             queues: vec![queue("q")],
             jobs,
             tasks,
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/asker"]);
@@ -161,6 +164,7 @@ fn a_gang_that_never_fits_does_not_wait_for_what_is_released() {
         queues: vec![queue("q")],
         jobs: vec![gang("a/gang", "q", pb::JobPhase::Inqueue, min_member)],
         tasks: vec![leaving.clone(), member(0), member(1), member(2)],
+        ..pb::Cluster::default()
     };
     let report = json(&server(PLAIN, with(3)), &["explain", "job", "a/gang"]);
     assert_eq!(code(&report), "GANG");
@@ -225,6 +229,7 @@ fn an_unreadable_quota_is_reported_first() {
             queues: vec![card_queue("research", "{\"H100\": eight}")],
             jobs: vec![job],
             tasks: vec![its_task],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/asker"]);
@@ -235,4 +240,74 @@ fn an_unreadable_quota_is_reported_first() {
         "{first}"
     );
     assert!(!hints(&report).contains("never fits"));
+}
+
+#[test]
+fn unknown_names_come_with_the_one_that_was_meant() {
+    let server = server(
+        PLAIN,
+        pb::Cluster {
+            nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
+            queues: vec![queue("q")],
+            jobs: vec![gang("train/bert", "q", pb::JobPhase::Inqueue, 1)],
+            tasks: vec![task("train/bert-0", "train/bert", &[("cpu", "1")])],
+            ..pb::Cluster::default()
+        },
+    );
+    let said = ends(Some(&server), &["explain", "job", "train/bret"], 1);
+    assert!(said.contains("there is no job `train/bret`"), "{said}");
+    assert!(said.contains("did you mean `train/bert`?"), "{said}");
+    assert!(ends(Some(&server), &["explain", "job", "prod/bert"], 1).contains("did you mean `train/bert`?"));
+    assert!(
+        ends(Some(&server), &["explain", "job", "train/bert-0"], 1)
+            .contains("there is a task of that name: pumice explain task train/bert-0")
+    );
+    ends(Some(&server), &["explain", "job"], 2);
+    ends(Some(&server), &["explain"], 2);
+}
+
+#[test]
+fn a_node_that_is_full_and_tainted_counts_as_tainted() {
+    let policy = "actions: allocate\ntiers: [{plugins: [{name: predicates}, {name: binpack}]}]\n";
+    let tainted = |name: &str| pb::Node {
+        taints: vec![pb::Taint {
+            key: "team".to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+        }],
+        ..node(name, &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")])
+    };
+    let full = |node: &str| {
+        task_on_node(
+            task(&format!("a/{node}"), "", &[("cpu", "7")]),
+            pb::TaskStatus::Running,
+            node,
+        )
+    };
+    let server = server(
+        policy,
+        pb::Cluster {
+            nodes: vec![
+                tainted("n-1"),
+                tainted("n-2"),
+                node("n-3", &[("cpu", "8"), ("memory", "64Gi"), ("pods", "10")]),
+            ],
+            queues: vec![queue("q")],
+            jobs: vec![gang("a/w", "q", pb::JobPhase::Inqueue, 1)],
+            tasks: vec![full("n-1"), full("n-3"), task("a/w-0", "a/w", &[("cpu", "4")])],
+            ..pb::Cluster::default()
+        },
+    );
+    let report = json(&server, &["explain", "task", "a/w-0"]);
+    let rejections = report["taskClasses"][0]["rejections"].as_array().unwrap();
+    let mut found: Vec<(&str, u64)> = rejections
+        .iter()
+        .map(|own| (own["reason"]["code"].as_str().unwrap(), own["count"].as_u64().unwrap()))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [("InsufficientResource", 1), ("UntoleratedTaint", 2)],
+        "{report:#}"
+    );
 }

@@ -41,6 +41,7 @@ fn cluster(job_fields: &[&str], node_fields: &[&str]) -> pb::Cluster {
             pod("a/web-2", &[]),
             task_on_node(task("a/old", "", &[("cpu", "1")]), pb::TaskStatus::Running, "n-1"),
         ],
+        ..pb::Cluster::default()
     }
 }
 

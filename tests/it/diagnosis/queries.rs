@@ -55,6 +55,7 @@ fn a_closed_queue_takes_nothing_new_whoever_asks() {
                 queues: vec![closed],
                 jobs: vec![pending.clone(), inqueue],
                 tasks: vec![its_task, other_task],
+                ..pb::Cluster::default()
             };
             let server = server(policy, cluster);
             for job in ["a/new", "a/enqueued"] {
@@ -154,6 +155,7 @@ fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
             queues: vec![queue("research")],
             jobs: vec![gang("train/bert", "research", pb::JobPhase::Inqueue, 1)],
             tasks: vec![task("train/bert-0", "train/bert", &[("cpu", "1")])],
+            ..pb::Cluster::default()
         },
     );
     let scored = json(&server, &["score", "--cpu", "1", "--request", "gpu=1"]);
@@ -234,6 +236,7 @@ fn with_lays_records_of_a_file_over_the_state_for_one_query() {
             queues: vec![queue("q")],
             jobs: vec![job],
             tasks: vec![its_task],
+            ..pb::Cluster::default()
         },
     );
     assert_eq!(code(&json(&server, &["explain", "job", "a/w"])), "NO_NODE");
@@ -282,6 +285,7 @@ fn a_quota_that_names_no_card_is_0_in_sentence_and_table() {
             }],
             jobs: vec![job, runs],
             tasks: vec![its_task, task_on_node(held, pb::TaskStatus::Running, "n-1")],
+            ..pb::Cluster::default()
         },
     );
     let report = json(&server, &["explain", "job", "a/asker"]);
@@ -323,6 +327,7 @@ fn tables_and_sentences_fit_the_terminal() {
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],
             tasks: vec![task_on_node(held, pb::TaskStatus::Running, "node-1"), its_task],
+            ..pb::Cluster::default()
         },
     );
     for arguments in [

@@ -127,6 +127,7 @@ fn open_sessions_are_listed_and_closed() {
         queues: vec![queue("q")],
         jobs: vec![job("a/j", "q")],
         tasks: vec![task("a/t", "a/j", &[("cpu", "2")])],
+        ..pb::Cluster::default()
     };
     let open = pb::OpenSessionRequest {
         batch: Some(full_sync("volcano", 1, cluster)),

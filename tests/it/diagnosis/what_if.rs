@@ -33,6 +33,7 @@ fn a_reservation_counts_in_the_copy() {
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],
             tasks: vec![its_task, other_task],
+            ..pb::Cluster::default()
         },
     );
     let folder = ToolTestFolder::new("what-if-reserved");

@@ -50,6 +50,7 @@ fn batches(name: &str) -> Vec<pb::Batch> {
         queues,
         jobs,
         tasks,
+        ..pb::Cluster::default()
     };
     let nodes = vec![
         node(name, &amount),

@@ -26,6 +26,7 @@ fn records() -> pb::Cluster {
             task("waits", NAME, &[("cpu", "900")]),
             waiting,
         ],
+        ..pb::Cluster::default()
     }
 }
 

@@ -58,6 +58,7 @@ fn cluster() -> pb::Cluster {
         queues: vec![queue("q")],
         jobs: names().map(gang).collect(),
         tasks: names().flat_map(waiting).collect(),
+        ..pb::Cluster::default()
     }
 }
 

@@ -344,6 +344,7 @@ impl PlaceCase {
             queues: vec![queue],
             jobs: vec![job(JOB, self.min_member), job("ns/other", 1)],
             tasks,
+            ..pb::Cluster::default()
         }
     }
 }

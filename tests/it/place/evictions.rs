@@ -110,6 +110,7 @@ fn poor_and_rich() -> pb::Cluster {
             task("ns/one-0", "ns/one", &[("cpu", "2")]),
             task_on_node(held, pb::TaskStatus::Running, "n"),
         ],
+        ..pb::Cluster::default()
     }
 }
 

@@ -17,6 +17,7 @@ fn with_groups() -> pb::Job {
             name: "part".to_owned(),
             size: Some(2),
             min_groups: Some(1),
+            ..pb::SubGroupPolicy::default()
         }],
         ..job("ns/a", "q")
     }

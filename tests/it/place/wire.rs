@@ -252,6 +252,7 @@ fn cards(quota: &str, tasks: Vec<pb::Task>) -> EmbeddedServer {
         }],
         jobs: vec![job(JOB, "q")],
         tasks,
+        ..pb::Cluster::default()
     };
     server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
     server

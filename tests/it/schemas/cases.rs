@@ -52,7 +52,8 @@ fn field_schema(field: &FieldDescriptor, messages: &mut BTreeMap<String, Value>)
         Kind::Uint32 => json!({"type": "integer", "minimum": 0}),
         // JSON of a protocol message may have these as text.
         Kind::Int64 => json!({"type": ["integer", "string"]}),
-        Kind::String => json!({"type": "string"}),
+        // JSON has bytes as base64.
+        Kind::String | Kind::Bytes => json!({"type": "string"}),
         other @ (Kind::Float
         | Kind::Uint64
         | Kind::Sint32
@@ -60,8 +61,7 @@ fn field_schema(field: &FieldDescriptor, messages: &mut BTreeMap<String, Value>)
         | Kind::Fixed32
         | Kind::Fixed64
         | Kind::Sfixed32
-        | Kind::Sfixed64
-        | Kind::Bytes) => panic!("no record has a field of the kind {other:?}"),
+        | Kind::Sfixed64) => panic!("no record has a field of the kind {other:?}"),
     };
     if field.is_list() {
         json!({"type": "array", "items": one})

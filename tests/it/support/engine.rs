@@ -197,6 +197,7 @@ fn gang_member(task: &pb::Task) -> GangMember {
         sub_group: Arc::from(&*task.sub_group),
         priority_class: Arc::from(&*task.priority_class_name),
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
+        priority_from_class: None,
     }
 }
 
@@ -206,11 +207,13 @@ fn gang_minimums(job: &pb::Job) -> GangMinimums {
         name: Arc::from(&*policy.name),
         size: policy.size,
         min_groups: policy.min_groups,
+        selector: None,
     };
     let roles = job.min_task_member.iter();
     GangMinimums {
         min_task_member: roles.map(|(role, least)| (Arc::from(&**role), *least)).collect(),
         sub_groups: job.sub_group_policies.iter().map(sub_group).collect(),
+        priority_class: None,
     }
 }
 

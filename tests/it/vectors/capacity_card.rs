@@ -132,6 +132,7 @@ fn records(case: &Value) -> pb::Cluster {
                 }
             })
             .collect(),
+        ..pb::Cluster::default()
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
         queues: members(&cluster["queues"]).iter().map(queue).collect(),
         jobs: jobs.iter().map(job).collect(),
         tasks: jobs.iter().flat_map(tasks).collect(),
+        ..pb::Cluster::default()
     }
 }
 

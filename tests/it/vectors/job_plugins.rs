@@ -105,6 +105,7 @@ fn sub_group_policy(policy: &Value) -> pb::SubGroupPolicy {
         name: text(&policy["name"]),
         size: number(&policy["subGroupSize"]),
         min_groups: number(&policy["minSubGroups"]),
+        ..pb::SubGroupPolicy::default()
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use pumice_engine::model::resource_name::{AmountUnit, ResourceKind};
+use pumice::server::pb;
+use pumice_engine::model::quantity::Quantity;
+use pumice_engine::model::resource_name::{AmountUnit, ResourceKind, amount_in};
 use pumice_kubernetes::derive::card::CardError;
 use pumice_kubernetes::derive::kubernetes::KubernetesAmounts;
 use pumice_kubernetes::derive::pod::ResourceQuantities;
@@ -18,8 +20,8 @@ use serde_json::{Map, Value, json};
 use super::quantities::{exact, is_rejected};
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
-/// Judges one case.
-pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
+/// Judges one case: the derivations themselves, then the pod as the server lists it after it came as an object.
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let pod = Pod::read(&case["pod"]);
     let amounts = texts(&case["pod"]);
     let unreadable = amounts
@@ -37,7 +39,47 @@ pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
             .and_then(|pod| served(block, pod));
         judge.block(block, expect, got);
     }
+    judge.over_the_wire(bench, case);
     judge.differences.verdict()
+}
+
+/// Pod of a case as the server lists it, by the rules of a scheduler; `Err`: the server refuses it.
+pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRules) -> Result<pb::Task, String> {
+    let mut object = pod.clone();
+    (object["apiVersion"], object["kind"]) = (json!("v1"), json!("Pod"));
+    let cluster = pb::Cluster {
+        objects: vec![object.to_string().into_bytes()],
+        pod_rules: rules.into(),
+        ..pb::Cluster::default()
+    };
+    let inline = pb::InlineSnapshot {
+        cluster: Some(cluster),
+        ..pb::InlineSnapshot::default()
+    };
+    let request = pb::ListTasksRequest {
+        against: Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            ..pb::EvaluationRef::default()
+        }),
+        ..pb::ListTasksRequest::default()
+    };
+    let listed = bench
+        .wire()
+        .list_tasks(request)
+        .map_err(|status| status.message().to_owned())?;
+    let first = listed.tasks.into_iter().next().and_then(|stored| stored.task);
+    first.ok_or_else(|| "the server lists no task".to_owned())
+}
+
+/// True if the API server would add no request to the pod: then what was recorded is what the server counts.
+fn has_all_requests(pod: &Value) -> bool {
+    let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array().cloned().unwrap_or_default());
+    let mut containers = lists.iter().flatten();
+    containers.all(|container| {
+        let names = |list: &str| container["resources"][list].as_object().cloned().unwrap_or_default();
+        let requested = names("requests");
+        names("limits").keys().all(|name| requested.contains_key(name))
+    })
 }
 
 /// Pumice's value of a block, in the form of the recording.
@@ -139,6 +181,55 @@ struct PodComparison {
 }
 
 impl PodComparison {
+    /// Compares the amounts that the server lists with those that were recorded.
+    fn over_the_wire(&mut self, bench: &VectorHarness, case: &Value) {
+        if case["pod"]["metadata"]["name"].as_str().is_none_or(str::is_empty) || !has_all_requests(&case["pod"]) {
+            return;
+        }
+        let milli = |name: &str, text: &str| {
+            let quantity = Quantity::parse(text).unwrap();
+            amount_in(ResourceKind::of(name).unit(), name, &quantity).unwrap()
+        };
+        // The recorded amounts of Volcano are doubles.
+        let amounts = |list: Option<pb::ResourceList>| -> BTreeMap<String, f64> {
+            let items = list.unwrap_or_default().items.into_iter();
+            let amounts = items.map(|(name, text)| (name.clone(), milli(&name, &text) as f64));
+            amounts.filter(|(_, amount)| *amount != 0.0).collect()
+        };
+        for (rules, block) in [
+            (pb::PodRules::Volcano, "volcano"),
+            (pb::PodRules::Kubernetes, "kubernetes"),
+        ] {
+            let expect = &case["expect"][block];
+            let task = match listed_task(bench, &case["pod"], rules) {
+                Ok(task) => task,
+                Err(_)
+                    if self.unreadable
+                        || ["kubernetes", "volcano"]
+                            .iter()
+                            .any(|one| self.too_large(one, &case["expect"][*one])) =>
+                {
+                    return;
+                }
+                Err(error) => {
+                    return self
+                        .differences
+                        .differ(&format!("{block} over the wire"), expect, &error);
+                }
+            };
+            let recorded = recorded_requests(block, expect);
+            self.differences
+                .same(&format!("{block} over the wire"), &recorded, &amounts(task.requests));
+            if block == "volcano" && expect["priority"].is_i64() {
+                self.differences.same(
+                    "priority over the wire",
+                    &expect["priority"].as_i64(),
+                    &Some(task.priority.into()),
+                );
+            }
+        }
+    }
+
     fn block(&mut self, block: &str, expect: &Value, got: Result<Value, String>) {
         match got {
             Ok(got) => self.compare(block, expect, &got),
@@ -171,6 +262,36 @@ impl PodComparison {
             exact(&text, places).is_none_or(|amount| amount > i64::MAX.into())
         })
     }
+}
+
+/// Recorded requests in the engine's unit, without the pod itself and without zeros.
+fn recorded_requests(block: &str, expect: &Value) -> BTreeMap<String, f64> {
+    let mut amounts = BTreeMap::new();
+    let mut put = |name: &str, amount: f64| {
+        // The pod itself was counted in what was recorded.
+        let amount = if name == "pods" { amount - 1.0 } else { amount };
+        if amount != 0.0 {
+            amounts.insert(name.to_owned(), amount);
+        }
+    };
+    if block == "volcano" {
+        let resreq = &expect["resreq"];
+        put("cpu", resreq["cpu"].as_f64().unwrap_or_default());
+        put("memory", resreq["memory"].as_f64().unwrap_or_default());
+        for (name, amount) in resreq["scalars"].as_object().into_iter().flatten() {
+            put(name, amount.as_f64().unwrap_or_default());
+        }
+        return amounts;
+    }
+    let counted = &expect["counted"];
+    put("cpu", counted["cpu_milli"].as_f64().unwrap_or_default());
+    put("memory", counted["memory"].as_f64().unwrap_or_default());
+    let whole = |amount: &Value| amount.as_f64().unwrap_or_default() * 1000.0;
+    put("ephemeral-storage", whole(&counted["ephemeral_storage"]));
+    for (name, amount) in counted["scalars"].as_object().into_iter().flatten() {
+        put(name, whole(amount));
+    }
+    amounts
 }
 
 /// Value with numbers by value, scalars without zeros, and without the text of an error.

@@ -3,14 +3,16 @@
 //! Upstream's conversions are wrong on overflow and for some negatives. A recorded number is compared where it is the
 //! exact one, computed here by a second, naive reading of the text; elsewhere the conversion must fail.
 
+use pumice::server::pb;
 use pumice_engine::model::quantity::{Quantity, RangeError};
 use pumice_engine::model::resource_name::{AmountUnit, amount, amount_in};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::pods::listed_task;
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case.
-pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let text = case["in"].as_str().unwrap_or_default();
     let expect = &case["expect"];
     let mut judge = QuantityComparison::default();
@@ -20,6 +22,7 @@ pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         Some(in_object) => judge.in_object(text.trim(), trimmed.as_ref(), in_object),
         None => judge.same("in_object refused", Quantity::parse(text).is_err(), trimmed.is_none()),
     }
+    judge.over_the_wire(bench, text, expect);
     judge.0.verdict()
 }
 
@@ -85,6 +88,32 @@ impl QuantityComparison {
                 expected,
                 amount_in(unit, field, quantity).ok(),
             );
+        }
+    }
+
+    /// Compares the amount that the server lists of a pod with this request, which came as an object.
+    fn over_the_wire(&mut self, bench: &VectorHarness, text: &str, expect: &Value) {
+        let in_object = expect.get("in_object").unwrap_or(expect);
+        let trimmed = text.trim();
+        let refused = in_object.get("error").is_some() || in_object.get("hang").is_some() || is_rejected(trimmed);
+        let pod = json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": text}}}]},
+        });
+        let listed = listed_task(bench, &pod, pb::PodRules::Volcano);
+        let is_amount = exact(trimmed, 3).is_some_and(|amount| (0..=i64::MAX.into()).contains(&amount));
+        if refused || trimmed.starts_with('-') && exact(trimmed, 3) != Some(0) {
+            self.same("over the wire refused", true, listed.is_err());
+        } else if is_amount {
+            let cpu = listed.map(|task| {
+                task.requests
+                    .unwrap_or_default()
+                    .items
+                    .remove("cpu")
+                    .unwrap_or_default()
+            });
+            let cpu = cpu.map(|text| amount("cpu", &Quantity::parse(&text).unwrap()).ok().map(i128::from));
+            self.same("over the wire", Ok(exact(trimmed, 3)), cpu);
         }
     }
 

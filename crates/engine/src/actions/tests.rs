@@ -255,6 +255,7 @@ fn put_groups(state: &mut ClusterState, job: &str, (size, least): (i32, i32), va
         name: Arc::from("part"),
         size: Some(size),
         min_groups: Some(least),
+        selector: None,
     };
     let minimums = GangMinimums {
         sub_groups: vec![policy],
@@ -300,6 +301,7 @@ fn groups_that_the_job_needs_come_first_then_those_of_high_priority() {
         name: Arc::from("late"),
         size: Some(2),
         min_groups: Some(1),
+        selector: None,
     });
     other.gang = minimums.into_field();
     state.put_job(other, &Arc::from("test"));

@@ -316,8 +316,7 @@ mod tests {
                     value: Arc::default(),
                     effect,
                 }],
-                images: Vec::new(),
-                devices: None,
+                ..NodeProperties::default()
             })),
             ..NodeRecord::default()
         };

@@ -7,6 +7,7 @@ use super::chunk::NodeChunk;
 use super::cluster_state::ClusterState;
 use super::constraints::{NodeProperties, PodConstraints};
 use super::gang::{GangMember, GangMinimums, SubGroupPolicy};
+use super::group_selector::GroupSelector;
 use super::node::NodeEntry;
 use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
 use super::stored::RecordOwner;
@@ -149,11 +150,21 @@ fn job_bytes(job: &JobRecord) -> usize {
 
 fn minimum_bytes(gang: &Arc<GangMinimums>) -> usize {
     let lists = gang.min_task_member.capacity() * size_of::<(Arc<str>, i32)>()
-        + gang.sub_groups.capacity() * size_of::<SubGroupPolicy>();
+        + gang.sub_groups.capacity() * size_of::<SubGroupPolicy>()
+        + gang
+            .sub_groups
+            .iter()
+            .filter_map(|policy| policy.selector.as_ref())
+            .map(selector_bytes)
+            .sum::<usize>();
     held_share(
         gang,
         size_of::<GangMinimums>() + lists + gang.texts().map(text_bytes).sum::<usize>(),
     )
+}
+
+fn selector_bytes(selector: &Arc<GroupSelector>) -> usize {
+    held_share(selector, size_of::<GroupSelector>() + selector.held_bytes())
 }
 
 fn member_bytes(gang: &Arc<GangMember>) -> usize {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::group_selector::GroupSelector;
 use super::records::TaskShape;
 
 /// Scheduling gate that Volcano sets itself while a queue has no room.
@@ -16,6 +17,17 @@ pub struct SubGroupPolicy {
     pub size: Option<i32>,
     /// Number of groups that have to be ready; `None`: 0.
     pub min_groups: Option<i32>,
+    /// Selector by which the groups of tasks are found; `None`: the tasks say their groups.
+    pub selector: Option<Arc<GroupSelector>>,
+}
+
+/// Class by which a job has its priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassPriority {
+    /// Name of the class; empty: the global default.
+    pub class: Arc<str>,
+    /// Priority if there is neither the class nor a global default.
+    pub otherwise: i32,
 }
 
 /// Minimums of a job beside the number of its tasks.
@@ -25,6 +37,8 @@ pub struct GangMinimums {
     pub min_task_member: Vec<(Arc<str>, i32)>,
     /// Policies about groups, in order.
     pub sub_groups: Vec<SubGroupPolicy>,
+    /// Class whose value is the priority of the job; `None`: the job has a number of its own.
+    pub priority_class: Option<ClassPriority>,
 }
 
 impl GangMinimums {
@@ -40,16 +54,31 @@ impl GangMinimums {
         own.and_then(|policy| policy.size).unwrap_or(1)
     }
 
+    /// True if the groups of the job's tasks are found by their labels.
+    pub fn finds_groups(&self) -> bool {
+        self.sub_groups.iter().any(|policy| policy.selector.is_some())
+    }
+
+    /// Group of a task with these labels: that of the first policy that is about it; `None`: no policy is.
+    pub fn group_of<'l>(&self, label: &dyn Fn(&str) -> Option<&'l str>) -> Option<String> {
+        let mut policies = self.sub_groups.iter();
+        policies.find_map(|policy| policy.selector.as_ref()?.group_of(&policy.name, label))
+    }
+
     /// All texts.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut Arc<str>> {
         let roles = self.min_task_member.iter_mut().map(|(role, _)| role);
-        roles.chain(self.sub_groups.iter_mut().map(|policy| &mut policy.name))
+        let policies = self.sub_groups.iter_mut().map(|policy| &mut policy.name);
+        let class = self.priority_class.iter_mut().map(|own| &mut own.class);
+        roles.chain(policies).chain(class)
     }
 
     /// All texts.
     pub fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
         let roles = self.min_task_member.iter().map(|(role, _)| role);
-        roles.chain(self.sub_groups.iter().map(|policy| &policy.name))
+        let policies = self.sub_groups.iter().map(|policy| &policy.name);
+        let class = self.priority_class.iter().map(|own| &own.class);
+        roles.chain(policies).chain(class)
     }
 }
 
@@ -64,6 +93,9 @@ pub struct GangMember {
     pub priority_class: Arc<str>,
     /// Names of the scheduling gates, as far as the sender tells them.
     pub scheduling_gates: Vec<Arc<str>>,
+    /// Priority without the class, of a task whose priority is the value of its class; `None`: the task has a number of its
+    /// own.
+    pub priority_from_class: Option<i32>,
 }
 
 impl GangMember {
@@ -99,6 +131,12 @@ impl TaskShape {
     /// Name of the task's priority class; empty: none.
     pub fn priority_class(&self) -> &str {
         self.gang.as_ref().map_or("", |gang| &gang.priority_class)
+    }
+
+    /// Class whose value is the priority of the task, and the priority without it; `None`: the task has a number of its own.
+    pub fn class_of_priority(&self) -> Option<(&str, i32)> {
+        let gang = self.gang.as_ref()?;
+        Some((&gang.priority_class, gang.priority_from_class?))
     }
 
     /// Names of the task's scheduling gates, as far as the sender tells them.

@@ -100,6 +100,8 @@ pub enum RecordKind {
     Task,
     /// A namespace.
     Namespace,
+    /// A priority class.
+    PriorityClass,
 }
 
 impl RecordKind {
@@ -111,6 +113,7 @@ impl RecordKind {
             Self::Job => "job",
             Self::Task => "task",
             Self::Namespace => "namespace",
+            Self::PriorityClass => "priority class",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::fields::{get, list};
+use crate::object::fields::{get, list};
 use pumice_engine::policy::suggestion::nearest_name;
 
 /// A part of an object: its path and its fields.

@@ -4,17 +4,11 @@
 //! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`), alone, in lists of any kind, or in several
 //! documents. [`ClusterImport::notes`] reports everything that it ignores.
 
-mod constraints;
-mod devices;
-mod fields;
-mod kubernetes;
+mod claims;
 mod misspelt;
 mod openb;
 mod outcome;
-mod owners;
-mod pod;
-mod priority;
-mod sub_groups;
+mod relations;
 #[cfg(test)]
 mod tests;
 mod vcjob;
@@ -25,19 +19,12 @@ use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 
-use devices::claims;
-pub use fields::FieldError;
+pub use crate::object::{AmountRules, FieldError, RecordIdentity};
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
-pub use outcome::{ImportError, ImportWarning, RecordIdentity, RejectedObject};
-pub use pod::AmountRules;
+pub use outcome::{ImportError, ImportWarning, RejectedObject};
 
+use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
 use pumice_protocol::v1 as pb;
-
-/// API group of Volcano's queues and pod groups.
-const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
-
-/// The API group of priority classes.
-const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// API group of Volcano's jobs.
 const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
@@ -55,9 +42,10 @@ pub struct ClusterImport {
     notes: BTreeMap<String, u64>,
     run_seconds: BTreeMap<String, u64>,
     amount_rules: AmountRules,
-    priority_classes: priority::PriorityClasses,
-    sub_groups: sub_groups::SubGroups,
-    owners: owners::PodOwners,
+    priority_classes: BTreeMap<String, pb::PriorityClass>,
+    owners: PodOwners,
+    /// Controllers of pods by task.
+    controllers: BTreeMap<String, Option<PodController>>,
     claims: claims::ClaimedDevices,
     misspelt_fields: misspelt::MisspeltFields,
     warnings: Vec<ImportWarning>,
@@ -129,7 +117,10 @@ impl ClusterImport {
     #[must_use]
     pub fn warnings(&self) -> Vec<ImportWarning> {
         let found = self.warnings.iter().cloned();
-        found.chain(self.priority_classes.warnings()).collect()
+        let classes = self.priority_classes.values();
+        found
+            .chain(relations::warnings(classes, self.jobs.values(), self.tasks.values()))
+            .collect()
     }
 
     /// Time that tasks ran, in seconds, by task name, where the files give it.
@@ -141,17 +132,23 @@ impl ClusterImport {
     /// All records, sorted by name.
     #[must_use]
     pub fn into_cluster(mut self) -> pb::Cluster {
-        self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
-        self.sub_groups.apply(&mut self.tasks);
-        self.owners.apply(&mut self.tasks);
         self.claims.apply(&mut self.nodes, &mut self.tasks);
-        pb::Cluster {
+        let mut cluster = pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
             jobs: self.jobs.into_values().collect(),
             tasks: self.tasks.into_values().collect(),
             namespaces: self.namespaces.into_values().collect(),
+            priority_classes: self.priority_classes.into_values().collect(),
+            ..pb::Cluster::default()
+        };
+        relations::apply(&mut cluster);
+        for task in &mut cluster.tasks {
+            if let Some(controller) = self.controllers.get(&task.name) {
+                self.owners.complete(task, controller.as_ref());
+            }
         }
+        cluster
     }
 
     fn json(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
@@ -241,33 +238,26 @@ impl ClusterImport {
 
     fn object(&mut self, version: &str, kind: &str, object: &Value) {
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        if is_read(group, kind) {
+        let is_job = (group, kind) == (VOLCANO_BATCH_GROUP, "Job");
+        let known = object_kind(version, kind);
+        if is_job || known.is_some() {
             self.warn_misspelt(kind, object);
         }
-        let outcome = match (group, kind) {
-            ("", "Node") => kubernetes::node(object).map(|node| self.put_node(node)),
-            ("", "Pod") => self.pod(object),
-            ("", "Namespace") => kubernetes::namespace(object).map(|namespace| self.put_namespace(namespace)),
-            _ if owners::is_owner(group, kind) => self.owners.add_owner(kind, object),
-            _ if claims::is_claim(group, kind) => self.claims.add_object(kind, object),
-            (VOLCANO_GROUP, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
-            (VOLCANO_GROUP, "PodGroup") => self.job(object),
-            (VOLCANO_BATCH_GROUP, "Job") => self.volcano_job(object),
-            (SCHEDULING_GROUP, "PriorityClass") => self.priority_classes.add_class(object),
-            _ => {
+        let outcome = match known {
+            Some(known) => self.put_object(known, object),
+            None if is_job => self.volcano_job(object),
+            None if claims::is_claim(group, kind) => self.claims.add_object(kind, object),
+            None => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
             }
         };
         if let Err(error) = outcome {
-            let record = match (group, kind) {
-                ("", "Node") => kubernetes::cluster_identity(pb::RecordKind::Node, object),
-                ("", "Namespace") => kubernetes::cluster_identity(pb::RecordKind::Namespace, object),
-                // Its pods name their owner, or their claims, as missing.
-                _ if owners::is_owner(group, kind) || claims::is_claim(group, kind) => None,
-                (VOLCANO_GROUP, "Queue") => kubernetes::cluster_identity(pb::RecordKind::Queue, object),
-                ("", "Pod") => pod::identity(object),
-                _ => kubernetes::job_identity(object),
+            let record = match known {
+                Some(known) => object::identity(known, object),
+                None if is_job => object::identity(ObjectKind::PodGroup, object),
+                // Its pods name their claims as missing.
+                None => None,
             };
             self.reject(object_title(kind, object), error, record);
         }
@@ -298,38 +288,39 @@ impl ClusterImport {
         }
     }
 
+    fn put_object(&mut self, kind: ObjectKind, object: &Value) -> Result<(), FieldError> {
+        match object::read_value(kind, object, self.amount_rules)? {
+            ObjectRecord::Node(node) => self.put_node(node),
+            ObjectRecord::Queue(queue) => self.put_queue(queue),
+            ObjectRecord::Job(job) => self.put_job(job),
+            ObjectRecord::Task(task, controller) => {
+                for note in object::pod_notes(object) {
+                    self.note(note);
+                }
+                self.claims.add_pod(object, &task)?;
+                self.controllers.insert(task.name.clone(), controller);
+                self.put_task(task);
+            }
+            ObjectRecord::Namespace(namespace) => self.put_namespace(namespace),
+            ObjectRecord::Owner(owner) => self.owners.add(owner),
+            ObjectRecord::PriorityClass(class) => {
+                self.priority_classes.insert(class.name.clone(), class);
+            }
+        }
+        Ok(())
+    }
+
     /// Reads a Job as the pod group and the pods that its controller makes of it.
     fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
         let (group, pods) = vcjob::split(object)?;
         for pod in &pods {
             // The other pods of the Job can be read all the same.
-            if let Err(error) = self.pod(pod) {
-                self.reject(object_title("Pod", pod), error, pod::identity(pod));
+            if let Err(error) = self.put_object(ObjectKind::Pod, pod) {
+                self.reject(object_title("Pod", pod), error, object::identity(ObjectKind::Pod, pod));
             }
         }
-        self.job(&group)?;
+        self.put_object(ObjectKind::PodGroup, &group)?;
         self.note("Jobs of Volcano: read as the pod groups and pods that its controller makes of them");
-        Ok(())
-    }
-
-    fn pod(&mut self, object: &Value) -> Result<(), FieldError> {
-        let task = pod::task(object, self.amount_rules)?;
-        for note in pod::notes(object) {
-            self.note(note);
-        }
-        self.priority_classes.add_task(object, &task)?;
-        self.sub_groups.add_task(object, &task)?;
-        self.owners.add_pod(object, &task)?;
-        self.claims.add_pod(object, &task)?;
-        self.put_task(task);
-        Ok(())
-    }
-
-    fn job(&mut self, object: &Value) -> Result<(), FieldError> {
-        let mut job = kubernetes::job(object)?;
-        self.priority_classes.add_job(object, &job)?;
-        job.sub_group_policies = self.sub_groups.add_job(object, &job.name)?;
-        self.put_job(job);
         Ok(())
     }
 
@@ -384,25 +375,6 @@ impl ClusterImport {
             });
         }
     }
-}
-
-/// True for the kinds of objects that become records.
-fn is_read(group: &str, kind: &str) -> bool {
-    matches!(
-        (group, kind),
-        ("", "Node" | "Pod" | "Namespace")
-            | (VOLCANO_GROUP, "Queue" | "PodGroup")
-            | (VOLCANO_BATCH_GROUP, "Job")
-            | (SCHEDULING_GROUP, "PriorityClass")
-    )
-}
-
-/// Kind and name of an object, as messages name it.
-fn object_title(kind: &str, object: &Value) -> String {
-    let name = fields::text(object, "metadata.name").unwrap_or_default();
-    let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    format!("{kind} {namespace}{slash}{name}")
 }
 
 /// True if a text begins as JSON does; a flow map of YAML without quotes does not.

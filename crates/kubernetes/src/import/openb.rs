@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use prost_types::Timestamp;
 
-use super::RecordIdentity;
-use super::fields::FieldError;
+use crate::object::RecordIdentity;
+use crate::object::fields::FieldError;
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::devices::MAX_DEVICES;
 use pumice_protocol::v1 as pb;

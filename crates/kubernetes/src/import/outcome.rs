@@ -1,7 +1,6 @@
 //! Outcome of an import beside its records: errors of files, rejected objects, warnings.
 
-use super::fields::FieldError;
-use pumice_protocol::v1 as pb;
+use crate::object::{FieldError, RecordIdentity};
 
 /// Error of a file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -53,27 +52,6 @@ pub struct RejectedObject {
     pub error: FieldError,
     /// Record that the object would be, if its name can be read.
     pub record: Option<RecordIdentity>,
-}
-
-/// Record that an unreadable object would be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordIdentity {
-    /// Kind of the record.
-    pub kind: pb::RecordKind,
-    /// Name of the record.
-    pub name: String,
-    /// Of a task that occupies a node: the node; empty: none.
-    pub node: String,
-}
-
-impl RecordIdentity {
-    pub(super) fn new(kind: pb::RecordKind, name: impl Into<String>) -> Self {
-        RecordIdentity {
-            kind,
-            name: name.into(),
-            node: String::new(),
-        }
-    }
 }
 
 /// Something in the files that has no effect, or hardly the one that its author has in mind.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{FieldError, get, integer, list, required_text, text};
+use crate::object::fields::{FieldError, get, integer, list, required_text, text};
 
 /// Maximum number of pods that a Job is split into.
 const MAX_PODS: i64 = 100_000;

@@ -73,6 +73,11 @@ pub struct Node {
     /// Devices that tasks may share, such as GPUs. Absent: none are reported.
     #[prost(message, optional, tag = "40")]
     pub devices: ::core::option::Option<NodeDevices>,
+    /// The node itself, as JSON of the Kubernetes API, from which the server derives
+    /// the record. Beside it only `name` and `uid` may be set, which have to be those
+    /// of the node. Empty: the fields of this message are the record.
+    #[prost(bytes = "vec", tag = "41")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for Node {
     const NAME: &'static str = "Node";
@@ -228,6 +233,12 @@ pub struct Queue {
     /// inherited from the parent queue.
     #[prost(message, optional, boxed, tag = "20")]
     pub affinity: ::core::option::Option<::prost::alloc::boxed::Box<QueueAffinity>>,
+    /// The queue itself (scheduling.volcano.sh), as JSON of the Kubernetes API, from
+    /// which the server derives the record. Beside it only `name` and `uid` may be
+    /// set, which have to be those of the queue. Empty: the fields of this message are
+    /// the record.
+    #[prost(bytes = "vec", tag = "40")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for Queue {
     const NAME: &'static str = "Queue";
@@ -326,6 +337,18 @@ pub struct Job {
     /// spec.subGroupPolicy: least numbers of groups of tasks. Empty: none.
     #[prost(message, repeated, tag = "11")]
     pub sub_group_policies: ::prost::alloc::vec::Vec<SubGroupPolicy>,
+    /// The pod group itself (scheduling.volcano.sh), as JSON of the Kubernetes API,
+    /// from which the server derives the record. Beside it only `name` and `uid` may
+    /// be set, which have to be those of the pod group, and `priority`, which counts
+    /// if the server has neither the class nor a global default. Empty: the fields of
+    /// this message are the record.
+    #[prost(bytes = "vec", tag = "40")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// spec.priorityClassName. Present: `priority` is the value of this class, or of
+    /// the global default; the field `priority` counts only if there is neither.
+    /// Absent: `priority` counts.
+    #[prost(string, optional, tag = "41")]
+    pub priority_class_name: ::core::option::Option<::prost::alloc::string::String>,
 }
 impl ::prost::Name for Job {
     const NAME: &'static str = "Job";
@@ -338,7 +361,7 @@ impl ::prost::Name for Job {
     }
 }
 /// Policy about groups of a job's tasks. A task names its group in `sub_group`.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubGroupPolicy {
     /// Name of the policy.
     #[prost(string, tag = "1")]
@@ -349,6 +372,14 @@ pub struct SubGroupPolicy {
     /// minSubGroups: number of groups that have to be ready. Absent: 0.
     #[prost(int32, optional, tag = "3")]
     pub min_groups: ::core::option::Option<i32>,
+    /// labelSelector: the tasks that the policy is about. Absent: all tasks.
+    #[prost(message, optional, tag = "4")]
+    pub label_selector: ::core::option::Option<LabelSelector>,
+    /// matchLabelKeys: labels whose values tell the groups apart. With these the
+    /// server finds the groups of the job's tasks itself, and ignores their
+    /// `sub_group`. Empty: the tasks say their groups.
+    #[prost(string, repeated, tag = "5")]
+    pub match_label_keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for SubGroupPolicy {
     const NAME: &'static str = "SubGroupPolicy";
@@ -358,6 +389,30 @@ impl ::prost::Name for SubGroupPolicy {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.SubGroupPolicy".into()
+    }
+}
+/// A priority class (scheduling.k8s.io).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PriorityClass {
+    /// Key of the class.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Value of the class. A larger number goes first.
+    #[prost(int32, tag = "2")]
+    pub value: i32,
+    /// True: the value also counts for jobs and tasks without a class. Of several
+    /// such classes the smallest value counts.
+    #[prost(bool, tag = "3")]
+    pub global_default: bool,
+}
+impl ::prost::Name for PriorityClass {
+    const NAME: &'static str = "PriorityClass";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.PriorityClass".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.PriorityClass".into()
     }
 }
 /// A pod: stored, named in a request, or hypothetical. In a request, a task
@@ -462,6 +517,19 @@ pub struct Task {
     pub kubernetes_requests: ::core::option::Option<
         ::prost::alloc::boxed::Box<ResourceList>,
     >,
+    /// The pod itself, as JSON of the Kubernetes API, from which the server derives
+    /// the record. Beside it only `name` and `uid` may be set, which have to be those
+    /// of the pod, and `node`, `status`, `job` and `sub_group`, which replace what the
+    /// pod says. Empty: the fields of this message are the record.
+    #[prost(bytes = "vec", tag = "40")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Rules by which the server counts the pod in `object`.
+    #[prost(enumeration = "PodRules", tag = "41")]
+    pub pod_rules: i32,
+    /// True: `priority` is the value of the class `priority_class_name`, or of the
+    /// global default; the field `priority` counts only if there is neither.
+    #[prost(bool, tag = "42")]
+    pub priority_from_class: bool,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -845,6 +913,23 @@ pub struct Cluster {
     /// Namespaces, whose labels a `namespace_selector` reads.
     #[prost(message, repeated, tag = "5")]
     pub namespaces: ::prost::alloc::vec::Vec<Namespace>,
+    /// Objects of the Kubernetes API, each as JSON of one object or of one list of
+    /// objects, as `kubectl get -o json` and the API server write them. The server
+    /// reads Node, Pod and Namespace (v1), PriorityClass (scheduling.k8s.io), and Queue
+    /// and PodGroup (scheduling.volcano.sh), and derives their records. Service,
+    /// ReplicationController (v1), ReplicaSet and StatefulSet (apps) become no records:
+    /// they give the pods of the same message their `owner_selector`; a pod whose
+    /// owners may be elsewhere lists "ownerSelector" in `unevaluated_fields`. The
+    /// server warns of other kinds. An object counts as one record, and takes effect
+    /// after the records above.
+    #[prost(bytes = "vec", repeated, tag = "20")]
+    pub objects: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Rules by which the server counts the pods in `objects`.
+    #[prost(enumeration = "PodRules", tag = "21")]
+    pub pod_rules: i32,
+    /// Priority classes.
+    #[prost(message, repeated, tag = "22")]
+    pub priority_classes: ::prost::alloc::vec::Vec<PriorityClass>,
 }
 impl ::prost::Name for Cluster {
     const NAME: &'static str = "Cluster";
@@ -1499,6 +1584,42 @@ impl JobPhase {
         }
     }
 }
+/// Scheduler whose rules the server applies to the amounts and the priority of a
+/// pod.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PodRules {
+    /// By spec.schedulerName of each pod: Kubernetes for an absent name,
+    /// "default-scheduler" and names that begin with "koord"; Volcano for others.
+    Unspecified = 0,
+    /// kube-scheduler's rules, which Koordinator shares.
+    Kubernetes = 1,
+    /// Volcano's rules.
+    Volcano = 2,
+}
+impl PodRules {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POD_RULES_UNSPECIFIED",
+            Self::Kubernetes => "POD_RULES_KUBERNETES",
+            Self::Volcano => "POD_RULES_VOLCANO",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POD_RULES_UNSPECIFIED" => Some(Self::Unspecified),
+            "POD_RULES_KUBERNETES" => Some(Self::Kubernetes),
+            "POD_RULES_VOLCANO" => Some(Self::Volcano),
+            _ => None,
+        }
+    }
+}
 /// Status of a task, in Volcano's terms.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1832,7 +1953,7 @@ impl ::prost::Name for UnreadableRecord {
     }
 }
 /// Names of records to remove.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Removals {
     /// Nodes.
     #[prost(string, repeated, tag = "1")]
@@ -1849,6 +1970,12 @@ pub struct Removals {
     /// Namespaces.
     #[prost(string, repeated, tag = "5")]
     pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Priority classes.
+    #[prost(string, repeated, tag = "6")]
+    pub priority_classes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Objects of the Kubernetes API.
+    #[prost(message, repeated, tag = "20")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectReference>,
 }
 impl ::prost::Name for Removals {
     const NAME: &'static str = "Removals";
@@ -1858,6 +1985,32 @@ impl ::prost::Name for Removals {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Removals".into()
+    }
+}
+/// Name of an object of the Kubernetes API.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectReference {
+    /// "Node", "Pod", "Namespace", "Queue", "PodGroup" or "PriorityClass".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Namespace. Empty: "default", or none for kinds without namespaces.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the object.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// Kubernetes uid. The record of another incarnation stays. Empty: any.
+    #[prost(string, tag = "4")]
+    pub uid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ObjectReference {
+    const NAME: &'static str = "ObjectReference";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ObjectReference".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ObjectReference".into()
     }
 }
 /// Outcome of a batch.
@@ -2900,6 +3053,8 @@ pub enum RecordKind {
     Task = 4,
     /// A namespace.
     Namespace = 5,
+    /// A priority class.
+    PriorityClass = 6,
 }
 impl RecordKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -2914,6 +3069,7 @@ impl RecordKind {
             Self::Job => "RECORD_KIND_JOB",
             Self::Task => "RECORD_KIND_TASK",
             Self::Namespace => "RECORD_KIND_NAMESPACE",
+            Self::PriorityClass => "RECORD_KIND_PRIORITY_CLASS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2925,6 +3081,7 @@ impl RecordKind {
             "RECORD_KIND_JOB" => Some(Self::Job),
             "RECORD_KIND_TASK" => Some(Self::Task),
             "RECORD_KIND_NAMESPACE" => Some(Self::Namespace),
+            "RECORD_KIND_PRIORITY_CLASS" => Some(Self::PriorityClass),
             _ => None,
         }
     }

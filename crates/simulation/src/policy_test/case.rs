@@ -435,12 +435,16 @@ fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
         jobs,
         tasks,
         namespaces,
+        objects: _,
+        pod_rules: _,
+        priority_classes,
     } = with;
     put(&mut into.nodes, nodes, |node| &node.name);
     put(&mut into.queues, queues, |queue| &queue.name);
     put(&mut into.jobs, jobs, |job| &job.name);
     put(&mut into.tasks, tasks, |task| &task.name);
     put(&mut into.namespaces, namespaces, |namespace| &namespace.name);
+    put(&mut into.priority_classes, priority_classes, |class| &class.name);
 }
 
 fn plugins(fields: &mut MapFields<'_>) -> CaseFileResult<Vec<String>> {

@@ -1,10 +1,12 @@
 //! Batches of records by one source, and their outcomes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::connection_share::ConnectionShare;
 use pumice_engine::model::{
-    JobRecord, LabelKinds, NamespaceRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceTable, TaskRecord,
+    JobRecord, LabelKinds, NamespaceRecord, NodeRecord, PriorityClassRecord, Problem, QueueRecord, RecordKind,
+    ResourceTable, TaskRecord, Uid,
 };
 use pumice_engine::{Revision, SourcePosition};
 
@@ -21,6 +23,8 @@ pub enum BatchRecord {
     Task(TaskRecord),
     /// A namespace.
     Namespace(NamespaceRecord),
+    /// A priority class.
+    PriorityClass(PriorityClassRecord),
 }
 
 impl BatchRecord {
@@ -32,6 +36,7 @@ impl BatchRecord {
             Self::Job(record) => (RecordKind::Job, &record.name),
             Self::Task(record) => (RecordKind::Task, &record.name),
             Self::Namespace(record) => (RecordKind::Namespace, &record.name),
+            Self::PriorityClass(record) => (RecordKind::PriorityClass, &record.name),
         }
     }
 }
@@ -42,6 +47,17 @@ impl BatchRecord {
 pub struct RecordLocation {
     parent: LocationParent,
     index: u32,
+    /// Number of the object in a list that stands at `index` among the objects; `None`: the record is none of an object.
+    object: Option<ObjectPlace>,
+}
+
+/// Place of an object in the bytes that hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ObjectPlace {
+    /// The bytes are the object.
+    Whole,
+    /// The bytes are a list, and the object is its item of this number.
+    Item(u32),
 }
 
 /// Message that a record location belongs to.
@@ -62,6 +78,16 @@ impl RecordLocation {
         Self {
             parent: LocationParent::Records,
             index: u32::try_from(index).unwrap_or(u32::MAX),
+            object: None,
+        }
+    }
+
+    /// Location of the object at this index among the objects, or of an item of the list there.
+    pub fn of_object(index: usize, item: Option<usize>) -> Self {
+        let item = item.map(|item| ObjectPlace::Item(u32::try_from(item).unwrap_or(u32::MAX)));
+        Self {
+            object: Some(item.unwrap_or(ObjectPlace::Whole)),
+            ..Self::at(index)
         }
     }
 
@@ -73,12 +99,18 @@ impl RecordLocation {
             RecordKind::Job => "jobs",
             RecordKind::Task => "tasks",
             RecordKind::Namespace => "namespaces",
+            RecordKind::PriorityClass => "priority_classes",
         };
         let index = self.index;
+        let (records, item) = match self.object {
+            None => (records, String::new()),
+            Some(ObjectPlace::Whole) => ("objects", String::new()),
+            Some(ObjectPlace::Item(item)) => ("objects", format!(".items[{item}]")),
+        };
         match self.parent {
-            LocationParent::Records => format!("put.{records}[{index}]"),
-            LocationParent::Batch => format!("batch.put.{records}[{index}]"),
-            LocationParent::SyncPart(sequence) => format!("batch[{sequence}].put.{records}[{index}]"),
+            LocationParent::Records => format!("put.{records}[{index}]{item}"),
+            LocationParent::Batch => format!("batch.put.{records}[{index}]{item}"),
+            LocationParent::SyncPart(sequence) => format!("batch[{sequence}].put.{records}[{index}]{item}"),
         }
     }
 }
@@ -115,6 +147,8 @@ pub struct Batch {
     pub rejected: Vec<RejectedRecord>,
     /// Records to take away. Unknown names are no fault.
     pub remove: Vec<(RecordKind, Arc<str>)>,
+    /// Of records to take away, the incarnation that is meant, by kind and name; another one stays.
+    pub removed_uids: BTreeMap<(RecordKind, Arc<str>), Uid>,
     /// Warnings about records that could be read, such as unknown fields.
     pub warnings: Vec<Problem>,
     /// Whether the source follows a cluster.

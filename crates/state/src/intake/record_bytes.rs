@@ -8,8 +8,8 @@ use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records};
 use crate::limits::StateLimits;
 use crate::writer::Writer;
 use pumice_engine::model::{
-    ClusterState, JobRecord, NamespaceRecord, NodeRecord, Problem, QueueRecord, RecordKind, ResourceAmounts,
-    TaskRecord, TextMap, UnevaluatedFields,
+    ClusterState, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord, Problem, QueueRecord,
+    RecordKind, ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
 };
 
 /// Bytes of one amount in a list.
@@ -78,7 +78,7 @@ impl Writer {
     /// Puts a record, unless another source owns it or there is no room for it.
     pub(crate) fn put_if_possible(
         &mut self,
-        record: BatchRecord,
+        mut record: BatchRecord,
         place: RecordLocation,
         source: &Arc<str>,
     ) -> Option<Problem> {
@@ -92,6 +92,15 @@ impl Writer {
             Some(_) | None => {}
         }
         let is_new = known.is_none();
+        match &mut record {
+            BatchRecord::Job(job) => self.next.state.relate_job(job),
+            BatchRecord::Task(task) => self.next.state.relate_task(task),
+            BatchRecord::Node(_)
+            | BatchRecord::Queue(_)
+            | BatchRecord::Namespace(_)
+            | BatchRecord::PriorityClass(_) => {}
+        }
+        let (kind, name) = record.key();
         let before = if is_new {
             0
         } else {
@@ -125,6 +134,7 @@ pub(crate) fn record_bytes(record: &BatchRecord) -> usize {
         BatchRecord::Job(record) => job_bytes(record),
         BatchRecord::Task(record) => task_bytes(record),
         BatchRecord::Namespace(record) => namespace_bytes(record),
+        BatchRecord::PriorityClass(record) => class_bytes(record),
     }
 }
 
@@ -139,8 +149,16 @@ pub(crate) fn stored_bytes(state: &ClusterState, kind: RecordKind, name: &str) -
             let stored = state.namespaces().get(name);
             stored.map(|stored| namespace_bytes(&stored.record))
         }
+        RecordKind::PriorityClass => state
+            .priority_classes()
+            .get(name)
+            .map(|stored| class_bytes(&stored.record)),
     };
     bytes.unwrap_or_default()
+}
+
+fn class_bytes(record: &PriorityClassRecord) -> usize {
+    size_of::<PriorityClassRecord>() + record.name.len()
 }
 
 fn node_bytes(record: &NodeRecord) -> usize {
@@ -186,6 +204,13 @@ fn job_bytes(record: &JobRecord) -> usize {
             .flat_map(|gang| gang.texts())
             .map(name_bytes)
             .sum::<usize>()
+        + record.gang.iter().map(|gang| selector_bytes(gang)).sum::<usize>()
+}
+
+/// Bytes of the selectors by which a job finds the groups of its tasks.
+fn selector_bytes(gang: &GangMinimums) -> usize {
+    let selectors = gang.sub_groups.iter().filter_map(|policy| policy.selector.as_ref());
+    selectors.map(|own| size_of_val(&**own) + own.held_bytes()).sum()
 }
 
 /// Bytes of a task, without those that a committed placement changes.

@@ -1,5 +1,6 @@
 //! Removal of the records of a source: of those that its full sync leaves out, or of all when it is forgotten.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -7,9 +8,10 @@ use tokio::sync::oneshot;
 use super::batch::{BatchRecord, RecordLocation, RejectedRecord};
 use crate::SharedState;
 use crate::error::StateError;
+use crate::writer::relations::RelationChanges;
 use crate::writer::{Writer, WriterCommand};
 use pumice_engine::Revision;
-use pumice_engine::model::RecordKind;
+use pumice_engine::model::{RecordKind, Uid};
 
 /// Asks for a source to be forgotten.
 #[derive(Clone, Debug)]
@@ -50,6 +52,7 @@ impl Writer {
         for (kind, name) in own {
             self.remove_record(kind, &name);
         }
+        self.renew_related(&RelationChanges::of_classes());
         self.arbiter.assumptions.retain_reported(source, |_| false);
         self.ledger.forget_source(&mut self.next.state, source);
         self.unreadable.forget_source(source);
@@ -80,6 +83,7 @@ impl Writer {
         source: &Arc<str>,
         put: &[(BatchRecord, RecordLocation)],
         refused: &[RejectedRecord],
+        related: &mut RelationChanges,
     ) {
         let cluster_state = &self.next.state;
         let nodes = cluster_state
@@ -101,9 +105,18 @@ impl Writer {
             .namespaces()
             .iter()
             .map(|(name, stored)| (RecordKind::Namespace, name, &*stored.source));
-        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks).chain(namespaces))
-            .filter(|(.., owner)| *owner == source)
-            .peekable();
+        let classes = cluster_state
+            .priority_classes()
+            .iter()
+            .map(|(name, stored)| (RecordKind::PriorityClass, name, &*stored.source));
+        let mut own = (nodes
+            .chain(queues)
+            .chain(jobs)
+            .chain(tasks)
+            .chain(namespaces)
+            .chain(classes))
+        .filter(|(.., owner)| *owner == source)
+        .peekable();
         // Most snapshots are a source's first, and nobody waits for its tasks.
         if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
             return;
@@ -119,8 +132,47 @@ impl Writer {
         let is_reported = |task: &str| named.contains(&(RecordKind::Task, task));
         self.arbiter.assumptions.retain_reported(source, is_reported);
         for (kind, name) in absent {
+            related.note_removed(kind, &name, &self.next.state);
             self.remove_record(kind, &name);
         }
+    }
+
+    /// Removes the records that a source names, if they are its own. Of a name with an incarnation, another one stays.
+    pub(crate) fn remove_named(
+        &mut self,
+        source: &Arc<str>,
+        names: Vec<(RecordKind, Arc<str>)>,
+        uids: &BTreeMap<(RecordKind, Arc<str>), Uid>,
+        related: &mut RelationChanges,
+    ) {
+        for key in names {
+            if uids.get(&key).is_some_and(|uid| !self.is_incarnation(&key, uid)) {
+                continue;
+            }
+            let (kind, name) = key;
+            related.note_removed(kind, &name, &self.next.state);
+            if kind == RecordKind::Task {
+                self.unreadable.forget_own(source, &name);
+            }
+            if self.owns(source, kind, &name) {
+                self.remove_record(kind, &name);
+            } else if kind == RecordKind::Task {
+                self.arbiter.assumptions.unreported_task_removed(source, &name);
+            }
+        }
+    }
+
+    /// True if the stored record of a name may be of this incarnation.
+    fn is_incarnation(&self, (kind, name): &(RecordKind, Arc<str>), uid: &Uid) -> bool {
+        let state = &self.next.state;
+        let stored = match *kind {
+            RecordKind::Node => state.node_by_name(name).map(|entry| (&*entry.record.uid).into()),
+            RecordKind::Queue => state.queues().get(name).map(|stored| (&*stored.record.uid).into()),
+            RecordKind::Job => state.jobs().get(name).map(|stored| (&*stored.record.uid).into()),
+            RecordKind::Task => state.tasks().get(name).map(|stored| stored.record.uid.clone()),
+            RecordKind::Namespace | RecordKind::PriorityClass => None,
+        };
+        stored.is_none_or(|stored: Uid| stored.may_equal(uid))
     }
 
     fn records_of(&self, source: &Arc<str>) -> Vec<(RecordKind, Arc<str>)> {
@@ -134,11 +186,16 @@ impl Writer {
         let tasks = state.tasks().iter().filter(|(_, stored)| *stored.source == *source);
         let namespaces = state.namespaces().iter();
         let namespaces = namespaces.filter(|(_, stored)| *stored.source == *source);
+        let classes = state
+            .priority_classes()
+            .iter()
+            .filter(|(_, stored)| *stored.source == *source);
         nodes
             .chain(queues.map(|(name, _)| (RecordKind::Queue, Arc::clone(name))))
             .chain(jobs.map(|(name, _)| (RecordKind::Job, Arc::clone(name))))
             .chain(tasks.map(|(name, _)| (RecordKind::Task, Arc::clone(name))))
             .chain(namespaces.map(|(name, _)| (RecordKind::Namespace, Arc::clone(name))))
+            .chain(classes.map(|(name, _)| (RecordKind::PriorityClass, Arc::clone(name))))
             .collect()
     }
 }

@@ -166,6 +166,9 @@ pub(crate) fn uncounted_warning(cluster_state: &ClusterState, rejected: &Rejecte
         RecordKind::Job => format!("no good record of job `{name}` is known: its tasks have no job"),
         RecordKind::Namespace => format!("no good record of namespace `{name}` is known: its labels are not"),
         RecordKind::Task => format!("no good record of task `{name}` is known: the task is left out"),
+        RecordKind::PriorityClass => {
+            format!("no good record of priority class `{name}` is known: its value counts for no job and no task")
+        }
     };
     let kind = ProblemKind::FailedPrecondition;
     Some(Problem::new(kind, "NOT_COUNTED", field.unwrap_or_default(), message))

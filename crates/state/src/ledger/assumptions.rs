@@ -94,6 +94,11 @@ impl AssumedPlacements {
         self.by_task.values().filter_map(|assumed| assumed.reported.as_ref())
     }
 
+    /// Assumed task as its source reported it; `None`: the task is not assumed, or was not reported.
+    pub(crate) fn reported_task(&self, task: &str) -> Option<&TaskRecord> {
+        self.by_task.get(task)?.reported.as_ref()
+    }
+
     /// Number of assumptions once the draft is applied.
     pub(crate) fn len_with(&self, draft: &AssumptionDraft) -> usize {
         let more = |task: &Arc<str>, now: &Option<AssumedPlacement>| {

@@ -5,6 +5,8 @@ pub(crate) mod interner;
 pub(crate) mod node_table;
 pub(crate) mod ports;
 pub(crate) mod published;
+mod records;
+pub(crate) mod relations;
 pub(crate) mod resource_forgetting;
 pub(crate) mod resource_names;
 
@@ -15,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::{PolicyError, StateError};
 use crate::intake::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
 use crate::intake::outcome_problems::truncate_problems;
-use crate::intake::record_bytes::{SourceBytes, stored_bytes};
+use crate::intake::record_bytes::SourceBytes;
 use crate::intake::record_rules;
 use crate::intake::source_removal::{ForgetSource, ForgottenSource};
 use crate::intake::sources::{IntakeResult, SourceIntake};
@@ -32,9 +34,10 @@ use crate::writer::apply_durable::DurableCommand;
 use crate::writer::interner::RecordInterner;
 use crate::writer::node_table::NodeTable;
 use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use crate::writer::relations::RelationChanges;
 use crate::writer::resource_forgetting::ResourceForgetter;
 use crate::writer::resource_names::ResourceNames;
-use pumice_engine::model::{ClusterState, JobRecord, Problem, RecordKind};
+use pumice_engine::model::{ClusterState, Problem, RecordKind};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{Revision, Snapshot, SourcePosition};
 
@@ -309,9 +312,10 @@ impl Writer {
             sequence,
             kind,
             part: _,
-            put,
+            mut put,
             rejected,
             remove,
+            removed_uids,
             mut warnings,
             source_kind: _,
             names: _,
@@ -320,24 +324,22 @@ impl Writer {
             connection: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());
-        let mut problems = Vec::new();
+        let (mut problems, mut related) = (Vec::new(), RelationChanges::default());
         if kind == BatchKind::FullSyncLast {
-            self.remove_absent(&source, &put, &rejected);
+            self.remove_absent(&source, &put, &rejected, &mut related);
             self.unreadable.forget_source(&source);
         }
-        for (kind, name) in remove {
-            if kind == RecordKind::Task {
-                self.unreadable.forget_own(&source, &name);
-            }
-            if self.owns(&source, kind, &name) {
-                self.remove_record(kind, &name);
-            } else if kind == RecordKind::Task {
-                self.arbiter.assumptions.unreported_task_removed(&source, &name);
-            }
+        self.remove_named(&source, remove, &removed_uids, &mut related);
+        // Tasks come last: their priorities and groups follow from classes and jobs.
+        let is_task = |(record, _): &(BatchRecord, _)| matches!(record, BatchRecord::Task(_));
+        if !put.is_sorted_by_key(is_task) {
+            put.sort_by_key(is_task);
         }
         for (record, place) in put {
+            related.note_put(&record, &self.next.state);
             problems.extend(self.put_if_possible(record, place, &source));
         }
+        self.renew_related(&related);
         problems.extend(self.reject_records(&source, rejected, &mut warnings));
         self.sources.registry.add_record_problems(problems.len());
         warnings.extend(record_rules::contradictions(&watch, &self.next.state));
@@ -388,12 +390,16 @@ impl Writer {
             RecordKind::Task if self.record_count() < self.sources.max_records() => {
                 self.unreadable.insert(source, rejected);
             }
-            RecordKind::Task | RecordKind::Queue | RecordKind::Job | RecordKind::Namespace => {}
+            RecordKind::Task
+            | RecordKind::Queue
+            | RecordKind::Job
+            | RecordKind::Namespace
+            | RecordKind::PriorityClass => {}
         }
         uncounted_warning(&self.next.state, rejected)
     }
 
-    fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
+    pub(crate) fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
         self.next
             .state
             .source_of(kind, name)
@@ -408,65 +414,8 @@ impl Writer {
             + cluster_state.jobs().len()
             + cluster_state.tasks().len()
             + cluster_state.namespaces().len()
+            + cluster_state.priority_classes().len()
             + self.unreadable.len()
-    }
-
-    pub(crate) fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
-        match record {
-            BatchRecord::Node(record) => {
-                let record = self.interner.intern_node(record, &self.next.state);
-                self.node_table.assign_slot(&record.name);
-                self.unreadable.recheck_node(&record.name);
-                self.next.state.put_node(record, source);
-            }
-            BatchRecord::Queue(record) => self.next.state.put_queue(record, source),
-            BatchRecord::Namespace(record) => self.next.state.put_namespace(record, source),
-            BatchRecord::Job(mut record) => {
-                self.interner.intern_job(&mut record);
-                let (before, name) = (
-                    self.next.state.jobs().get(&record.name).cloned(),
-                    Arc::clone(&record.name),
-                );
-                self.next.state.put_job(record, source);
-                self.job_changed(&name, before.as_ref().map(|before| &before.record));
-            }
-            BatchRecord::Task(mut record) => {
-                self.interner.intern_task(&mut record, is_new);
-                self.unreadable.forget(&record.name);
-                self.arbiter.assumptions.put_task(record, source, &mut self.next.state);
-            }
-        }
-    }
-
-    /// Tells the ledger about a changed job, since a reservation ends with its job.
-    fn job_changed(&mut self, name: &str, before: Option<&JobRecord>) {
-        let after = self.next.state.jobs().get(name).cloned();
-        let after = after.as_ref().map(|after| &after.record);
-        self.ledger.job_changed(&mut self.next.state, before, after);
-    }
-
-    pub(crate) fn remove_record(&mut self, kind: RecordKind, name: &str) {
-        if let Some(owner) = self.next.state.source_of(kind, name) {
-            let bytes = stored_bytes(&self.next.state, kind, name);
-            self.source_bytes.remove(owner, bytes);
-        }
-        let job = match kind {
-            RecordKind::Job => self.next.state.jobs().get(name).cloned(),
-            RecordKind::Node | RecordKind::Queue | RecordKind::Task | RecordKind::Namespace => None,
-        };
-        match kind {
-            RecordKind::Node => self.next.state.remove_node(name),
-            RecordKind::Queue => self.next.state.remove_queue(name),
-            RecordKind::Namespace => self.next.state.remove_namespace(name),
-            RecordKind::Job => self.next.state.remove_job(name),
-            RecordKind::Task => {
-                self.arbiter.assumptions.task_removed(name);
-                self.next.state.remove_task(name)
-            }
-        };
-        if let Some(job) = job {
-            self.job_changed(name, Some(&job.record));
-        }
     }
 
     fn publish(&mut self) {

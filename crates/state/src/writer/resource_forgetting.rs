@@ -202,7 +202,7 @@ fn for_each_amounts(record: &BatchRecord, visit: impl FnMut(&ResourceAmounts)) {
         BatchRecord::Queue(record) => record.amounts().for_each(visit),
         BatchRecord::Job(record) => record.amounts().for_each(visit),
         BatchRecord::Task(record) => record.amounts().for_each(visit),
-        BatchRecord::Namespace(_) => {}
+        BatchRecord::Namespace(_) | BatchRecord::PriorityClass(_) => {}
     }
 }
 

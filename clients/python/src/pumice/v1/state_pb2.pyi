@@ -40,6 +40,8 @@ class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind
     """A task."""
     RECORD_KIND_NAMESPACE: _RecordKind.ValueType  # 5
     """A namespace."""
+    RECORD_KIND_PRIORITY_CLASS: _RecordKind.ValueType  # 6
+    """A priority class."""
 
 class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
     """Kind of a record."""
@@ -56,6 +58,8 @@ RECORD_KIND_TASK: RecordKind.ValueType  # 4
 """A task."""
 RECORD_KIND_NAMESPACE: RecordKind.ValueType  # 5
 """A namespace."""
+RECORD_KIND_PRIORITY_CLASS: RecordKind.ValueType  # 6
+"""A priority class."""
 Global___RecordKind: _TypeAlias = RecordKind  # noqa: Y015
 
 class _SourceKind:
@@ -248,6 +252,8 @@ class Removals(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASSES_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes."""
@@ -268,6 +274,14 @@ class Removals(_message.Message):
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Namespaces."""
 
+    @_builtins.property
+    def priority_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Priority classes."""
+
+    @_builtins.property
+    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectReference]:
+        """Objects of the Kubernetes API."""
+
     def __init__(
         self,
         *,
@@ -276,14 +290,50 @@ class Removals(_message.Message):
         jobs: _abc.Iterable[_builtins.str] | None = ...,
         tasks: _abc.Iterable[_builtins.str] | None = ...,
         namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        priority_classes: _abc.Iterable[_builtins.str] | None = ...,
+        objects: _abc.Iterable[Global___ObjectReference] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "objects", b"objects", "priority_classes", b"priority_classes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Removals: _TypeAlias = Removals  # noqa: Y015
+
+@_typing.final
+class ObjectReference(_message.Message):
+    """Name of an object of the Kubernetes API."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"Node", "Pod", "Namespace", "Queue", "PodGroup" or "PriorityClass"."""
+    namespace: _builtins.str
+    """Namespace. Empty: "default", or none for kinds without namespaces."""
+    name: _builtins.str
+    """Name of the object."""
+    uid: _builtins.str
+    """Kubernetes uid. The record of another incarnation stays. Empty: any."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "namespace", b"namespace", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObjectReference: _TypeAlias = ObjectReference  # noqa: Y015
 
 @_typing.final
 class BatchOutcome(_message.Message):

@@ -100,6 +100,36 @@ JOB_PHASE_COMPLETED: JobPhase.ValueType  # 5
 """The job is done."""
 Global___JobPhase: _TypeAlias = JobPhase  # noqa: Y015
 
+class _PodRules:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PodRulesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodRules.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POD_RULES_UNSPECIFIED: _PodRules.ValueType  # 0
+    """By spec.schedulerName of each pod: Kubernetes for an absent name,
+    "default-scheduler" and names that begin with "koord"; Volcano for others.
+    """
+    POD_RULES_KUBERNETES: _PodRules.ValueType  # 1
+    """kube-scheduler's rules, which Koordinator shares."""
+    POD_RULES_VOLCANO: _PodRules.ValueType  # 2
+    """Volcano's rules."""
+
+class PodRules(_PodRules, metaclass=_PodRulesEnumTypeWrapper):
+    """Scheduler whose rules the server applies to the amounts and the priority of a
+    pod.
+    """
+
+POD_RULES_UNSPECIFIED: PodRules.ValueType  # 0
+"""By spec.schedulerName of each pod: Kubernetes for an absent name,
+"default-scheduler" and names that begin with "koord"; Volcano for others.
+"""
+POD_RULES_KUBERNETES: PodRules.ValueType  # 1
+"""kube-scheduler's rules, which Koordinator shares."""
+POD_RULES_VOLCANO: PodRules.ValueType  # 2
+"""Volcano's rules."""
+Global___PodRules: _TypeAlias = PodRules  # noqa: Y015
+
 class _TaskStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -382,6 +412,7 @@ class Node(_message.Message):
     TAINTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the node."""
     uid: _builtins.str
@@ -390,6 +421,11 @@ class Node(_message.Message):
     """Status of the Ready condition. Absent: ready."""
     unschedulable: _builtins.bool
     """spec.unschedulable. True: no new task goes to this node."""
+    object: _builtins.bytes
+    """The node itself, as JSON of the Kubernetes API, from which the server derives
+    the record. Beside it only `name` and `uid` may be set, which have to be those
+    of the node. Empty: the fields of this message are the record.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels. The server keeps those that a plugin names, and all others while a
@@ -456,10 +492,11 @@ class Node(_message.Message):
         taints: _abc.Iterable[Global___Taint] | None = ...,
         images: _abc.Iterable[Global___NodeImage] | None = ...,
         devices: Global___NodeDevices | None = ...,
+        object: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "images", b"images", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "images", b"images", "labels", b"labels", "name", b"name", "object", b"object", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
@@ -640,6 +677,7 @@ class Queue(_message.Message):
     DESERVED_FIELD_NUMBER: _builtins.int
     GUARANTEE_FIELD_NUMBER: _builtins.int
     AFFINITY_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the queue."""
     uid: _builtins.str
@@ -654,6 +692,12 @@ class Queue(_message.Message):
     """Name of the parent queue. Empty: the root."""
     reclaimable: _builtins.bool
     """spec.reclaimable. Absent: true."""
+    object: _builtins.bytes
+    """The queue itself (scheduling.volcano.sh), as JSON of the Kubernetes API, from
+    which the server derives the record. Beside it only `name` and `uid` may be
+    set, which have to be those of the queue. Empty: the fields of this message are
+    the record.
+    """
     @_builtins.property
     def creation_time(self) -> _timestamp_pb2.Timestamp:
         """Creation time; breaks ties, in whole seconds. Absent: older than any other."""
@@ -698,10 +742,11 @@ class Queue(_message.Message):
         deserved: Global___ResourceList | None = ...,
         guarantee: Global___ResourceList | None = ...,
         affinity: Global___QueueAffinity | None = ...,
+        object: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "affinity", b"affinity", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "reclaimable", b"reclaimable", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "affinity", b"affinity", "annotations", b"annotations", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "name", b"name", "parent", b"parent", "priority", b"priority", "reclaimable", b"reclaimable", "state", b"state", "uid", b"uid", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable", "_weight", b"_weight", "affinity", b"affinity", "annotations", b"annotations", "capability", b"capability", "creation_time", b"creation_time", "deserved", b"deserved", "guarantee", b"guarantee", "name", b"name", "object", b"object", "parent", b"parent", "priority", b"priority", "reclaimable", b"reclaimable", "state", b"state", "uid", b"uid", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reclaimable: _TypeAlias = _typing.Literal["reclaimable"]  # noqa: Y015
     _WhichOneofArgType__reclaimable: _TypeAlias = _typing.Literal["_reclaimable", b"_reclaimable"]  # noqa: Y015
@@ -837,6 +882,8 @@ class Job(_message.Message):
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     MIN_TASK_MEMBER_FIELD_NUMBER: _builtins.int
     SUB_GROUP_POLICIES_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASS_NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the job: "namespace/name"."""
     uid: _builtins.str
@@ -851,6 +898,18 @@ class Job(_message.Message):
     """status.phase."""
     min_member: _builtins.int
     """spec.minMember: the job is not worth starting with fewer tasks."""
+    object: _builtins.bytes
+    """The pod group itself (scheduling.volcano.sh), as JSON of the Kubernetes API,
+    from which the server derives the record. Beside it only `name` and `uid` may
+    be set, which have to be those of the pod group, and `priority`, which counts
+    if the server has neither the class nor a global default. Empty: the fields of
+    this message are the record.
+    """
+    priority_class_name: _builtins.str
+    """spec.priorityClassName. Present: `priority` is the value of this class, or of
+    the global default; the field `priority` counts only if there is neither.
+    Absent: `priority` counts.
+    """
     @_builtins.property
     def creation_time(self) -> _timestamp_pb2.Timestamp:
         """Creation time; breaks ties, in whole seconds. Absent: older than any other."""
@@ -887,12 +946,16 @@ class Job(_message.Message):
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         min_task_member: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         sub_group_policies: _abc.Iterable[Global___SubGroupPolicy] | None = ...,
+        object: _builtins.bytes = ...,
+        priority_class_name: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["creation_time", b"creation_time", "min_resources", b"min_resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority_class_name", b"_priority_class_name", "creation_time", b"creation_time", "min_resources", b"min_resources", "priority_class_name", b"priority_class_name"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creation_time", b"creation_time", "min_member", b"min_member", "min_resources", b"min_resources", "min_task_member", b"min_task_member", "name", b"name", "phase", b"phase", "priority", b"priority", "queue", b"queue", "sub_group_policies", b"sub_group_policies", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority_class_name", b"_priority_class_name", "annotations", b"annotations", "creation_time", b"creation_time", "min_member", b"min_member", "min_resources", b"min_resources", "min_task_member", b"min_task_member", "name", b"name", "object", b"object", "phase", b"phase", "priority", b"priority", "priority_class_name", b"priority_class_name", "queue", b"queue", "sub_group_policies", b"sub_group_policies", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__priority_class_name: _TypeAlias = _typing.Literal["priority_class_name"]  # noqa: Y015
+    _WhichOneofArgType__priority_class_name: _TypeAlias = _typing.Literal["_priority_class_name", b"_priority_class_name"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority_class_name) -> _WhichOneofReturnType__priority_class_name | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
 
@@ -905,22 +968,37 @@ class SubGroupPolicy(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     MIN_GROUPS_FIELD_NUMBER: _builtins.int
+    LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
+    MATCH_LABEL_KEYS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the policy."""
     size: _builtins.int
     """subGroupSize: number of tasks with which a group is ready. Absent: 1."""
     min_groups: _builtins.int
     """minSubGroups: number of groups that have to be ready. Absent: 0."""
+    @_builtins.property
+    def label_selector(self) -> Global___LabelSelector:
+        """labelSelector: the tasks that the policy is about. Absent: all tasks."""
+
+    @_builtins.property
+    def match_label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """matchLabelKeys: labels whose values tell the groups apart. With these the
+        server finds the groups of the job's tasks itself, and ignores their
+        `sub_group`. Empty: the tasks say their groups.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         size: _builtins.int | None = ...,
         min_groups: _builtins.int | None = ...,
+        label_selector: Global___LabelSelector | None = ...,
+        match_label_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "min_groups", b"min_groups", "size", b"size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "label_selector", b"label_selector", "min_groups", b"min_groups", "size", b"size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "min_groups", b"min_groups", "name", b"name", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups", "_size", b"_size", "label_selector", b"label_selector", "match_label_keys", b"match_label_keys", "min_groups", b"min_groups", "name", b"name", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_groups: _TypeAlias = _typing.Literal["min_groups"]  # noqa: Y015
     _WhichOneofArgType__min_groups: _TypeAlias = _typing.Literal["_min_groups", b"_min_groups"]  # noqa: Y015
@@ -932,6 +1010,38 @@ class SubGroupPolicy(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__size) -> _WhichOneofReturnType__size | None: ...
 
 Global___SubGroupPolicy: _TypeAlias = SubGroupPolicy  # noqa: Y015
+
+@_typing.final
+class PriorityClass(_message.Message):
+    """A priority class (scheduling.k8s.io)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    GLOBAL_DEFAULT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Key of the class."""
+    value: _builtins.int
+    """Value of the class. A larger number goes first."""
+    global_default: _builtins.bool
+    """True: the value also counts for jobs and tasks without a class. Of several
+    such classes the smallest value counts.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.int = ...,
+        global_default: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_default", b"global_default", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PriorityClass: _TypeAlias = PriorityClass  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -1006,6 +1116,9 @@ class Task(_message.Message):
     SUB_GROUP_FIELD_NUMBER: _builtins.int
     CONTAINER_NONZERO_REQUESTS_FIELD_NUMBER: _builtins.int
     KUBERNETES_REQUESTS_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    POD_RULES_FIELD_NUMBER: _builtins.int
+    PRIORITY_FROM_CLASS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1037,6 +1150,18 @@ class Task(_message.Message):
     """Group of the task by its job's `sub_group_policies`: the name of the first
     policy that the pod matches, "/", and the values of that policy's
     matchLabelKeys, joined by "-". Empty: none.
+    """
+    object: _builtins.bytes
+    """The pod itself, as JSON of the Kubernetes API, from which the server derives
+    the record. Beside it only `name` and `uid` may be set, which have to be those
+    of the pod, and `node`, `status`, `job` and `sub_group`, which replace what the
+    pod says. Empty: the fields of this message are the record.
+    """
+    pod_rules: Global___PodRules.ValueType
+    """Rules by which the server counts the pod in `object`."""
+    priority_from_class: _builtins.bool
+    """True: `priority` is the value of the class `priority_class_name`, or of the
+    global default; the field `priority` counts only if there is neither.
     """
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1130,10 +1255,13 @@ class Task(_message.Message):
         sub_group: _builtins.str = ...,
         container_nonzero_requests: Global___ResourceList | None = ...,
         kubernetes_requests: Global___ResourceList | None = ...,
+        object: _builtins.bytes = ...,
+        pod_rules: Global___PodRules.ValueType = ...,
+        priority_from_class: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "priority_class_name", b"priority_class_name", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1709,6 +1837,11 @@ class Cluster(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    POD_RULES_FIELD_NUMBER: _builtins.int
+    PRIORITY_CLASSES_FIELD_NUMBER: _builtins.int
+    pod_rules: Global___PodRules.ValueType
+    """Rules by which the server counts the pods in `objects`."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """Nodes."""
@@ -1729,6 +1862,23 @@ class Cluster(_message.Message):
     def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Namespace]:
         """Namespaces, whose labels a `namespace_selector` reads."""
 
+    @_builtins.property
+    def objects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Objects of the Kubernetes API, each as JSON of one object or of one list of
+        objects, as `kubectl get -o json` and the API server write them. The server
+        reads Node, Pod and Namespace (v1), PriorityClass (scheduling.k8s.io), and Queue
+        and PodGroup (scheduling.volcano.sh), and derives their records. Service,
+        ReplicationController (v1), ReplicaSet and StatefulSet (apps) become no records:
+        they give the pods of the same message their `owner_selector`; a pod whose
+        owners may be elsewhere lists "ownerSelector" in `unevaluated_fields`. The
+        server warns of other kinds. An object counts as one record, and takes effect
+        after the records above.
+        """
+
+    @_builtins.property
+    def priority_classes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PriorityClass]:
+        """Priority classes."""
+
     def __init__(
         self,
         *,
@@ -1737,10 +1887,13 @@ class Cluster(_message.Message):
         jobs: _abc.Iterable[Global___Job] | None = ...,
         tasks: _abc.Iterable[Global___Task] | None = ...,
         namespaces: _abc.Iterable[Global___Namespace] | None = ...,
+        objects: _abc.Iterable[_builtins.bytes] | None = ...,
+        pod_rules: Global___PodRules.ValueType = ...,
+        priority_classes: _abc.Iterable[Global___PriorityClass] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "namespaces", b"namespaces", "nodes", b"nodes", "objects", b"objects", "pod_rules", b"pod_rules", "priority_classes", b"priority_classes", "queues", b"queues", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,7 @@
 //! Cluster state: immutable state in columns. Clones share everything, and a change copies only the parts that it
 //! touches.
 
+mod relations;
 mod tasks;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::label_kinds::{DroppedLabels, LabelKinds};
 use super::mask::NodeMask;
 use super::node::{NodeEntry, NodeUsage};
 use super::pods::{PodBook, TopologyCache};
+use super::priority_classes::{PriorityClassRecord, PriorityClasses};
 use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
 use super::resource_table::ResourceTable;
@@ -49,6 +51,11 @@ pub struct ClusterState {
     jobs: SortedTable<Arc<StoredRecord<JobRecord>>>,
     pub(super) tasks: SortedTable<Arc<StoredRecord<TaskRecord>>>,
     namespaces: NamespaceTable,
+    /// Priority classes with their owners, and their values by name.
+    priority_classes: SortedTable<Arc<StoredRecord<PriorityClassRecord>>>,
+    class_values: Arc<PriorityClasses>,
+    /// Number of jobs that find the groups of their tasks by labels.
+    group_finders: usize,
     /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job's record exists.
     pub(super) allocated: SortedTable<Arc<ResourceTotals>>,
     /// Reservations by job, whether or not the job's record exists.
@@ -79,6 +86,9 @@ impl ClusterState {
             jobs: SortedTable::default(),
             tasks: SortedTable::default(),
             namespaces: SortedTable::default(),
+            priority_classes: SortedTable::default(),
+            class_values: Arc::default(),
+            group_finders: 0,
             allocated: SortedTable::default(),
             reservations: SortedTable::default(),
             owners: Arc::default(),
@@ -225,6 +235,7 @@ impl ClusterState {
             RecordKind::Job => self.jobs.get(name).map(|stored| &*stored.source),
             RecordKind::Task => self.tasks.get(name).map(|stored| &*stored.source),
             RecordKind::Namespace => self.namespaces.get(name).map(|stored| &*stored.source),
+            RecordKind::PriorityClass => self.priority_classes.get(name).map(|stored| &*stored.source),
         }
     }
 
@@ -392,7 +403,9 @@ impl ClusterState {
     /// Puts a job, replacing the one of its name.
     pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
         let stored = self.store_record(record, source);
-        self.jobs.insert(Arc::clone(&stored.record.name), stored);
+        self.group_finders += usize::from(stored.record.finds_groups());
+        let replaced = self.jobs.insert(Arc::clone(&stored.record.name), stored);
+        self.forget_group_finder(replaced.as_deref());
     }
 
     /// Reservations of the admission ledger, by job; the job's record may be absent.
@@ -412,7 +425,9 @@ impl ClusterState {
 
     /// Removes a job.
     pub fn remove_job(&mut self, name: &str) -> bool {
-        self.jobs.remove(name).is_some()
+        let removed = self.jobs.remove(name);
+        self.forget_group_finder(removed.as_deref());
+        removed.is_some()
     }
 
     /// Marks an existing record as outdated by a rejected one (`Some`), or as valid again (`None`).
@@ -443,6 +458,7 @@ impl ClusterState {
             RecordKind::Job => mark(&mut self.jobs, name, problems, &mut self.owners),
             RecordKind::Task => mark(&mut self.tasks, name, problems, &mut self.owners),
             RecordKind::Namespace => mark(&mut self.namespaces, name, problems, &mut self.owners),
+            RecordKind::PriorityClass => mark(&mut self.priority_classes, name, problems, &mut self.owners),
         }
     }
 

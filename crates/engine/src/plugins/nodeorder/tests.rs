@@ -63,9 +63,8 @@ fn node(name: &str, zone: &str, images: &[(&str, i64)]) -> NodeRecord {
         name: name.into(),
         labels: [("zone".into(), zone.into())].into(),
         properties: Some(Arc::new(NodeProperties {
-            taints: Vec::new(),
             images: images.collect(),
-            devices: None,
+            ..NodeProperties::default()
         })),
         ..NodeRecord::default()
     }

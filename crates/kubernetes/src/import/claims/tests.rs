@@ -153,4 +153,6 @@ fn a_claim_with_a_senseless_number_is_rejected() {
         (&*rejected.object, &*rejected.error.field),
         ("ResourceClaim ns/c", "spec.devices.requests[].count")
     );
+    // Its pods name it as missing; no job of its name is marked.
+    assert_eq!(rejected.record, None);
 }

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::RecordIdentity;
+use super::cluster::{field_names, namespaced};
 use super::constraints;
 use super::fields::{FieldError, get, list, text, texts, time};
-use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod; the first that is present and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
+
+/// The annotation that sets a task's priority under Volcano's rules.
+const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 
 /// Rules by which amounts of pods are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +57,9 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     };
     let effective = derive::effective_task(&pod, derivation).map_err(pod_field_error)?;
     let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
+    // A number of its own is that of the specification, or of the annotation where it counts.
+    let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
+    let has_own_priority = pod.priority.is_some() || annotated == Some(effective.priority);
     Ok(pb::Task {
         job: job(&name, &annotations),
         name,
@@ -82,21 +87,8 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         role: effective.role,
         priority_class_name: effective.priority_class,
         scheduling_gates: effective.scheduling_gates,
-        // Known when the pod group is.
-        sub_group: String::new(),
-    })
-}
-
-/// Record of a pod that cannot be read; `None`: not even its name can.
-pub(super) fn identity(object: &Value) -> Option<RecordIdentity> {
-    let name = namespaced(object).ok()?;
-    // A phase that cannot be read may be any; without one the pod is a manifest, which occupies no node.
-    let phase = text(object, "status.phase").unwrap_or_else(|_| "Unknown".to_owned());
-    let occupies = !matches!(phase.as_str(), "" | "Succeeded" | "Failed");
-    let node = text(object, "spec.nodeName").ok().filter(|_| occupies);
-    Some(RecordIdentity {
-        node: node.unwrap_or_default(),
-        ..RecordIdentity::new(pb::RecordKind::Task, name)
+        priority_from_class: !has_own_priority,
+        ..pb::Task::default()
     })
 }
 
@@ -166,7 +158,7 @@ fn pod_field_error(error: PodError) -> FieldError {
 }
 
 /// Notes about properties of the pod that no amount shows.
-pub(super) fn notes(object: &Value) -> Vec<&'static str> {
+pub(crate) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
     let containers = list(object, "spec.containers").unwrap_or_default();
     let limits = containers

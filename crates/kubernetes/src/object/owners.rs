@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::ObjectKind;
+use super::cluster::namespaced;
 use super::constraints::label_selector;
 use super::fields::{FieldError, boolean, get, list, text, texts};
-use super::kubernetes::namespaced;
 use pumice_protocol::v1 as pb;
 
 type OwnerLabels = BTreeMap<String, String>;
@@ -22,19 +23,25 @@ const WORKLOADS: [(&str, &str); 3] = [
     ("StatefulSet", "apps/v1"),
 ];
 
-/// Owners and pods of the files: an owner may stand behind its pods.
-#[derive(Debug, Default)]
-pub(super) struct PodOwners {
-    /// Selectors of Services by `namespace/name`; those without a selector are left out.
-    services: BTreeMap<String, OwnerLabels>,
-    /// Selectors of workloads by kind and `namespace/name`.
-    workloads: BTreeMap<(String, String), WorkloadSelector>,
-    /// Pods by task, without those that no default constraint is for.
-    pods: BTreeMap<String, OwnedPod>,
+/// Owner of pods, as an object gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodOwner {
+    /// `namespace/name` of the object.
+    name: String,
+    selector: OwnerSelector,
+}
+
+/// Selector of an owner.
+#[derive(Debug, Clone, PartialEq)]
+enum OwnerSelector {
+    /// Labels of a Service; none: it selects nothing.
+    Service(OwnerLabels),
+    /// Kind of a workload, and its selector.
+    Workload(&'static str, WorkloadSelector),
 }
 
 /// Selector of a workload.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 enum WorkloadSelector {
     /// Labels of a `ReplicationController`.
     Labels(OwnerLabels),
@@ -42,98 +49,130 @@ enum WorkloadSelector {
     Selector(Option<pb::LabelSelector>),
 }
 
-/// Pod without spread constraints of its own.
-#[derive(Debug)]
-struct OwnedPod {
-    labels: OwnerLabels,
-    /// Kind and `namespace/name` of the workload that controls the pod; `None`: none of those whose selectors count.
-    controller: Option<(String, String)>,
+/// Workload that controls a pod, of those whose selectors count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodController {
+    kind: &'static str,
+    /// `namespace/name` of the workload.
+    name: String,
 }
 
-/// True for the kinds of objects that own pods.
-pub(super) fn is_owner(group: &str, kind: &str) -> bool {
-    matches!(
-        (group, kind),
-        ("", "Service" | "ReplicationController") | ("apps", "ReplicaSet" | "StatefulSet")
-    )
+/// Reads the owner of pods that an object of a kind is.
+pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldError> {
+    let name = namespaced(object)?;
+    let selector = match kind {
+        ObjectKind::Service => OwnerSelector::Service(texts(object, "spec.selector")?),
+        ObjectKind::ReplicationController => {
+            OwnerSelector::Workload(kind.name(), WorkloadSelector::Labels(texts(object, "spec.selector")?))
+        }
+        ObjectKind::ReplicaSet
+        | ObjectKind::StatefulSet
+        | ObjectKind::Node
+        | ObjectKind::Pod
+        | ObjectKind::Queue
+        | ObjectKind::PodGroup
+        | ObjectKind::PriorityClass
+        | ObjectKind::Namespace => {
+            let selector = get(object, "spec.selector").map(label_selector).transpose();
+            let selector =
+                selector.map_err(|error| FieldError::new(format!("spec.selector.{}", error.field), error.reason))?;
+            OwnerSelector::Workload(kind.name(), WorkloadSelector::Selector(selector))
+        }
+    };
+    Ok(PodOwner { name, selector })
+}
+
+/// Reads the workload that controls a pod; `None`: none of those whose selectors count.
+pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldError> {
+    for owner in list(object, "metadata.ownerReferences")? {
+        if boolean(owner, "controller")?.unwrap_or_default() {
+            let (kind, version) = (text(owner, "kind")?, text(owner, "apiVersion")?);
+            let known = WORKLOADS.into_iter().find(|known| *known == (&*kind, &*version));
+            let Some((kind, _)) = known else { return Ok(None) };
+            let namespace = text(object, "metadata.namespace")?;
+            let namespace = if namespace.is_empty() { "default" } else { &namespace };
+            let name = format!("{namespace}/{}", text(owner, "name")?);
+            return Ok(Some(PodController { kind, name }));
+        }
+    }
+    Ok(None)
+}
+
+/// Owners of pods by name. An owner may come after its pods, which are completed when all have come.
+#[derive(Debug, Default)]
+pub struct PodOwners {
+    /// Selectors of Services by namespace and name; those without a selector are left out.
+    services: BTreeMap<String, BTreeMap<String, OwnerLabels>>,
+    /// Selectors of workloads.
+    workloads: BTreeMap<PodController, WorkloadSelector>,
+    /// True if some owner came.
+    has_owners: bool,
 }
 
 impl PodOwners {
-    /// Notes the selector of an owner.
-    pub(super) fn add_owner(&mut self, kind: &str, object: &Value) -> Result<(), FieldError> {
-        let name = namespaced(object)?;
-        if kind == "Service" {
-            let selector = texts(object, "spec.selector")?;
-            if selector.is_empty() {
-                self.services.remove(&name);
-            } else {
-                self.services.insert(name, selector);
+    /// Notes the selector of an owner, in the place of an earlier one of its name.
+    pub fn add(&mut self, owner: PodOwner) {
+        self.has_owners = true;
+        let PodOwner { name, selector } = owner;
+        match selector {
+            OwnerSelector::Service(selector) => {
+                let services = self.services.entry(namespace_of(&name).to_owned()).or_default();
+                if selector.is_empty() {
+                    services.remove(&name);
+                } else {
+                    services.insert(name, selector);
+                }
             }
-            return Ok(());
+            OwnerSelector::Workload(kind, selector) => {
+                self.workloads.insert(PodController { kind, name }, selector);
+            }
         }
-        let selector = if kind == "ReplicationController" {
-            WorkloadSelector::Labels(texts(object, "spec.selector")?)
-        } else {
-            let selector = get(object, "spec.selector").map(label_selector).transpose();
-            WorkloadSelector::Selector(
-                selector.map_err(|error| FieldError::new(format!("spec.selector.{}", error.field), error.reason))?,
-            )
-        };
-        self.workloads.insert((kind.to_owned(), name), selector);
-        Ok(())
     }
 
-    /// Notes the labels and the controller of a pod.
-    pub(super) fn add_pod(&mut self, object: &Value, task: &pb::Task) -> Result<(), FieldError> {
-        self.pods.remove(&task.name);
+    /// Puts the selector of its owners into the record of a pod, and names it as not evaluated where the controller is
+    /// missing.
+    pub fn complete(&self, task: &mut pb::Task, controller: Option<&PodController>) {
         let constraints = task.constraints.as_ref();
         if constraints.is_some_and(|own| !own.topology_spread_constraints.is_empty()) {
-            return Ok(());
+            return;
         }
-        let labels = texts(object, "metadata.labels")?;
-        let namespace = task.name.split_once('/').map_or("", |(namespace, _)| namespace);
-        let mut controller = None;
-        for owner in list(object, "metadata.ownerReferences")? {
-            if boolean(owner, "controller")?.unwrap_or_default() {
-                let (kind, version) = (text(owner, "kind")?, text(owner, "apiVersion")?);
-                let counts = WORKLOADS.contains(&(kind.as_str(), version.as_str()));
-                let name = format!("{namespace}/{}", text(owner, "name")?);
-                controller = counts.then_some((kind, name));
-                break;
-            }
+        let of_namespace = self.services.get(namespace_of(&task.name));
+        let selecting = of_namespace.into_iter().flatten().filter(|(_, selector)| {
+            let mut pairs = selector.iter();
+            pairs.all(|(key, value)| task.labels.get(key) == Some(value))
+        });
+        let labels: OwnerLabels = selecting.flat_map(|(_, own)| own.clone()).collect();
+        let workload = controller.map(|key| self.workloads.get(key));
+        if matches!(workload, Some(None)) {
+            list_unknown(task);
         }
-        if !labels.is_empty() || controller.is_some() {
-            self.pods.insert(task.name.clone(), OwnedPod { labels, controller });
+        let selector = merged_selector(labels, workload.flatten());
+        if selector != pb::LabelSelector::default() {
+            task.constraints.get_or_insert_default().owner_selector = Some(selector);
         }
-        Ok(())
     }
 
-    /// Puts the selectors into the records of the tasks, and names them where a controller is missing.
-    pub(super) fn apply(&self, tasks: &mut BTreeMap<String, pb::Task>) {
-        let mut services: BTreeMap<&str, Vec<&OwnerLabels>> = BTreeMap::new();
-        for (name, selector) in &self.services {
-            let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
-            services.entry(namespace).or_default().push(selector);
-        }
-        for (name, pod) in &self.pods {
-            let Some(task) = tasks.get_mut(name) else { continue };
-            let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
-            let of_namespace = services.get(namespace).into_iter().flatten();
-            let selecting = of_namespace.filter(|selector| {
-                let mut pairs = selector.iter();
-                pairs.all(|(key, value)| pod.labels.get(key) == Some(value))
-            });
-            let labels: OwnerLabels = selecting.flat_map(|own| (*own).clone()).collect();
-            let workload = pod.controller.as_ref().map(|key| self.workloads.get(key));
-            if matches!(workload, Some(None)) {
-                task.unevaluated_fields.push(OWNER_SELECTOR.to_owned());
-            }
-            let selector = merged_selector(labels, workload.flatten());
-            if selector != pb::LabelSelector::default() {
-                task.constraints.get_or_insert_default().owner_selector = Some(selector);
-            }
+    /// As [`PodOwners::complete`], for pods that may come without their owners: if no owner came at all, pods that may have
+    /// some name the selector as not evaluated.
+    pub fn complete_if_known(&self, task: &mut pb::Task, controller: Option<&PodController>) {
+        self.complete(task, controller);
+        let constraints = task.constraints.as_ref();
+        let has_own = constraints.is_some_and(|own| !own.topology_spread_constraints.is_empty());
+        if !self.has_owners && !has_own && !task.labels.is_empty() {
+            list_unknown(task);
         }
     }
+}
+
+/// Names the selector of the owners as not evaluated.
+fn list_unknown(task: &mut pb::Task) {
+    if !task.unevaluated_fields.iter().any(|name| name == OWNER_SELECTOR) {
+        task.unevaluated_fields.push(OWNER_SELECTOR.to_owned());
+    }
+}
+
+fn namespace_of(name: &str) -> &str {
+    name.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 /// Selector of the pods that Services and a workload select.

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::import::fields::{FieldError, get, list, required_text, text};
-use crate::import::kubernetes::namespaced;
+use crate::object::fields::{FieldError, get, list, required_text, text};
+use crate::object::namespaced;
 use pumice_engine::devices::MAX_DEVICES;
 use pumice_engine::model::quantity::Quantity;
 use pumice_protocol::v1 as pb;
 
 /// API group of slices and claims.
-pub(in crate::import) const CLAIM_GROUP: &str = "resource.k8s.io";
+pub(super) const CLAIM_GROUP: &str = "resource.k8s.io";
 /// Start of the names of drivers and device classes whose devices are GPUs, such as `gpu.nvidia.com`.
 const GPU_DRIVERS: &str = "gpu.";
 /// Name of the field that a task lists while its claims are not read whole.
@@ -27,7 +27,7 @@ type ClaimReadResult<T> = Result<T, FieldError>;
 
 /// Slices, claims and the pods that name them: each may stand behind the others.
 #[derive(Debug, Default)]
-pub(in crate::import) struct ClaimedDevices {
+pub(super) struct ClaimedDevices {
     /// Slices of single nodes, by name.
     slices: BTreeMap<String, NodeSlice>,
     /// Claims by kind and `namespace/name`.
@@ -74,13 +74,13 @@ struct DeviceClaim {
 }
 
 /// True for kinds that [`ClaimedDevices::add_object`] reads.
-pub(in crate::import) fn is_claim(group: &str, kind: &str) -> bool {
+pub(super) fn is_claim(group: &str, kind: &str) -> bool {
     group == CLAIM_GROUP && matches!(kind, "ResourceSlice" | "ResourceClaim" | "ResourceClaimTemplate")
 }
 
 impl ClaimedDevices {
     /// Notes a slice, a claim or a template.
-    pub(in crate::import) fn add_object(&mut self, kind: &str, object: &Value) -> ClaimReadResult<()> {
+    pub(super) fn add_object(&mut self, kind: &str, object: &Value) -> ClaimReadResult<()> {
         match kind {
             "ResourceSlice" => {
                 let name = required_text(object, "metadata.name")?;
@@ -102,7 +102,7 @@ impl ClaimedDevices {
     }
 
     /// Notes the claims that a pod names.
-    pub(in crate::import) fn add_pod(&mut self, object: &Value, task: &pb::Task) -> ClaimReadResult<()> {
+    pub(super) fn add_pod(&mut self, object: &Value, task: &pb::Task) -> ClaimReadResult<()> {
         self.pods.remove(&task.name);
         if !task.unevaluated_fields.iter().any(|field| field == CLAIM_FIELD) {
             return Ok(());
@@ -130,11 +130,7 @@ impl ClaimedDevices {
     }
 
     /// Puts devices into the records of nodes, and requests into those of tasks.
-    pub(in crate::import) fn apply(
-        &self,
-        nodes: &mut BTreeMap<String, pb::Node>,
-        tasks: &mut BTreeMap<String, pb::Task>,
-    ) {
+    pub(super) fn apply(&self, nodes: &mut BTreeMap<String, pb::Node>, tasks: &mut BTreeMap<String, pb::Task>) {
         let by_node = self.devices_by_node();
         for (name, devices) in &by_node {
             if let Some(node) = nodes.get_mut(*name).filter(|node| node.devices.is_none()) {
@@ -156,7 +152,7 @@ impl ClaimedDevices {
     }
 
     /// Notes about what is left out, one for each node and task.
-    pub(in crate::import) fn notes<'n>(
+    pub(super) fn notes<'n>(
         &'n self,
         nodes: &'n BTreeMap<String, pb::Node>,
     ) -> impl Iterator<Item = &'static str> + 'n {

@@ -98,6 +98,19 @@ pub(super) fn queue_affinity(object: &Value) -> ImportConstraintResult<Option<pb
     })
 }
 
+/// Reads spec.subGroupPolicy of a pod group.
+pub(super) fn sub_group_policies(object: &Value) -> ImportConstraintResult<Vec<pb::SubGroupPolicy>> {
+    items(object, "spec.subGroupPolicy", |policy| {
+        Ok(pb::SubGroupPolicy {
+            name: text(policy, "name")?,
+            size: integer(policy, "subGroupSize")?,
+            min_groups: integer(policy, "minSubGroups")?,
+            label_selector: optional(policy, "labelSelector", label_selector)?,
+            match_label_keys: text_list(policy, "matchLabelKeys")?,
+        })
+    })
+}
+
 /// Reads spec.taints of a node.
 pub(super) fn taints(object: &Value) -> ImportConstraintResult<Vec<pb::Taint>> {
     items(object, "spec.taints", |taint| {

@@ -18,7 +18,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
         FieldError {
             field: field.into(),
             reason: reason.into(),
@@ -33,7 +33,7 @@ impl FieldError {
 type ImportFieldResult<T> = Result<T, FieldError>;
 
 /// Name of this kind of value for people.
-pub(super) fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -45,14 +45,14 @@ pub(super) fn kind(value: &Value) -> &'static str {
 }
 
 /// Value at a dotted path; null counts as absent.
-pub(super) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+pub(crate) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.')
         .try_fold(object, |value, key| value.get(key))
         .filter(|value| !value.is_null())
 }
 
 /// Text; empty if absent.
-pub(super) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
+pub(crate) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
     match get(object, path) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -61,7 +61,7 @@ pub(super) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
 }
 
 /// Text that must be present.
-pub(super) fn required_text(object: &Value, path: &str) -> ImportFieldResult<String> {
+pub(crate) fn required_text(object: &Value, path: &str) -> ImportFieldResult<String> {
     let text = text(object, path)?;
     if text.is_empty() {
         Err(FieldError::new(path, "is missing"))
@@ -71,7 +71,7 @@ pub(super) fn required_text(object: &Value, path: &str) -> ImportFieldResult<Str
 }
 
 /// Boolean at a path.
-pub(super) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bool>> {
+pub(crate) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bool>> {
     match get(object, path) {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
@@ -80,7 +80,7 @@ pub(super) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bo
 }
 
 /// Whole number of 32 bits.
-pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i32>> {
+pub(crate) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i32>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
     };
@@ -93,7 +93,7 @@ pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i3
 }
 
 /// Map of whole numbers of 32 bits; empty if absent.
-pub(super) fn integers(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, i32>> {
+pub(crate) fn integers(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, i32>> {
     let Some(value) = get(object, path) else {
         return Ok(BTreeMap::new());
     };
@@ -109,7 +109,7 @@ pub(super) fn integers(object: &Value, path: &str) -> ImportFieldResult<BTreeMap
 }
 
 /// List; empty if absent.
-pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [Value]> {
+pub(crate) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [Value]> {
     match get(object, path) {
         None => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
@@ -118,7 +118,7 @@ pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [
 }
 
 /// Map of texts; empty if absent.
-pub(super) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, String>> {
+pub(crate) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, String>> {
     let Some(value) = get(object, path) else {
         return Ok(BTreeMap::new());
     };
@@ -138,7 +138,7 @@ pub(super) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<St
 
 /// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed, a bare number
 /// counts by its text, null is 0.
-pub(super) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
+pub(crate) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
     };
@@ -160,7 +160,7 @@ pub(super) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb
 }
 
 /// Point in time, as Kubernetes writes it.
-pub(super) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Timestamp>> {
+pub(crate) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Timestamp>> {
     let text = text(object, path)?;
     if text.is_empty() {
         return Ok(None);

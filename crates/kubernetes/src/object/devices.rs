@@ -1,7 +1,5 @@
 //! Devices that pods share, in the ways of Volcano, `HAMi` and Koordinator: the resources that say how much of how many devices.
 
-pub(super) mod claims;
-
 use serde_json::{Map, Value};
 
 use super::fields::{FieldError, get, list};

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::RecordIdentity;
 use super::constraints;
 use super::devices;
 use super::fields::{FieldError, amounts, boolean, integer, integers, list, required_text, text, texts, time};
@@ -19,25 +18,13 @@ const DEFAULT_QUEUE: &str = "default";
 type ImportObjectResult<T> = Result<T, FieldError>;
 
 /// `namespace/name` of an object; `default/name` without a namespace, as in a hand-written file.
-pub(super) fn namespaced(object: &Value) -> ImportObjectResult<String> {
+pub(crate) fn namespaced(object: &Value) -> ImportObjectResult<String> {
     let namespace = text(object, "metadata.namespace")?;
     let name = required_text(object, "metadata.name")?;
     Ok(format!(
         "{}/{name}",
         if namespace.is_empty() { "default" } else { &namespace }
     ))
-}
-
-/// Record of a node, queue or namespace that cannot be read; `None`: not even its name can.
-pub(super) fn cluster_identity(kind: pb::RecordKind, object: &Value) -> Option<RecordIdentity> {
-    let name = required_text(object, "metadata.name").ok()?;
-    Some(RecordIdentity::new(kind, name))
-}
-
-/// Record of a pod group or Job that cannot be read; `None`: not even its name can.
-pub(super) fn job_identity(object: &Value) -> Option<RecordIdentity> {
-    let name = namespaced(object).ok()?;
-    Some(RecordIdentity::new(pb::RecordKind::Job, name))
 }
 
 /// Reads a v1 Node: its labels, taints and images, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
@@ -121,6 +108,7 @@ pub(super) fn queue(object: &Value) -> ImportObjectResult<pb::Queue> {
         deserved: amounts(object, "spec.deserved")?,
         guarantee: amounts(object, "spec.guarantee.resource")?,
         affinity: constraints::queue_affinity(object)?.map(Box::new),
+        ..pb::Queue::default()
     })
 }
 
@@ -140,7 +128,7 @@ fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
     })
 }
 
-/// Reads a Volcano PodGroup without its priority class and the policies about groups, which concern other objects, too.
+/// Reads a Volcano PodGroup. Its priority is that of its class, which is an object of its own.
 pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {
@@ -152,13 +140,23 @@ pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
             queue
         },
         creation_time: time(object, "metadata.creationTimestamp")?,
-        priority: 0,
         phase: job_phase(object)?.into(),
         min_member: integer(object, "spec.minMember")?.unwrap_or_default(),
         min_resources: amounts(object, "spec.minResources")?,
         annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
         min_task_member: integers(object, "spec.minTaskMember")?,
-        sub_group_policies: Vec::new(),
+        sub_group_policies: constraints::sub_group_policies(object)?,
+        priority_class_name: Some(text(object, "spec.priorityClassName")?),
+        ..pb::Job::default()
+    })
+}
+
+/// Reads a `PriorityClass`.
+pub(super) fn priority_class(object: &Value) -> ImportObjectResult<pb::PriorityClass> {
+    Ok(pb::PriorityClass {
+        name: required_text(object, "metadata.name")?,
+        value: integer(object, "value")?.ok_or_else(|| FieldError::new("value", "is missing"))?,
+        global_default: boolean(object, "globalDefault")?.unwrap_or_default(),
     })
 }
 

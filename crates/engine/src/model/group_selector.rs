@@ -1,0 +1,90 @@
+//! Groups of a job's tasks, found by their labels (Volcano ed72c7c81, `pkg/scheduler/api/sub_job_info.go`).
+
+use std::sync::Arc;
+
+/// Most bytes of a group's values; longer ones are cut to a hash.
+const MAX_VALUE_BYTES: usize = 128;
+
+/// Demand on a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LabelDemand {
+    key: Arc<str>,
+    operator: Arc<str>,
+    values: Vec<Arc<str>>,
+}
+
+impl LabelDemand {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let listed = |value: &str| self.values.iter().any(|one| **one == *value);
+        match &*self.operator {
+            "In" => value.is_some_and(listed),
+            "NotIn" => value.is_none_or(|value| !listed(value)),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            // A selector that the reference cannot read matches nothing.
+            _ => false,
+        }
+    }
+}
+
+/// Tasks that a policy about groups is about, and the labels that tell the groups apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSelector {
+    demands: Vec<LabelDemand>,
+    match_label_keys: Vec<Arc<str>>,
+}
+
+impl GroupSelector {
+    /// Selector of every task that has these labels; `None`: without labels there are no groups.
+    pub fn new(match_label_keys: Vec<Arc<str>>) -> Option<Self> {
+        (!match_label_keys.is_empty()).then_some(Self {
+            demands: Vec::new(),
+            match_label_keys,
+        })
+    }
+
+    /// Adds a demand on a label, by the operators of Kubernetes.
+    pub fn require(&mut self, key: Arc<str>, operator: Arc<str>, values: Vec<Arc<str>>) {
+        self.demands.push(LabelDemand { key, operator, values });
+    }
+
+    /// Group of a task with these labels: name of the policy, `/`, and the values of its labels. `None`: the policy is not
+    /// about the task.
+    pub fn group_of<'l>(&self, policy: &str, label: &dyn Fn(&str) -> Option<&'l str>) -> Option<String> {
+        if !self.demands.iter().all(|demand| demand.holds(label(&demand.key))) {
+            return None;
+        }
+        let value = |key: &Arc<str>| label(key).filter(|value| !value.is_empty());
+        let values: Option<Vec<&str>> = self.match_label_keys.iter().map(value).collect();
+        let mut values = values?.join("-");
+        if values.len() > MAX_VALUE_BYTES {
+            values = format!("{:08x}", fnv32a(&values));
+        }
+        Some(format!("{policy}/{values}"))
+    }
+
+    /// Demands, as keys, operators and values.
+    pub fn demands(&self) -> impl Iterator<Item = (&str, &str, &[Arc<str>])> {
+        let demands = self.demands.iter();
+        demands.map(|demand| (&*demand.key, &*demand.operator, demand.values.as_slice()))
+    }
+
+    /// Labels whose values tell the groups apart.
+    pub fn match_label_keys(&self) -> &[Arc<str>] {
+        &self.match_label_keys
+    }
+
+    /// Bytes that the selector holds beyond its own size.
+    pub fn held_bytes(&self) -> usize {
+        let texts = |list: &[Arc<str>]| size_of_val(list) + list.iter().map(|text| text.len()).sum::<usize>();
+        let demands = self.demands.iter();
+        let demands = demands.map(|own| own.key.len() + own.operator.len() + texts(&own.values));
+        size_of_val(&*self.demands) + demands.sum::<usize>() + texts(&self.match_label_keys)
+    }
+}
+
+/// Hash of a text by FNV-1a.
+fn fnv32a(text: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    text.bytes().fold(0x811c_9dc5, step)
+}

@@ -1,0 +1,383 @@
+//! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, PriorityClass, the
+//! owners of pods, and Volcano's Queue and PodGroup; what pods and nodes have by claims and slices of devices, the import
+//! alone reads.
+//!
+//! [`read_json`] reads the bytes that the API server writes and keeps only what records need; [`read_value`] reads an object
+//! that is already a JSON value.
+
+mod cluster;
+mod constraints;
+mod devices;
+pub(crate) mod fields;
+mod identity;
+mod json;
+mod owners;
+mod pod;
+mod read_fields;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+pub use fields::FieldError;
+pub use identity::RecordIdentity;
+pub use json::ObjectLimits;
+pub use owners::{PodController, PodOwner, PodOwners};
+pub use pod::AmountRules;
+
+pub(crate) use cluster::namespaced;
+pub(crate) use identity::identity;
+pub(crate) use pod::notes as pod_notes;
+
+use fields::text;
+use pumice_protocol::v1 as pb;
+
+/// API group of Volcano's queues and pod groups.
+const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
+/// The API group of priority classes.
+const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+/// The API group of workloads.
+const APPS_GROUP: &str = "apps";
+
+/// Kind of an object that becomes a record, or that owns pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// Node of `v1`.
+    Node,
+    /// Pod of `v1`.
+    Pod,
+    /// Queue of Volcano.
+    Queue,
+    /// Pod group of Volcano.
+    PodGroup,
+    /// Priority class of Kubernetes.
+    PriorityClass,
+    /// Namespace of `v1`.
+    Namespace,
+    /// Service of `v1`, which becomes no record.
+    Service,
+    /// Replication controller of `v1`, which becomes no record.
+    ReplicationController,
+    /// Replica set of `apps`, which becomes no record.
+    ReplicaSet,
+    /// Stateful set of `apps`, which becomes no record.
+    StatefulSet,
+}
+
+impl ObjectKind {
+    /// Kinds that are read.
+    pub const ALL: [ObjectKind; 10] = [
+        ObjectKind::Node,
+        ObjectKind::Pod,
+        ObjectKind::Queue,
+        ObjectKind::PodGroup,
+        ObjectKind::PriorityClass,
+        ObjectKind::Namespace,
+        ObjectKind::Service,
+        ObjectKind::ReplicationController,
+        ObjectKind::ReplicaSet,
+        ObjectKind::StatefulSet,
+    ];
+
+    /// Name of the kind in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectKind::Node => "Node",
+            ObjectKind::Pod => "Pod",
+            ObjectKind::Queue => "Queue",
+            ObjectKind::PodGroup => "PodGroup",
+            ObjectKind::PriorityClass => "PriorityClass",
+            ObjectKind::Namespace => "Namespace",
+            ObjectKind::Service => "Service",
+            ObjectKind::ReplicationController => "ReplicationController",
+            ObjectKind::ReplicaSet => "ReplicaSet",
+            ObjectKind::StatefulSet => "StatefulSet",
+        }
+    }
+
+    /// API group of the kind; empty: `v1`.
+    fn group(self) -> &'static str {
+        match self {
+            ObjectKind::Node
+            | ObjectKind::Pod
+            | ObjectKind::Namespace
+            | ObjectKind::Service
+            | ObjectKind::ReplicationController => "",
+            ObjectKind::Queue | ObjectKind::PodGroup => VOLCANO_GROUP,
+            ObjectKind::PriorityClass => SCHEDULING_GROUP,
+            ObjectKind::ReplicaSet | ObjectKind::StatefulSet => APPS_GROUP,
+        }
+    }
+
+    /// Kind of a record of this kind of object; unspecified: objects of the kind become no records.
+    pub fn record_kind(self) -> pb::RecordKind {
+        match self {
+            ObjectKind::Node => pb::RecordKind::Node,
+            ObjectKind::Pod => pb::RecordKind::Task,
+            ObjectKind::Queue => pb::RecordKind::Queue,
+            ObjectKind::PodGroup => pb::RecordKind::Job,
+            ObjectKind::PriorityClass => pb::RecordKind::PriorityClass,
+            ObjectKind::Namespace => pb::RecordKind::Namespace,
+            ObjectKind::Service
+            | ObjectKind::ReplicationController
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet => pb::RecordKind::Unspecified,
+        }
+    }
+
+    /// True if objects of the kind belong to a namespace.
+    pub fn is_namespaced(self) -> bool {
+        match self {
+            ObjectKind::Node | ObjectKind::Queue | ObjectKind::PriorityClass | ObjectKind::Namespace => false,
+            ObjectKind::Pod
+            | ObjectKind::PodGroup
+            | ObjectKind::Service
+            | ObjectKind::ReplicationController
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet => true,
+        }
+    }
+
+    /// Name of the record of an object. An empty namespace is `default`.
+    pub fn record_name(self, namespace: &str, name: &str) -> String {
+        match (self.is_namespaced(), namespace) {
+            (false, _) => name.to_owned(),
+            (true, "") => format!("default/{name}"),
+            (true, _) => format!("{namespace}/{name}"),
+        }
+    }
+}
+
+/// Kind of an object by its `apiVersion` and `kind`; `None`: it is not read.
+pub fn object_kind(version: &str, kind: &str) -> Option<ObjectKind> {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let known = ObjectKind::ALL.into_iter();
+    known.into_iter().find(|own| own.name() == kind && own.group() == group)
+}
+
+/// Record of an object, or what an object says about the pods that it owns.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest one is the usual one; a box would only cost an allocation"
+)]
+pub enum ObjectRecord {
+    /// Record of a node.
+    Node(pb::Node),
+    /// Record of a queue.
+    Queue(pb::Queue),
+    /// Record of a pod group.
+    Job(pb::Job),
+    /// Record of a pod, without the selector of its owners, and the workload that controls the pod.
+    Task(pb::Task, Option<PodController>),
+    /// Record of a priority class.
+    PriorityClass(pb::PriorityClass),
+    /// Record of a namespace.
+    Namespace(pb::Namespace),
+    /// Owner of pods, which becomes no record.
+    Owner(PodOwner),
+}
+
+impl ObjectRecord {
+    /// Name and uid of the record. The records of classes and namespaces have no uid, and an owner has no record.
+    pub fn name_and_uid(&self) -> (&str, &str) {
+        match self {
+            ObjectRecord::Node(record) => (&record.name, &record.uid),
+            ObjectRecord::Queue(record) => (&record.name, &record.uid),
+            ObjectRecord::Job(record) => (&record.name, &record.uid),
+            ObjectRecord::Task(record, _) => (&record.name, &record.uid),
+            ObjectRecord::PriorityClass(record) => (&record.name, ""),
+            ObjectRecord::Namespace(record) => (&record.name, ""),
+            ObjectRecord::Owner(_) => ("", ""),
+        }
+    }
+}
+
+/// Reads an object of a kind.
+///
+/// # Errors
+/// A field cannot be used; the error names it.
+pub fn read_value(kind: ObjectKind, object: &Value, rules: AmountRules) -> Result<ObjectRecord, FieldError> {
+    Ok(match kind {
+        ObjectKind::Node => ObjectRecord::Node(cluster::node(object)?),
+        ObjectKind::Pod => ObjectRecord::Task(pod::task(object, rules)?, owners::controller(object)?),
+        ObjectKind::Queue => ObjectRecord::Queue(cluster::queue(object)?),
+        ObjectKind::PodGroup => ObjectRecord::Job(cluster::job(object)?),
+        ObjectKind::PriorityClass => ObjectRecord::PriorityClass(cluster::priority_class(object)?),
+        ObjectKind::Namespace => ObjectRecord::Namespace(cluster::namespace(object)?),
+        ObjectKind::Service | ObjectKind::ReplicationController | ObjectKind::ReplicaSet | ObjectKind::StatefulSet => {
+            ObjectRecord::Owner(owners::owner(kind, object)?)
+        }
+    })
+}
+
+/// Outcome of one object.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest one is the usual one; a box would only cost an allocation"
+)]
+pub enum ObjectOutcome {
+    /// The object is a record.
+    Record(ObjectRecord),
+    /// The object cannot be used.
+    Unreadable(UnreadableObject),
+    /// No record is made of the kind.
+    UnknownKind {
+        /// `apiVersion` of the object.
+        version: String,
+        /// `kind` of the object; empty: it has none.
+        kind: String,
+    },
+}
+
+/// Object that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableObject {
+    /// Kind and name of the object, such as `Pod default/web-0`, as far as they are known.
+    pub title: String,
+    /// Field and its problem.
+    pub error: FieldError,
+    /// Record that the object would be; `None`: not even its name can be read.
+    pub record: Option<RecordIdentity>,
+}
+
+/// Reads the bytes of one object, or of one list of objects, as the API server and `kubectl get -o json` write them. `each`
+/// gets each object with its number in the list (`None`: the bytes are one object), and ends the reading by returning
+/// false.
+pub fn read_json(
+    bytes: &[u8],
+    rules: AmountRules,
+    limits: ObjectLimits,
+    each: &mut dyn FnMut(Option<usize>, ObjectOutcome) -> bool,
+) {
+    let (object, has_items) = match json::read_one(bytes, limits) {
+        Ok(read) => read,
+        Err(error) => {
+            each(None, ObjectOutcome::Unreadable(not_json(bytes, &error)));
+            return;
+        }
+    };
+    let header = match &object {
+        Ok(object) | Err((_, object)) => object,
+    };
+    let (version, kind) = (word(header, "apiVersion"), word(header, "kind"));
+    let Some(item_kind) = kind.strip_suffix("List").filter(|_| has_items || kind == "List") else {
+        each(None, outcome(object, &version, &kind, rules));
+        return;
+    };
+    // Items of a typed list, such as a NodeList, leave out their own kind.
+    let items = json::read_items(bytes, limits, &mut |number, item| {
+        let value = match &item {
+            Ok(value) | Err((_, value)) => value,
+        };
+        let own = |field: &str, of_list: &str| match word(value, field) {
+            own if own.is_empty() => of_list.to_owned(),
+            own => own,
+        };
+        let (version, kind) = (own("apiVersion", &version), own("kind", item_kind));
+        each(Some(number), outcome(item, &version, &kind, rules))
+    });
+    if let Err(error) = items {
+        each(None, ObjectOutcome::Unreadable(not_json(bytes, &error)));
+    }
+}
+
+/// Reads the bytes of one object of a kind.
+///
+/// # Errors
+/// The bytes are not JSON, or are another object, or a field cannot be used.
+pub fn read_json_of(
+    kind: ObjectKind,
+    bytes: &[u8],
+    rules: AmountRules,
+    limits: ObjectLimits,
+) -> Result<ObjectRecord, UnreadableObject> {
+    let (object, _) = json::read_one(bytes, limits).map_err(|error| not_json(bytes, &error))?;
+    let header = match &object {
+        Ok(object) | Err((_, object)) => object,
+    };
+    let (version, own) = (word(header, "apiVersion"), word(header, "kind"));
+    // Objects of typed clients leave out their kind.
+    let is_untyped = version.is_empty() && own.is_empty();
+    if !is_untyped && object_kind(&version, &own) != Some(kind) {
+        return Err(UnreadableObject {
+            title: object_title(&own, header),
+            error: FieldError::new("kind", format!("is `{own}` of `{version}`, not a {}", kind.name())),
+            record: None,
+        });
+    }
+    read(kind, object, rules)
+}
+
+fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRules) -> ObjectOutcome {
+    let value = match &object {
+        Ok(value) | Err((_, value)) => value,
+    };
+    let known = match object_kind(version, kind) {
+        Some(known) => known,
+        // What is no object has no kind either.
+        None if !value.is_object() => ObjectKind::Pod,
+        None => {
+            return ObjectOutcome::UnknownKind {
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+            };
+        }
+    };
+    match read(known, object, rules) {
+        Ok(record) => ObjectOutcome::Record(record),
+        Err(unreadable) => ObjectOutcome::Unreadable(unreadable),
+    }
+}
+
+fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Result<ObjectRecord, UnreadableObject> {
+    let (object, record) = match object {
+        Ok(object) if object.is_object() => {
+            let record = read_value(kind, &object, rules);
+            (object, record)
+        }
+        Ok(object) => {
+            let message = format!("is {}, not an object of Kubernetes", fields::kind(&object));
+            (object, Err(FieldError::new("", message)))
+        }
+        Err((problem, object)) => (object, Err(problem)),
+    };
+    record.map_err(|error| UnreadableObject {
+        title: if object.is_object() {
+            object_title(kind.name(), &object)
+        } else {
+            "an object".to_owned()
+        },
+        error,
+        record: identity(kind, &object),
+    })
+}
+
+fn not_json(bytes: &[u8], error: &serde_json::Error) -> UnreadableObject {
+    let (title, record) = identity::identity_before_error(bytes);
+    UnreadableObject {
+        title,
+        error: FieldError::new("", format!("is not JSON: {error}")),
+        record,
+    }
+}
+
+fn word(object: &Value, field: &str) -> String {
+    text(object, field).unwrap_or_default()
+}
+
+/// Kind and name of an object, as messages name it.
+pub(crate) fn object_title(kind: &str, object: &Value) -> String {
+    let name = text(object, "metadata.name").unwrap_or_default();
+    let namespace = text(object, "metadata.namespace").unwrap_or_default();
+    title(kind, &namespace, &name)
+}
+
+fn title(kind: &str, namespace: &str, name: &str) -> String {
+    if kind.is_empty() && name.is_empty() {
+        return "an object".to_owned();
+    }
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{kind} {namespace}{slash}{name}")
+}

@@ -1,0 +1,202 @@
+//! Objects by their bytes, compared with the reading of the whole JSON value.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read_all(bytes: &[u8]) -> Vec<(Option<usize>, ObjectOutcome)> {
+    let mut all = Vec::new();
+    read_json(
+        bytes,
+        AmountRules::Auto,
+        ObjectLimits::default(),
+        &mut |item, outcome| {
+            all.push((item, outcome));
+            true
+        },
+    );
+    all
+}
+
+/// Reads an object by its whole JSON value, as files are read.
+fn by_value(object: &Value) -> Option<Result<ObjectRecord, FieldError>> {
+    let kind = object_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
+    Some(read_value(kind, object, AmountRules::Auto))
+}
+
+#[test]
+fn the_read_fields_are_all_that_records_are_derived_from() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/");
+    let mut compared = 0;
+    for dump in ["dump.json", "constraints.json"] {
+        let text = std::fs::read_to_string(format!("{root}{dump}")).unwrap();
+        let list: Value = serde_json::from_str(&text).unwrap();
+        let items = list["items"].as_array().unwrap();
+        let all = read_all(text.as_bytes());
+        assert_eq!(all.len(), items.len(), "{dump}");
+        for ((number, outcome), object) in all.into_iter().zip(items) {
+            let expected = match by_value(object) {
+                Some(Ok(record)) => ObjectOutcome::Record(record),
+                other => panic!("{dump} item {number:?}: {other:?}"),
+            };
+            assert_eq!(outcome, expected, "{dump} item {number:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared} objects");
+}
+
+#[test]
+fn every_field_of_every_kind_is_read() {
+    let quantities = json!({"cpu": 1, "memory": "1.5Gi", "nvidia.com/gpu": 2});
+    let resources = json!({"requests": quantities, "limits": quantities});
+    let limits = json!({"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 500}, "requests": quantities});
+    let sharing = json!({"name": "s", "resources": limits});
+    let limiting = [
+        "awsElasticBlockStore",
+        "azureDisk",
+        "cinder",
+        "csi",
+        "ephemeral",
+        "fc",
+        "gcePersistentDisk",
+        "iscsi",
+        "persistentVolumeClaim",
+        "portworxVolume",
+        "rbd",
+        "vsphereVolume",
+    ];
+    let container = json!({
+        "name": "c", "image": "i", "restartPolicy": "Always", "resources": resources,
+        "ports": [{"hostPort": 80, "protocol": "TCP", "hostIP": "1.2.3.4"}],
+    });
+    let statuses = json!([{"name": "c", "resources": resources, "allocatedResources": quantities}]);
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
+    ]}}});
+    let metadata = json!({
+        "name": "x", "namespace": "y", "uid": "z", "labels": {"a": "b", "volcano.sh/task-spec": "r"},
+        "annotations": {"scheduling.k8s.io/group-name": "g", "volcano.sh/oversubscription-cpu": "5"},
+        "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:00:01Z", "managedFields": [{}],
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}],
+    });
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {
+            "affinity": affinity, "containers": [container], "initContainers": [container], "hostNetwork": true,
+            "nodeName": "n", "nodeSelector": {"s": "t"}, "overhead": quantities, "priority": 4, "priorityClassName": "high",
+            "resourceClaims": [{"name": "c"}], "resources": resources, "schedulerName": "volcano",
+            "schedulingGates": [{"name": "g"}], "tolerations": [{"key": "k"}],
+            "topologySpreadConstraints": [{"maxSkew": 1, "labelSelector": {"matchLabels": {"a": "b"}}}],
+            "volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}, {"persistentVolumeClaim": {"claimName": "c"}}, {"image": {"reference": "r"}}],
+        }, "status": {
+            "phase": "Running", "nominatedNodeName": "m", "resources": resources, "allocatedResources": quantities,
+            "conditions": [{"type": "PodResizePending", "reason": "Infeasible", "status": "True"}],
+            "containerStatuses": statuses, "initContainerStatuses": statuses,
+        }}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": true, "taints": [{"key": "t"}]},
+            "status": {"allocatable": quantities, "images": [{"names": ["i"], "sizeBytes": 5}], "conditions": [{"type": "Ready", "status": "False"}]}}),
+        json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": metadata, "spec": {
+            "weight": 3, "priority": 2, "parent": "p", "reclaimable": false, "capability": quantities, "deserved": quantities,
+            "guarantee": {"resource": quantities},
+            "affinity": {"nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["a"]}},
+        }, "status": {"state": "Open"}}),
+        json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": {
+            "queue": "q", "minMember": 3, "minResources": quantities, "minTaskMember": {"r": 1}, "priorityClassName": "high",
+            "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["a"]}],
+        }, "status": {"phase": "Running"}}),
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7, "globalDefault": true}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {"a": "b"}}}),
+        json!({"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": {"selector": {"a": "b"}}}),
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [sharing]}}),
+        json!({"apiVersion": "v1", "kind": "Node", "status": {"allocatable": {"volcano.sh/vgpu-number": 20, "volcano.sh/vgpu-memory": 4000}},
+            "metadata": {"name": "n", "labels": {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.product": "T4", "nvidia.com/gpu.memory": "2000"}}}),
+    ];
+    let limited = limiting.map(|volume| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], "volumes": [{volume: {"x": 1}}]}})
+    });
+    let objects: Vec<Value> = objects.into_iter().chain(limited).collect();
+    for object in &objects {
+        let expected = by_value(object).unwrap().unwrap();
+        let [(None, ObjectOutcome::Record(read))] = &read_all(object.to_string().as_bytes())[..] else {
+            panic!("{object}")
+        };
+        assert_eq!(*read, expected, "{object}");
+    }
+    // Each kept field matters: without it, the record is another one. Only the list of kept fields is asked for here.
+    let pod = objects[0].to_string();
+    let whole = read_all(pod.as_bytes());
+    for field in [
+        "affinity",
+        "hostNetwork",
+        "overhead",
+        "resourceClaims",
+        "topologySpreadConstraints",
+        "volumes",
+    ] {
+        let without = pod.replace(&format!("\"{field}\""), "\"other\"");
+        if field != "hostNetwork" {
+            assert_ne!(read_all(without.as_bytes()), whole, "{field}");
+        }
+    }
+}
+
+#[test]
+fn numbers_keep_their_text() {
+    let pod = |number: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"memory":{number}}}}}}}]}}}}"#
+        )
+    };
+    let memory = |number: &str| match &read_all(pod(number).as_bytes())[..] {
+        [(None, ObjectOutcome::Record(ObjectRecord::Task(task, _)))] => {
+            Ok(task.requests.clone().unwrap().items["memory"].clone())
+        }
+        other => Err(format!("{other:?}")),
+    };
+    assert_eq!(memory("9007199254740993").unwrap(), "9007199254740993");
+    assert_eq!(memory("1e3").unwrap(), "1k");
+    assert!(memory("1e99").is_err() && memory("-1").is_err());
+    // An object that looks like the inside of a number of this reader.
+    assert!(memory(r#"{"$serde_json::private::Number":"5"}"#).is_ok_and(|text| text == "5"));
+    assert!(memory(r#"{"$serde_json::private::Number":"x"}"#).is_err());
+}
+
+#[test]
+fn items_of_a_typed_list_have_the_kind_of_the_list_wherever_it_stands() {
+    let item = r#"{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"1"}}}"#;
+    for text in [
+        format!(r#"{{"kind":"NodeList","apiVersion":"v1","items":[{item}]}}"#),
+        format!(r#"{{"items":[{item}],"apiVersion":"v1","kind":"NodeList"}}"#),
+    ] {
+        let all = read_all(text.as_bytes());
+        assert!(
+            matches!(&all[..], [(Some(0), ObjectOutcome::Record(ObjectRecord::Node(_)))]),
+            "{all:?}"
+        );
+    }
+    assert_eq!(read_all(br#"{"kind":"PodList","apiVersion":"v1","items":null}"#), []);
+}
+
+#[test]
+fn the_identity_is_read_as_far_as_the_text_goes() {
+    let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"},"spec":{"nodeName":"n","containers":[{"#;
+    let [(None, ObjectOutcome::Unreadable(unreadable))] = &read_all(text.as_bytes())[..] else {
+        panic!("unreadable")
+    };
+    assert_eq!(unreadable.title, "Pod ns/p");
+    let record = unreadable.record.clone().unwrap();
+    assert_eq!(
+        (record.kind, &*record.name, &*record.node),
+        (pb::RecordKind::Task, "ns/p", "n")
+    );
+    for length in 0..text.len() {
+        let all = read_all(&text.as_bytes()[..length]);
+        assert!(
+            matches!(&all[..], [(None, ObjectOutcome::Unreadable(_))]),
+            "{length}: {all:?}"
+        );
+    }
+}

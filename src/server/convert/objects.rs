@@ -1,0 +1,385 @@
+//! Objects of the Kubernetes API as they arrive: derived to records, which are then read like any others.
+
+use std::sync::Arc;
+
+use pumice_engine::model::{Problem, ProblemKind, RecordKind};
+use pumice_kubernetes::object::{
+    self, AmountRules, FieldError, ObjectKind, ObjectLimits, ObjectOutcome, ObjectRecord, PodController, PodOwners,
+    RecordIdentity, UnreadableObject,
+};
+use pumice_state::{Batch, BatchRecord, RecordInterner, RecordLocation, RejectedRecord};
+
+use super::batch::{push_record, truncated};
+use super::reader::WireReader;
+use crate::server::pb;
+
+/// Reason of an object that cannot be used.
+const UNREADABLE_OBJECT: &str = "UNREADABLE_OBJECT";
+/// Remedy of every such object.
+const REMEDY: &str = "correct the object in the cluster; until then its last good record counts";
+
+/// Rules of a request by which pods are counted; `None`: the number means no rules.
+pub(super) fn pod_rules(rules: i32) -> Option<AmountRules> {
+    let name = match pb::PodRules::try_from(rules).ok()? {
+        pb::PodRules::Unspecified => "auto",
+        pb::PodRules::Kubernetes => "kubernetes",
+        pb::PodRules::Volcano => "volcano",
+    };
+    AmountRules::from_name(name)
+}
+
+/// Kind of a record as batches name it.
+pub(super) fn record_kind(kind: pb::RecordKind) -> Option<RecordKind> {
+    match kind {
+        pb::RecordKind::Unspecified => None,
+        pb::RecordKind::Node => Some(RecordKind::Node),
+        pb::RecordKind::Queue => Some(RecordKind::Queue),
+        pb::RecordKind::Job => Some(RecordKind::Job),
+        pb::RecordKind::Task => Some(RecordKind::Task),
+        pb::RecordKind::Namespace => Some(RecordKind::Namespace),
+        pb::RecordKind::PriorityClass => Some(RecordKind::PriorityClass),
+    }
+}
+
+/// Kinds of objects that become records, for messages.
+pub(super) fn kinds_with_records() -> String {
+    let kinds = ObjectKind::ALL
+        .into_iter()
+        .filter(|kind| record_kind(kind.record_kind()).is_some());
+    kinds.map(ObjectKind::name).collect::<Vec<_>>().join(", ")
+}
+
+/// Objects of a request that are read when all have come: the owners of pods may come after them.
+#[derive(Default)]
+struct PendingPods {
+    owners: PodOwners,
+    pods: Vec<(pb::Task, Option<PodController>, RecordLocation)>,
+}
+
+/// Reads objects into a batch, at most `most` of them; the number of all that came.
+pub(super) fn read_objects(
+    objects: Vec<Vec<u8>>,
+    rules: AmountRules,
+    (most, pool): (usize, &mut RecordInterner),
+    reader: &mut WireReader<'_>,
+    batch: &mut Batch,
+) -> usize {
+    let mut count: usize = 0;
+    let mut pending = PendingPods::default();
+    for (index, bytes) in objects.into_iter().enumerate() {
+        object::read_json(&bytes, rules, ObjectLimits::default(), &mut |item, outcome| {
+            count = count.saturating_add(1);
+            if count <= most {
+                let place = RecordLocation::of_object(index, item);
+                push_outcome(outcome, place, reader, (&mut *pool, &mut *batch, &mut pending));
+            }
+            count <= most
+        });
+    }
+    let PendingPods { owners, pods } = pending;
+    for (mut task, controller, place) in pods {
+        owners.complete_if_known(&mut task, controller.as_ref());
+        let mut record = reader.stored_task(task);
+        pool.intern_batch_task(&mut record);
+        push_record(BatchRecord::Task(record), reader, batch, place);
+    }
+    count
+}
+
+/// Adds the record of an object to a batch, or the reason why there is none.
+fn push_outcome(
+    outcome: ObjectOutcome,
+    place: RecordLocation,
+    reader: &mut WireReader<'_>,
+    (pool, batch, pending): (&mut RecordInterner, &mut Batch, &mut PendingPods),
+) {
+    match outcome {
+        ObjectOutcome::Record(ObjectRecord::Task(task, controller)) => pending.pods.push((task, controller, place)),
+        ObjectOutcome::Record(ObjectRecord::Owner(owner)) => pending.owners.add(owner),
+        ObjectOutcome::Record(ObjectRecord::Node(node)) => {
+            let mut record = reader.node(node);
+            pool.intern_batch_node(&mut record);
+            push_record(BatchRecord::Node(Arc::new(record)), reader, batch, place);
+        }
+        ObjectOutcome::Record(ObjectRecord::Queue(queue)) => {
+            let record = BatchRecord::Queue(reader.queue(queue));
+            push_record(record, reader, batch, place);
+        }
+        ObjectOutcome::Record(ObjectRecord::Job(job)) => {
+            let record = reader.job(job);
+            reader.keep_labels_for(&record);
+            push_record(BatchRecord::Job(record), reader, batch, place);
+        }
+        ObjectOutcome::Record(ObjectRecord::PriorityClass(class)) => {
+            let record = BatchRecord::PriorityClass(reader.priority_class(class));
+            push_record(record, reader, batch, place);
+        }
+        ObjectOutcome::Record(ObjectRecord::Namespace(namespace)) => {
+            let record = BatchRecord::Namespace(reader.namespace(namespace));
+            push_record(record, reader, batch, place);
+        }
+        ObjectOutcome::Unreadable(unreadable) => {
+            let limit = reader.options.limits.name_bytes;
+            batch.rejected.push(rejected_object(unreadable, place, limit));
+        }
+        ObjectOutcome::UnknownKind { version, kind } => {
+            let known = ObjectKind::ALL.map(ObjectKind::name).join(", ");
+            let message = format!(
+                "`{}` of `{}` is not read, and has no effect; read are {known}",
+                truncated(&kind),
+                truncated(&version)
+            );
+            let field = place.field_path(RecordKind::Node);
+            batch
+                .warnings
+                .push(Problem::new(ProblemKind::Invalid, "KIND_NOT_READ", field, message));
+        }
+    }
+}
+
+/// Record of an object that cannot be used. A name that no record can have counts as none.
+fn rejected_object(unreadable: UnreadableObject, place: RecordLocation, name_bytes: usize) -> RejectedRecord {
+    let UnreadableObject { title, error, record } = unreadable;
+    let field = |kind| below(&place.field_path(kind), &error.field);
+    let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&error.reason));
+    let problem = |kind| Problem::new(ProblemKind::Invalid, UNREADABLE_OBJECT, field(kind), message.clone());
+    let fits = |record: &RecordIdentity| record.name.len() <= name_bytes && record.node.len() <= name_bytes;
+    let known = record
+        .filter(fits)
+        .and_then(|record| Some((record_kind(record.kind)?, record)));
+    match known {
+        Some((kind, RecordIdentity { name, node, kind: _ })) => RejectedRecord {
+            node: node.into(),
+            ..RejectedRecord::new(kind, name.into(), vec![problem(kind)])
+        },
+        // Without a name there is no record that could be marked.
+        None => RejectedRecord::new(RecordKind::Task, Arc::default(), vec![problem(RecordKind::Task)]),
+    }
+}
+
+/// Path of a field below a place.
+fn below(place: &str, field: &str) -> String {
+    match truncated(field) {
+        "" => place.to_owned(),
+        field => format!("{place}.{field}"),
+    }
+}
+
+/// Record of a request that may carry its object.
+struct CarriedObject<'o> {
+    kind: ObjectKind,
+    bytes: &'o [u8],
+    rules: AmountRules,
+    /// Name and uid beside the object; empty: not given.
+    name: &'o str,
+    uid: &'o str,
+    /// True if fields are set that the object gives.
+    has_more: bool,
+}
+
+impl WireReader<'_> {
+    /// Node of a request, with the record that its object gives if it carries one.
+    pub(super) fn derived_node(&mut self, mut node: pb::Node) -> pb::Node {
+        if node.object.is_empty() {
+            return node;
+        }
+        let bytes = std::mem::take(&mut node.object);
+        let beside = pb::Node {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            ..pb::Node::default()
+        };
+        let carried = CarriedObject {
+            kind: ObjectKind::Node,
+            bytes: &bytes,
+            rules: AmountRules::Auto,
+            name: &beside.name,
+            uid: &beside.uid,
+            has_more: node != beside,
+        };
+        match self.derive(&carried) {
+            Ok(ObjectRecord::Node(read)) => read,
+            Ok(_) => beside,
+            Err(record) => pb::Node {
+                name: record.name,
+                ..beside
+            },
+        }
+    }
+
+    /// Queue of a request, with the record that its object gives if it carries one.
+    pub(super) fn derived_queue(&mut self, mut queue: pb::Queue) -> pb::Queue {
+        if queue.object.is_empty() {
+            return queue;
+        }
+        let bytes = std::mem::take(&mut queue.object);
+        let beside = pb::Queue {
+            name: queue.name.clone(),
+            uid: queue.uid.clone(),
+            ..pb::Queue::default()
+        };
+        let carried = CarriedObject {
+            kind: ObjectKind::Queue,
+            bytes: &bytes,
+            rules: AmountRules::Auto,
+            name: &beside.name,
+            uid: &beside.uid,
+            has_more: queue != beside,
+        };
+        match self.derive(&carried) {
+            Ok(ObjectRecord::Queue(read)) => read,
+            Ok(_) => beside,
+            Err(record) => pb::Queue {
+                name: record.name,
+                ..beside
+            },
+        }
+    }
+
+    /// Job of a request, with the record that its object gives if it carries one.
+    pub(super) fn derived_job(&mut self, mut job: pb::Job) -> pb::Job {
+        if job.object.is_empty() {
+            return job;
+        }
+        let bytes = std::mem::take(&mut job.object);
+        let beside = pb::Job {
+            name: job.name.clone(),
+            uid: job.uid.clone(),
+            priority: job.priority,
+            ..pb::Job::default()
+        };
+        let carried = CarriedObject {
+            kind: ObjectKind::PodGroup,
+            bytes: &bytes,
+            rules: AmountRules::Auto,
+            name: &beside.name,
+            uid: &beside.uid,
+            has_more: job != beside,
+        };
+        match self.derive(&carried) {
+            Ok(ObjectRecord::Job(read)) => pb::Job {
+                priority: beside.priority,
+                ..read
+            },
+            Ok(_) => beside,
+            Err(record) => pb::Job {
+                name: record.name,
+                ..beside
+            },
+        }
+    }
+
+    /// Task of a request, with the record that its object gives if it carries one.
+    pub(super) fn derived_task(&mut self, mut task: pb::Task) -> pb::Task {
+        if task.object.is_empty() {
+            return task;
+        }
+        let bytes = std::mem::take(&mut task.object);
+        let beside = pb::Task {
+            name: task.name.clone(),
+            uid: task.uid.clone(),
+            node: task.node.clone(),
+            status: task.status,
+            job: task.job.clone(),
+            sub_group: task.sub_group.clone(),
+            pod_rules: task.pod_rules,
+            ..pb::Task::default()
+        };
+        let Some(rules) = pod_rules(task.pod_rules) else {
+            let message = format!("{} is no value of this field", task.pod_rules);
+            self.problem(ProblemKind::Invalid, "INVALID_ENUM", "pod_rules".to_owned(), message);
+            return beside;
+        };
+        let carried = CarriedObject {
+            kind: ObjectKind::Pod,
+            bytes: &bytes,
+            rules,
+            name: &beside.name,
+            uid: &beside.uid,
+            has_more: task != beside,
+        };
+        let or = |own: String, other: String| if own.is_empty() { other } else { own };
+        match self.derive(&carried) {
+            Ok(ObjectRecord::Task(mut read, controller)) => {
+                // The owners cannot stand beside the pod.
+                PodOwners::default().complete_if_known(&mut read, controller.as_ref());
+                pb::Task {
+                    node: or(beside.node, read.node),
+                    status: if beside.status == 0 { read.status } else { beside.status },
+                    job: or(beside.job, read.job),
+                    sub_group: or(beside.sub_group, read.sub_group),
+                    ..read
+                }
+            }
+            Ok(_) => beside,
+            Err(RecordIdentity { name, node, kind: _ }) => {
+                let node = or(beside.node, node);
+                // The node is named only if the pod occupies it.
+                let status = if node.is_empty() {
+                    pb::TaskStatus::Unspecified
+                } else {
+                    pb::TaskStatus::Running
+                };
+                pb::Task {
+                    name,
+                    node,
+                    status: status.into(),
+                    ..pb::Task::default()
+                }
+            }
+        }
+    }
+
+    /// Record of a carried object. What is wrong becomes a problem; then the record that the object would be is returned,
+    /// under the name beside it if the object has none.
+    fn derive(&mut self, carried: &CarriedObject<'_>) -> Result<ObjectRecord, RecordIdentity> {
+        let CarriedObject {
+            kind,
+            bytes,
+            rules,
+            name,
+            uid,
+            has_more,
+        } = *carried;
+        let read = match object::read_json_of(kind, bytes, rules, ObjectLimits::default()) {
+            Ok(read) => read,
+            Err(UnreadableObject { title, error, record }) => {
+                let FieldError { field, reason } = error;
+                let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&reason));
+                self.problem(
+                    ProblemKind::Invalid,
+                    UNREADABLE_OBJECT,
+                    below("object", &field),
+                    message,
+                );
+                let found = record.unwrap_or_else(|| RecordIdentity::new(kind.record_kind(), name));
+                return Err(RecordIdentity {
+                    name: if name.is_empty() { found.name } else { name.to_owned() },
+                    ..found
+                });
+            }
+        };
+        if has_more {
+            let message =
+                "only the fields that the protocol names may be set beside the object: it says the others itself";
+            self.problem(
+                ProblemKind::Invalid,
+                "OBJECT_AND_FIELDS",
+                "object".to_owned(),
+                message.to_owned(),
+            );
+        }
+        let (own_name, own_uid) = read.name_and_uid();
+        for (field, beside, own) in [("name", name, own_name), ("uid", uid, own_uid)] {
+            if !beside.is_empty() && beside != own {
+                let message = format!(
+                    "`{}` is not that of the object, `{}`",
+                    truncated(beside),
+                    truncated(own)
+                );
+                self.problem(ProblemKind::Invalid, "OBJECT_AND_FIELDS", field.to_owned(), message);
+            }
+        }
+        Ok(read)
+    }
+}
