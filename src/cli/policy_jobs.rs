@@ -129,8 +129,8 @@ async fn turns(
     let reply = local.connection.decisions.order(request).await?.into_inner();
     let result = reply.result.unwrap_or_default();
     let places = |ranks: Vec<pb::Rank>| -> BTreeMap<String, usize> {
-        let named = ranks.into_iter().map(|rank| rank.name);
-        named.enumerate().map(|(at, name)| (name, at)).collect()
+        let ranked = ranks.into_iter().map(|rank| rank.name);
+        ranked.enumerate().map(|(at, name)| (name, at)).collect()
     };
     let (queues, ranks) = (places(result.queues), places(result.jobs));
     let mut order: Vec<&pb::Job> = jobs.iter().map(|(job, _)| job).collect();

@@ -75,6 +75,26 @@ fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
     }
 }
 
+/// Reads the kind of a batch and that of its source.
+fn read_kinds(kind: i32, source_kind: i32) -> Result<(BatchKind, SourceKind), CallError> {
+    let invalid = |field: &str, value: i32| {
+        let message = format!("batch.{field}: {value} is no value of this field");
+        CallError::invalid("INVALID_ENUM", message)
+    };
+    let read_kind = match pb::BatchKind::try_from(kind) {
+        Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
+        Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,
+        Ok(pb::BatchKind::FullSyncLast) => BatchKind::FullSyncLast,
+        Err(_) => return Err(invalid("kind", kind)),
+    };
+    let read_source_kind = match pb::SourceKind::try_from(source_kind) {
+        Ok(pb::SourceKind::Unspecified | pb::SourceKind::Live) => SourceKind::Live,
+        Ok(pb::SourceKind::File) => SourceKind::File,
+        Err(_) => return Err(invalid("source_kind", source_kind)),
+    };
+    Ok((read_kind, read_source_kind))
+}
+
 /// Reads a batch, with all labels of the records in `stored_labels`, and those that plugins name of others, for policies of which
 /// the strictest has this compatibility. A record that cannot be read is rejected alone.
 ///
@@ -98,23 +118,7 @@ pub fn read_batch(
         source_kind,
     } = batch;
     check_source(&source, declared.limits.name_bytes)?;
-    let kind = match pb::BatchKind::try_from(kind) {
-        Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
-        Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,
-        Ok(pb::BatchKind::FullSyncLast) => BatchKind::FullSyncLast,
-        Err(_) => {
-            let message = format!("batch.kind: {kind} is no value of this field");
-            return Err(CallError::invalid("INVALID_ENUM", message));
-        }
-    };
-    let source_kind = match pb::SourceKind::try_from(source_kind) {
-        Ok(pb::SourceKind::Unspecified | pb::SourceKind::Live) => SourceKind::Live,
-        Ok(pb::SourceKind::File) => SourceKind::File,
-        Err(_) => {
-            let message = format!("batch.source_kind: {source_kind} is no value of this field");
-            return Err(CallError::invalid("INVALID_ENUM", message));
-        }
-    };
+    let (kind, source_kind) = read_kinds(kind, source_kind)?;
     let (remove, removed_uids) = read_removals(remove.unwrap_or_default())?;
     let put = put.unwrap_or_default();
     let limit = declared.limits.batch_records;
@@ -357,9 +361,11 @@ pub(super) fn truncated(text: &str) -> &str {
 }
 
 type RemovedRecords = Vec<(RecordKind, Arc<str>)>;
+/// Incarnations that removals name.
+type RemovedUids = BTreeMap<(RecordKind, Arc<str>), Uid>;
 
 /// Reads removals; with the incarnations of those that name one.
-fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, BTreeMap<(RecordKind, Arc<str>), Uid>), CallError> {
+fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, RemovedUids), CallError> {
     let pb::Removals {
         nodes,
         queues,
@@ -377,7 +383,7 @@ fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, BTreeMap<(Re
         .chain(of(RecordKind::Namespace, namespaces))
         .chain(of(RecordKind::PriorityClass, priority_classes))
         .collect();
-    let mut uids = BTreeMap::new();
+    let mut uids = RemovedUids::new();
     for (number, object) in objects.into_iter().enumerate() {
         let pb::ObjectReference {
             kind,

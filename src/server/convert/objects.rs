@@ -343,7 +343,8 @@ impl WireReader<'_> {
         } = *carried;
         let read = match object::read_json_of(kind, bytes, rules, ObjectLimits::default()) {
             Ok(read) => read,
-            Err(UnreadableObject { title, error, record }) => {
+            Err(unreadable) => {
+                let UnreadableObject { title, error, record } = *unreadable;
                 let FieldError { field, reason } = error;
                 let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&reason));
                 self.problem(

@@ -192,10 +192,11 @@ impl WireReader<'_> {
         } = self.derived_task(task);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
-        let of_containers = container_nonzero_requests.map(|amounts| *amounts);
-        let of_containers = self.cpu_and_memory("container_nonzero_requests", of_containers);
-        let kubernetes = kubernetes_requests.map(|amounts| *amounts);
-        let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes);
+        let of_containers =
+            self.cpu_and_memory("container_nonzero_requests", container_nonzero_requests.map(|own| *own));
+        let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
+        let own_priority = priority_from_class.then_some(priority);
+        let gang = self.gang_member([role, sub_group, priority_class_name], scheduling_gates, own_priority);
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
@@ -203,7 +204,7 @@ impl WireReader<'_> {
             priority,
             status: self.enum_value("status", status).map(task_status).unwrap_or_default(),
             node: self.name("node", node),
-            gated: gated || !scheduling_gates.is_empty(),
+            gated: gated || !gang.scheduling_gates.is_empty(),
             nominated_node: self.name("nominated_node", nominated_node),
             annotations: self.text_map("annotations", annotations, |declared| &declared.task_annotations),
             requests: self.with_pod(requests),
@@ -214,18 +215,27 @@ impl WireReader<'_> {
             kubernetes_requests: kubernetes.map(Box::new),
             card: Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
-            gang: GangMember {
-                role: self.name("role", role),
-                sub_group: self.name("sub_group", sub_group),
-                priority_class: self.name("priority_class_name", priority_class_name),
-                scheduling_gates: self.names("scheduling_gates", scheduling_gates),
-                priority_from_class: priority_from_class.then_some(priority),
-            }
-            .into_field(),
+            gang: gang.into_field(),
             creation_time: self.seconds("creation_time", creation_time),
             constraints: self.pod_constraints(constraints),
             labels: self.task_labels(labels),
         })
+    }
+
+    /// Reads what a task is within its gang.
+    fn gang_member(
+        &mut self,
+        [role, sub_group, priority_class]: [String; 3],
+        gates: Vec<String>,
+        priority_from_class: Option<i32>,
+    ) -> GangMember {
+        GangMember {
+            role: self.name("role", role),
+            sub_group: self.name("sub_group", sub_group),
+            priority_class: self.name("priority_class_name", priority_class),
+            scheduling_gates: self.names("scheduling_gates", gates),
+            priority_from_class,
+        }
     }
 
     /// Reads a list of names.

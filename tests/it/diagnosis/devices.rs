@@ -97,8 +97,8 @@ fn explain_place_and_capacity_name_devices() {
     let report = json_of(&server, &["explain", "task", "a/asker"]);
     let class = &report["taskClasses"][0];
     assert_eq!(
-        (&class["devices"]["milli"], &class["wouldGet"]["devices"]),
-        (&json!(470), &json!([0]))
+        (&class["devices"]["memoryMib"], &class["wouldGet"]["devices"]),
+        (&json!(48_128), &json!([0]))
     );
 
     let mut worker = pod("w", "", &json!({"resourceClaimTemplateName": "pair"}));

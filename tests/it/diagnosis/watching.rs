@@ -122,7 +122,6 @@ fn open_sessions_are_listed_and_closed() {
     let server = EmbeddedServer::start();
     assert!(ends(Some(&server), &["sessions"], 0).contains("0 sessions"));
     let cluster = pb::Cluster {
-        namespaces: Vec::new(),
         nodes: vec![node("n-1", &[("cpu", "8")])],
         queues: vec![queue("q")],
         jobs: vec![job("a/j", "q")],

@@ -31,7 +31,7 @@ fn cluster() -> pb::Cluster {
 }
 
 #[test]
-fn filter_score_place_and_admit_take_pods() {
+fn filter_score_and_place_take_pods() {
     let server = EmbeddedServer::start();
     let wire = &server.wire;
     wire.apply_batch(full_sync("s", 1, cluster())).unwrap();
@@ -74,6 +74,13 @@ fn filter_score_place_and_admit_take_pods() {
         .unwrap();
     let text = format!("{:?}", placed.result);
     assert!(text.contains("large") && !text.contains("small"), "{text}");
+}
+
+#[test]
+fn admit_takes_pods_and_pod_groups() {
+    let server = EmbeddedServer::start();
+    let wire = &server.wire;
+    wire.apply_batch(full_sync("s", 1, cluster())).unwrap();
     let group = json!({
         "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": "team"},
@@ -96,7 +103,7 @@ fn filter_score_place_and_admit_take_pods() {
             items: vec![
                 subject(pb::admit_subject::Subject::Task(pb::Task {
                     job: "team/known".to_owned(),
-                    ..carried(&asked)
+                    ..carried(&pod("p", &cpu("4")))
                 })),
                 subject(pb::admit_subject::Subject::Job(group)),
                 subject(pb::admit_subject::Subject::Job(broken)),

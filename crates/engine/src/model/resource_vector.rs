@@ -254,7 +254,7 @@ impl ResourceVector {
     }
 
     /// Amounts above those of another vector (EXC). A scalar that is not above is missing. The reference takes a scalar of
-    /// [`UNLIMITED_MARK`] for unlimited: here it stays as it is, in the other vector nothing is above it.
+    /// -1 for unlimited: here it stays as it is, in the other vector nothing is above it.
     #[must_use]
     pub fn excess_over(&self, other: &Self) -> Self {
         let mark = f64::from(UNLIMITED_MARK);

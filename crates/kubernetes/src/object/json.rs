@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 use super::fields::FieldError;
 use super::read_fields::{OBJECT, ReadFields};
 
-/// Key by which serde_json hands over a number with its text.
+/// Key by which `serde_json` hands over a number with its text.
 const NUMBER_KEY: &str = "$serde_json::private::Number";
 
 /// Depth of the fields of `metadata`, `spec` and `status`.

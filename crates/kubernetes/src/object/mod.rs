@@ -1,4 +1,4 @@
-//! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, PriorityClass, the
+//! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, `PriorityClass`, the
 //! owners of pods, and Volcano's Queue and PodGroup; what pods and nodes have by claims and slices of devices, the import
 //! alone reads.
 //!
@@ -157,10 +157,6 @@ pub fn object_kind(version: &str, kind: &str) -> Option<ObjectKind> {
 
 /// Record of an object, or what an object says about the pods that it owns.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the largest one is the usual one; a box would only cost an allocation"
-)]
 pub enum ObjectRecord {
     /// Record of a node.
     Node(pb::Node),
@@ -292,8 +288,8 @@ pub fn read_json_of(
     bytes: &[u8],
     rules: AmountRules,
     limits: ObjectLimits,
-) -> Result<ObjectRecord, UnreadableObject> {
-    let (object, _) = json::read_one(bytes, limits).map_err(|error| not_json(bytes, &error))?;
+) -> Result<ObjectRecord, Box<UnreadableObject>> {
+    let (object, _) = json::read_one(bytes, limits).map_err(|error| Box::new(not_json(bytes, &error)))?;
     let header = match &object {
         Ok(object) | Err((_, object)) => object,
     };
@@ -301,11 +297,11 @@ pub fn read_json_of(
     // Objects of typed clients leave out their kind.
     let is_untyped = version.is_empty() && own.is_empty();
     if !is_untyped && object_kind(&version, &own) != Some(kind) {
-        return Err(UnreadableObject {
+        return Err(Box::new(UnreadableObject {
             title: object_title(&own, header),
             error: FieldError::new("kind", format!("is `{own}` of `{version}`, not a {}", kind.name())),
             record: None,
-        });
+        }));
     }
     read(kind, object, rules)
 }
@@ -327,11 +323,11 @@ fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRul
     };
     match read(known, object, rules) {
         Ok(record) => ObjectOutcome::Record(record),
-        Err(unreadable) => ObjectOutcome::Unreadable(unreadable),
+        Err(unreadable) => ObjectOutcome::Unreadable(*unreadable),
     }
 }
 
-fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Result<ObjectRecord, UnreadableObject> {
+fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Result<ObjectRecord, Box<UnreadableObject>> {
     let (object, record) = match object {
         Ok(object) if object.is_object() => {
             let record = read_value(kind, &object, rules);
@@ -343,14 +339,16 @@ fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Resul
         }
         Err((problem, object)) => (object, Err(problem)),
     };
-    record.map_err(|error| UnreadableObject {
-        title: if object.is_object() {
-            object_title(kind.name(), &object)
-        } else {
-            "an object".to_owned()
-        },
-        error,
-        record: identity(kind, &object),
+    record.map_err(|error| {
+        Box::new(UnreadableObject {
+            title: if object.is_object() {
+                object_title(kind.name(), &object)
+            } else {
+                "an object".to_owned()
+            },
+            error,
+            record: identity(kind, &object),
+        })
     })
 }
 

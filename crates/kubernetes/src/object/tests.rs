@@ -47,6 +47,7 @@ fn the_read_fields_are_all_that_records_are_derived_from() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one object of each kind, with all of its fields")]
 fn every_field_of_every_kind_is_read() {
     let quantities = json!({"cpu": 1, "memory": "1.5Gi", "nvidia.com/gpu": 2});
     let resources = json!({"requests": quantities, "limits": quantities});

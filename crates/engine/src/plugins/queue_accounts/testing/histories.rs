@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::cluster::{DISK, GPU, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
 use super::plain::{Plain, of};
-use crate::model::{ClusterState, JobPhase, JobRecord, QueueState, ResourceId, ResourceVector, TaskStatus};
+use crate::model::{
+    ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, TaskStatus,
+};
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -47,27 +49,29 @@ const PHASES: [JobPhase; 5] = [
     JobPhase::Completed,
 ];
 
+fn some(numbers: &mut HistoryNumbers) -> ResourceAmounts {
+    let gpu = numbers.below(8) - 3;
+    amounts(numbers.below(5) * 700, numbers.below(4) * 333, gpu.max(-1) * 1000)
+}
+
+/// Amounts of a record of a queue or a job: some write less than nothing.
+fn written(numbers: &mut HistoryNumbers) -> ResourceAmounts {
+    let mut own = some(numbers);
+    if numbers.below(8) == 0 {
+        let kinds = [
+            (ResourceId::CPU, -1000),
+            (ResourceId::MEMORY, -333),
+            (GPU, -1000),
+            (GPU, -1),
+        ];
+        let (id, amount) = kinds[usize::try_from(numbers.below(4)).unwrap()];
+        own.set(id, amount);
+    }
+    own
+}
+
 /// One random change of any kind of record.
 pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
-    let some = |numbers: &mut HistoryNumbers| {
-        let gpu = numbers.below(8) - 3;
-        amounts(numbers.below(5) * 700, numbers.below(4) * 333, gpu.max(-1) * 1000)
-    };
-    // Some records of queues and jobs write less than nothing.
-    let written = |numbers: &mut HistoryNumbers| {
-        let mut own = some(numbers);
-        if numbers.below(8) == 0 {
-            let kinds = [
-                (ResourceId::CPU, -1000),
-                (ResourceId::MEMORY, -333),
-                (GPU, -1000),
-                (GPU, -1),
-            ];
-            let (id, amount) = kinds[usize::try_from(numbers.below(4)).unwrap()];
-            own.set(id, amount);
-        }
-        own
-    };
     let queue_name = |numbers: &mut HistoryNumbers| format!("q{}", numbers.below(5));
     let job_name = |numbers: &mut HistoryNumbers| format!("ns/j{}", numbers.below(8));
     match numbers.below(12) {
