@@ -198,8 +198,9 @@ fn a_silent_live_source_makes_the_server_unready_and_a_file_does_not() {
         ..full_sync("dump", 1, cluster(1))
     })
     .unwrap();
-    wire.apply_batch(full_sync("kube", 1, pb::Cluster::default())).unwrap();
+    // The source that nobody expects is silent first.
     wire.apply_batch(full_sync("other", 1, pb::Cluster::default())).unwrap();
+    wire.apply_batch(full_sync("kube", 1, pb::Cluster::default())).unwrap();
     assert_eq!(readiness(&server), (200, vec![]));
     until("the live source is stale", || readiness(&server).0 == 503);
     let (_, failed) = readiness(&server);
