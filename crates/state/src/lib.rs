@@ -39,6 +39,7 @@ pub use policies::stored::StoredPolicyError;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
 pub use sessions::commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use sessions::confirm::SessionConfirm;
+pub use sessions::hold::{HeldTask, TaskHold};
 pub use sessions::query::WeighedResult;
 pub use sessions::status::SessionStatus;
 pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};

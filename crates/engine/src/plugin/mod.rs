@@ -219,6 +219,11 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// Least and greatest score that the plugin gives to a node on which the task fits; `None`: there is no bound.
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        None
+    }
+
     /// Score of the plugin by the devices of a node; `None`: it has none.
     fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
         None

@@ -151,6 +151,11 @@ impl Plugin for Binpack {
         value_map(entries)
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        let end = 100.0 * self.weight as f64;
+        Some((end.min(0.0), end.max(0.0)))
+    }
+
     fn prepare_scorer<'a>(&'a self, _: PluginContext<'a>, class: &'a TaskClass) -> PreparedHook<dyn NodeScorer + 'a> {
         let mut mean = StrategyMean::new(self.weight);
         for requested in class.counted_by_volcano() {

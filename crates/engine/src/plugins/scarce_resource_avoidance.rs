@@ -83,6 +83,10 @@ impl Plugin for ScarceResourceAvoidance {
         value_map([map_entry("resources", YamlValue::List(names.collect()))])
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        Some((0.0, 100.0))
+    }
+
     fn prepare_scorer<'a>(
         &'a self,
         PluginContext { cluster_state, .. }: PluginContext<'a>,

@@ -29,6 +29,8 @@ struct AssumedPlacement {
     stored: Arc<StoredAssumption>,
     /// Task as its source reports it; `None`: not reported since the server started.
     reported: Option<TaskRecord>,
+    /// Time for which it counts without an event that ends it.
+    lease: Duration,
 }
 
 /// All assumptions. The cluster state shows their effect.
@@ -77,6 +79,7 @@ impl AssumedPlacements {
             let restored = AssumedPlacement {
                 stored: Arc::clone(stored),
                 reported: None,
+                lease: limits.assumption_lease,
             };
             own.insert(restored);
         }
@@ -171,7 +174,7 @@ impl AssumedPlacements {
             self.dirty.insert(Arc::clone(&name));
         }
         if *reporter != **source {
-            self.leases.start(&name, source, self.lease);
+            self.leases.start(&name, source, own.lease);
         }
         self.stop_waiting(&reporter, &name);
     }
@@ -203,12 +206,14 @@ impl AssumedPlacements {
         }
     }
 
-    /// Drafts a placement that `cluster_state` shows already. `reported`: the record as its source has it.
+    /// Drafts a placement that `cluster_state` shows already. `reported`: the record as its source has it. No lease: the
+    /// usual one.
     pub(crate) fn draft_placement(
+        &self,
         draft: &mut AssumptionDraft,
         reported: TaskRecord,
         cluster_state: &ClusterState,
-        session: &Arc<str>,
+        (session, lease): (&Arc<str>, Option<Duration>),
     ) {
         let Some(stored) = cluster_state.tasks().get(&reported.name) else {
             return;
@@ -225,6 +230,7 @@ impl AssumedPlacements {
         let assumption = AssumedPlacement {
             stored: Arc::new(assumed),
             reported: Some(reported),
+            lease: lease.unwrap_or(self.lease),
         };
         draft.0.insert(Arc::clone(&assumption.stored.task), Some(assumption));
     }
@@ -323,7 +329,7 @@ impl AssumedPlacements {
 
     fn insert(&mut self, own: AssumedPlacement) {
         let stored = &own.stored;
-        self.leases.start(&stored.task, &stored.source, self.lease);
+        self.leases.start(&stored.task, &stored.source, own.lease);
         self.by_session
             .entry(Arc::clone(&stored.session))
             .or_default()

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
+use super::commit_judge::{CommitChecks, CommitOutcome, CommitScope, ProposedJob, ProposedPlacement, judge_commit};
+use super::hold::{HeldTask, TaskHold};
 use super::registry::{SessionEntry, SessionState};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
@@ -40,6 +41,8 @@ pub(crate) struct SessionCommit {
 pub(crate) enum AssumptionCommand {
     /// Judge a session's placements and assume those that hold.
     Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
+    /// Assume one task on the first of several nodes that holds.
+    Hold(Box<TaskHold>, StateReply<HeldTask>),
     /// Release assumptions of a session, or of any session.
     Release(Arc<str>, Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
 }
@@ -47,6 +50,7 @@ pub(crate) enum AssumptionCommand {
 /// Reply about assumptions that waits for the store and for the publication.
 pub(crate) enum AssumptionOutcome {
     Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
+    Held(Box<HeldTask>, StateReply<HeldTask>),
     Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
 }
 
@@ -55,6 +59,7 @@ impl AssumptionOutcome {
     pub(crate) fn reply(self, revision: Revision) {
         match self {
             Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
+            Self::Held(held, reply) => reply.send(Ok(HeldTask { revision, ..*held })),
             Self::Released(released, reply) => reply.send(Ok((revision, released))),
         }
     }
@@ -63,6 +68,7 @@ impl AssumptionOutcome {
     pub(crate) fn reply_error(self, error: StateError) {
         match self {
             Self::Committed(_, reply) => reply.send(Err(error)),
+            Self::Held(_, reply) => reply.send(Err(error)),
             Self::Released(_, reply) => reply.send(Err(error)),
         }
     }
@@ -85,8 +91,8 @@ pub(crate) struct CommitContext<'a> {
 #[derive(Debug)]
 pub(crate) struct CommitArbiter {
     pub(crate) assumptions: AssumedPlacements,
-    limit: usize,
-    checks: CommitChecks,
+    pub(super) limit: usize,
+    pub(super) checks: CommitChecks,
 }
 
 impl CommitArbiter {
@@ -117,6 +123,13 @@ impl CommitArbiter {
                     .draft_release(draft, &session, &tasks, context.cluster_state);
                 Some(AssumptionOutcome::Released(released, reply))
             }
+            AssumptionCommand::Hold(asked, reply) => match self.draft_hold(&asked, draft, context) {
+                Ok(outcome) => Some(AssumptionOutcome::Held(Box::new(outcome), reply)),
+                Err(error) => {
+                    reply.send(Err(error));
+                    None
+                }
+            },
             AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, context) {
                 Ok(outcome) => Some(AssumptionOutcome::Committed(Box::new(outcome), reply)),
                 Err(error) => {
@@ -157,10 +170,12 @@ impl CommitArbiter {
             Some(newest) => newest.plugin_states(&policy),
             None => policy.policy.compute_plugin_states(cluster_state),
         };
-        let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, self.checks);
+        let scope = (CommitScope::Sessions, self.checks);
+        let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, scope);
         *cluster_state = judged.cluster_state;
         for reported in judged.placed {
-            AssumedPlacements::draft_placement(draft, reported, cluster_state, &commit.session);
+            self.assumptions
+                .draft_placement(draft, reported, cluster_state, (&commit.session, None));
         }
         Ok(CommitOutcome {
             revision: next.revision,
@@ -176,7 +191,7 @@ impl CommitArbiter {
 }
 
 /// True if judging a commit under the policy needs plugin states.
-fn reads_plugin_states(policy: &PolicyInForce) -> bool {
+pub(super) fn reads_plugin_states(policy: &PolicyInForce) -> bool {
     let policy = &policy.policy;
     policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
 }
@@ -383,7 +398,7 @@ impl SharedState {
     }
 
     /// Computes plugin states on this thread, so that the writer need not compute them while others wait.
-    fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
+    pub(super) fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
         let snapshot = self.snapshot();
         if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
             && reads_plugin_states(&policy)
@@ -411,7 +426,7 @@ impl SharedState {
         released.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
+    pub(super) fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
         self.commands
             .blocking_send(assumption_command(asked))
             .map_err(|_| StateError::ShuttingDown)

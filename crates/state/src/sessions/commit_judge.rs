@@ -113,17 +113,27 @@ pub(crate) enum CommitChecks {
 
 type MeasuredReason = (Reason, Vec<Measurement>);
 
+/// What judges placements besides the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitScope {
+    /// A scheduler that leaves everything to the server: nodes need room, and gangs have to be whole.
+    Sessions,
+    /// A scheduler that sees to room and gangs itself, and asks about one task after the other.
+    SingleTasks,
+}
+
 /// Judges jobs in order. Each sees the placements that were accepted before it.
 pub(crate) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
     derived: PluginStates,
     jobs: &[ProposedJob],
-    checks: CommitChecks,
+    (scope, checks): (CommitScope, CommitChecks),
 ) -> JudgedCommit {
     let mut judge = CommitJudge {
         base: cluster_state,
         policy: &policy.policy,
+        scope,
         checks,
         job_names: jobs.iter().map(|job| &*job.job).collect(),
         ready_counts: None,
@@ -155,6 +165,7 @@ struct TentativeState {
 struct CommitJudge<'a> {
     base: &'a ClusterState,
     policy: &'a Policy,
+    scope: CommitScope,
     checks: CommitChecks,
     job_names: BTreeSet<&'a str>,
     /// Tasks that have their place before the commit, by job; counted on first use.
@@ -322,7 +333,10 @@ impl CommitJudge<'_> {
             resources: Arc::clone(cluster_state.resources()),
             candidates: Some(vec![slot]),
             plugins: Vec::new(),
-            resource_fit: ResourceFit::Idle,
+            resource_fit: match self.scope {
+                CommitScope::Sessions => ResourceFit::Idle,
+                CommitScope::SingleTasks => ResourceFit::None,
+            },
             samples: 1,
             detail: FilterDetail::Samples,
         };
@@ -430,6 +444,9 @@ impl CommitJudge<'_> {
 
     /// Reason why a job with `placed` more tasks would be an incomplete gang, if it would be.
     fn check_gang(&mut self, job: &str, placed: usize) -> Option<MeasuredReason> {
+        if self.scope == CommitScope::SingleTasks {
+            return None;
+        }
         let stored = self.base.jobs().get(job)?;
         let least = usize::try_from(stored.record.min_member).unwrap_or(0);
         if placed >= least {

@@ -4,6 +4,7 @@ pub(crate) mod commit;
 pub(crate) mod commit_judge;
 pub(crate) mod confirm;
 mod former_states;
+pub(crate) mod hold;
 pub(crate) mod query;
 pub(crate) mod registry;
 pub(crate) mod status;

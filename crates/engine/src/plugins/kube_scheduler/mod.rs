@@ -328,6 +328,10 @@ impl Plugin for KubePlugin {
         Ok(Some(Box::new(filter)))
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        Some((0.0, 100.0))
+    }
+
     fn prepare_scorer<'a>(
         &'a self,
         context: PluginContext<'a>,

@@ -61,6 +61,10 @@ impl Plugin for NodeResourcesFitPlus {
         value_map([map_entry("resources", value_map(resources))])
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        Some((0.0, 100.0))
+    }
+
     fn prepare_scorer<'a>(&'a self, _: PluginContext<'a>, class: &'a TaskClass) -> PreparedHook<dyn NodeScorer + 'a> {
         let terms = class.requested.iter().filter_map(|requested| {
             let kind = ResourceKind::of(&requested.name);

@@ -43,6 +43,33 @@ impl PartWeights {
         spread: 0,
     };
 
+    /// Sums of the negative and of the positive weights.
+    pub(super) fn sums(&self) -> (f64, f64) {
+        let Self {
+            least,
+            most,
+            node_affinity,
+            pod_affinity,
+            balanced,
+            taints,
+            images,
+            spread,
+        } = *self;
+        let all = [
+            least,
+            most,
+            node_affinity,
+            pod_affinity,
+            balanced,
+            taints,
+            images,
+            spread,
+        ];
+        let all = all.map(|weight| weight as f64);
+        let sum = |end: fn(f64, f64) -> f64| all.iter().map(|weight| end(*weight, 0.0)).sum();
+        (sum(f64::min), sum(f64::max))
+    }
+
     /// Constraints that the parts evaluate.
     pub(in crate::plugins) fn evaluates(&self) -> ConstraintSet {
         let switched = [

@@ -80,6 +80,11 @@ impl Plugin for NodeOrder {
         self.rules.weights.evaluates()
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.rules.weights.sums();
+        Some((low * MAX_SCORE as f64, high * MAX_SCORE as f64))
+    }
+
     fn prepare_scorer<'a>(
         &'a self,
         context: PluginContext<'a>,

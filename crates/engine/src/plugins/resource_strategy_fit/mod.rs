@@ -117,6 +117,11 @@ impl Plugin for ResourceStrategyFit {
         value_map(entries)
     }
 
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        let sra = self.active_sra().map_or(0.0, SraConfig::factor);
+        Some((0.0, self.strategies.factor() + sra))
+    }
+
     fn prepare_scorer<'a>(
         &'a self,
         PluginContext { cluster_state, .. }: PluginContext<'a>,

@@ -26,6 +26,11 @@ pub(super) struct SraConfig {
 }
 
 impl SraConfig {
+    /// Greatest score of the part.
+    pub(super) fn factor(&self) -> f64 {
+        100.0 * self.weight as f64
+    }
+
     /// Reads the block `sra`; `None`: not enabled. `more` lists further known fields.
     pub(super) fn read(block: &ArgumentMap<'_>, more: &[&str], reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let enabled = reading.bool_field(block, "enable");

@@ -40,6 +40,15 @@ pub(super) struct ResourceStrategies {
 }
 
 impl ResourceStrategies {
+    /// Greatest score of the part.
+    pub(super) fn factor(&self) -> f64 {
+        if self.is_active() {
+            100.0 * self.weight as f64
+        } else {
+            0.0
+        }
+    }
+
     /// Reads the two arguments.
     pub(super) fn read(arguments: &PluginArguments, reading: &mut ArgumentReader<'_>) -> Self {
         let weight = arguments

@@ -22,6 +22,18 @@ impl Policy {
         &self.scorers
     }
 
+    /// Bounds of the policy's scores, by the weights of its plugins; `None`: a plugin has none.
+    pub fn score_bounds(&self) -> Option<(f64, f64)> {
+        let mut bounds = (0.0, 0.0);
+        for hook in &self.scorers {
+            let (low, high) = hook.plugin.score_bounds()?;
+            let ends = [low * f64::from(hook.weight), high * f64::from(hook.weight)];
+            bounds.0 += ends.into_iter().fold(f64::INFINITY, f64::min);
+            bounds.1 += ends.into_iter().fold(f64::NEG_INFINITY, f64::max);
+        }
+        Some(bounds)
+    }
+
     /// Rule by which devices are picked; `None`: no plugin that is switched on picks any.
     pub fn device_pick(&self) -> Option<DevicePick> {
         self.filters.iter().find_map(|hook| hook.plugin.device_pick())
