@@ -1,9 +1,10 @@
-//! HTTP front for probes and metrics: one request per connection, and no caller can keep probes out.
+//! HTTP front for probes, metrics and extender protocols: no caller can keep probes out.
 //!
 //! A connection counts as *unheard* until its request is a scrape. When too many are open, the oldest one makes room for
 //! the newest: a prober sends its request at once and is answered at once, so that only connections that do neither are
 //! closed. Scrapes take longer; each takes a place of its own, of which there are fewer than connections. One that has not
-//! taken its page for a while makes room for another.
+//! taken its page for a while makes room for another. A connection for probes and metrics ends with its response. A scheduler that asks
+//! by an extender protocol keeps its connection, in a place of a third kind.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,19 +14,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::limits::EdgeLimits;
+use crate::server::is_extender_path;
 use crate::server::probe::METRICS_PATH;
 use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
@@ -56,6 +58,8 @@ struct HttpPlaces {
     unheard: ShortLock<BTreeMap<u64, Arc<Notify>>>,
     /// Scrapes under way, the oldest first.
     scrapes: ShortLock<BTreeMap<u64, OpenScrape>>,
+    /// Places of schedulers.
+    schedulers: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
@@ -67,6 +71,7 @@ impl HttpPlaces {
             next: AtomicU64::new(0),
             unheard: ShortLock::default(),
             scrapes: ShortLock::default(),
+            schedulers: Arc::new(Semaphore::new(limits.extender_connections.min(Semaphore::MAX_PERMITS))),
             metrics,
         })
     }
@@ -77,6 +82,7 @@ impl HttpPlaces {
             places: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
             closing: Arc::default(),
+            scheduler: ShortLock::default(),
         };
         let oldest = self.unheard.with(|unheard| {
             unheard.insert(place.number, Arc::clone(&place.closing));
@@ -96,9 +102,25 @@ struct HttpPlace {
     places: Arc<HttpPlaces>,
     number: u64,
     closing: Arc<Notify>,
+    /// Place as that of a scheduler, once it has asked.
+    scheduler: ShortLock<Option<OwnedSemaphorePermit>>,
 }
 
 impl HttpPlace {
+    /// Makes the place that of a scheduler, which keeps its connection. Returns false if there are too many.
+    fn begin_scheduler(&self) -> bool {
+        if self.scheduler.with(|scheduler| scheduler.is_some()) {
+            return true;
+        }
+        let Ok(permit) = Arc::clone(&self.places.schedulers).try_acquire_owned() else {
+            self.places.metrics.record_limit_rejection("extender_connections");
+            return false;
+        };
+        self.scheduler.with(|scheduler| *scheduler = Some(permit));
+        self.places.unheard.with(|unheard| unheard.remove(&self.number));
+        true
+    }
+
     /// Takes a place among the scrapes until the connection ends. The oldest scrape is closed if there are too many and it
     /// has not taken its page in time. Returns false if there is no place.
     fn begin_scrape(&self) -> bool {
@@ -156,17 +178,17 @@ pub(super) async fn serve_http(
     quitting: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let places = HttpPlaces::new(limits, metrics);
-    let (header_time, stalled) = (limits.http_header, limits.stalled);
+    let times = (limits.http_header, limits.stalled);
     let failures = WarningGate::new();
     let mut connections = JoinSet::new();
-    let mut quit = std::pin::pin!(wait_until_true(quitting));
+    let mut quit = std::pin::pin!(wait_until_true(quitting.clone()));
     loop {
         tokio::select! {
             () = &mut quit => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = serve_connection(stream, router.clone(), places.enter(), header_time, stalled);
+                    let connection = serve_connection(stream, router.clone(), places.enter(), times, quitting.clone());
                     connections.spawn(connection);
                 }
                 Err(error) => {
@@ -183,36 +205,59 @@ pub(super) async fn serve_http(
     Ok(())
 }
 
-/// Serves one request. The connection ends with its response, at a time limit, or when another needs its place.
+/// Response after which the connection ends.
+fn closing(mut response: Response) -> Response {
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn too_many_schedulers() -> Response {
+    let text = "too many schedulers are connected (limit `extender_connections`)\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response()
+}
+
+/// Serves the requests of a connection: of a scheduler all, of others the first. The connection ends at a time limit, too, or when
+/// another needs its place.
 async fn serve_connection(
     stream: TcpStream,
     router: Router,
     place: HttpPlace,
-    header_time: Duration,
-    stalled: Duration,
+    (header_time, stalled): (Duration, Duration),
+    quitting: watch::Receiver<bool>,
 ) {
     let place = Arc::new(place);
     let asked = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, place) = (router.clone(), Arc::clone(&asked));
         async move {
-            if request.uri().path() == METRICS_PATH && !place.begin_scrape() {
-                return Ok::<_, Infallible>(place.too_many_scrapes());
+            let path = request.uri().path();
+            if is_extender_path(path) {
+                if !place.begin_scheduler() {
+                    return Ok(closing(too_many_schedulers()));
+                }
+                return router.oneshot(request).await;
             }
-            router.oneshot(request).await
+            if path == METRICS_PATH && !place.begin_scrape() {
+                return Ok::<_, Infallible>(closing(place.too_many_scrapes()));
+            }
+            Ok(closing(router.oneshot(request).await?))
         }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(header_time)
-        .max_buf_size(HEAD_BYTES)
-        .keep_alive(false);
+        .max_buf_size(HEAD_BYTES);
     let stream = TokioIo::new(TimedConnection::of_http(stream, stalled));
+    let mut connection = std::pin::pin!(http.serve_connection(stream, service));
     tokio::select! {
         // An error means that the caller is gone, or was too slow.
-        _ = http.serve_connection(stream, service) => {}
-        () = place.closing.notified() => {}
+        _ = connection.as_mut() => return,
+        () = place.closing.notified() => return,
+        () = wait_until_true(quitting) => connection.as_mut().graceful_shutdown(),
     }
+    let _ = connection.await;
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    BUILT_IN_POLICY, ConnectionTable, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext, ThrottleLayer, pb,
-    reload_policy, wait_until_true, watch_policy_file,
+    BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext,
+    ThrottleLayer, pb, reload_policy, wait_until_true, watch_policy_file,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_state::store::{DiskStore, MemoryStore, Store};
@@ -302,8 +302,8 @@ impl BoundServer {
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
-        let mut http =
-            tokio::spawn(async move { serve_http(http, probe.router(), &edge_limits, metrics, quitting).await });
+        let pages = probe.router().merge(ExtenderFront::new(edge).router());
+        let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, metrics, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}

@@ -92,6 +92,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
+    (
+        "extender check",
+        "pumice extender check filter body.json\npumice extender check prioritize body.json --policy batch",
+    ),
     ("schema", "pumice schema policy\npumice schema settings"),
     ("completions", "pumice completions bash"),
     ("man", "pumice man --dir /usr/local/share/man/man1"),

@@ -39,7 +39,7 @@ use local_services::ProgramServices;
 use pumice_console::args::nonempty_env;
 use pumice_console::{ColorMode, CommandError, output};
 use pumice_diagnosis::{capacity, explain};
-use pumice_measurement::{bench, top};
+use pumice_measurement::{bench, extender, top};
 use pumice_simulation::{simulate, tune};
 
 /// Meaning of the exit codes, at the end of every help text and man page.
@@ -104,6 +104,9 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
+    /// Try what a scheduler that asks by an extender protocol is answered
+    #[command(subcommand)]
+    Extender(extender::ExtenderCommand),
     /// Write the JSON schema of a kind of document, for editors and other checks
     Schema(schema_command::SchemaArgs),
     /// Write the completions of a shell
@@ -189,6 +192,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Tune(args) => tune::run(&args),
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
+        CliCommand::Extender(command) => extender::run(command).await,
         CliCommand::Schema(args) => schema_command::run(&args),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),

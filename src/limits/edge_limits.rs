@@ -40,6 +40,18 @@ pub struct EdgeLimits {
     pub http_header: Duration,
     /// Maximum number of scrapes of metrics under way.
     pub scrapes: usize,
+    /// Maximum number of connections of schedulers that ask by an extender protocol.
+    pub extender_connections: usize,
+    /// Largest body of an extender's request, in bytes.
+    pub extender_body_bytes: usize,
+    /// Maximum bytes of such bodies that are being received, or worked on, of all callers.
+    pub extender_receiving_bytes: usize,
+    /// Time for which a pod that was offered nodes is held, unless it is seen placed or gone before.
+    pub extender_hold: Duration,
+    /// Longest wait for a pod that an extender's request names and no source has reported yet.
+    pub extender_wait: Duration,
+    /// Most that a scheduler takes as a score of an extender.
+    pub extender_max_score: usize,
     /// Time for which a connection, or one response on it, may take none of the bytes that are there for it.
     pub stalled: Duration,
     /// Maximum number of large requests that are evaluated at once, and of large messages that are converted at once.
@@ -114,6 +126,13 @@ impl Default for EdgeLimits {
             http_connections: 64,
             http_header: Duration::from_secs(5),
             scrapes: 32,
+            extender_connections: 64,
+            // 10,000 whole nodes of 6 KB.
+            extender_body_bytes: 64 << 20,
+            extender_receiving_bytes: 128 << 20,
+            extender_hold: Duration::from_mins(1),
+            extender_wait: Duration::from_millis(500),
+            extender_max_score: 10,
             stalled: Duration::from_secs(30),
             workers: cores.saturating_sub(1).max(1),
             worker_queue: 64,

@@ -10,6 +10,8 @@ const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
 const MAX_COUNT: u64 = u32::MAX as u64;
 /// Largest memory limit in bytes: a tebibyte.
 const MAX_MEMORY_BYTES: u64 = 1 << 40;
+/// Greatest score of an extender: kube-scheduler multiplies it by 10 and by a weight.
+const MAX_EXTENDER_SCORE: u64 = 1_000_000;
 /// Longest time in milliseconds: a year.
 const AGE: u64 = 365 * 86_400_000;
 
@@ -134,6 +136,40 @@ pub static LIMITS: &[LimitDef] = &[
         edge.connections,
         1..=MAX_COUNT,
         "Connections open at once; the one that is idle for longest makes room for a new one"
+    ),
+    count!(
+        "extender_body_bytes",
+        edge.extender_body_bytes,
+        1..=MAX_MESSAGE_BYTES,
+        "Body of a request of an extender protocol"
+    ),
+    count!(
+        "extender_connections",
+        edge.extender_connections,
+        0..=MAX_COUNT,
+        "Connections of schedulers that ask by an extender protocol; 0: nobody may"
+    ),
+    time!(
+        "extender_hold_ms",
+        edge.extender_hold,
+        "Time for which a pod that an extender offered nodes to is held, unless it is seen on a node, ended or gone before"
+    ),
+    count!(
+        "extender_max_score",
+        edge.extender_max_score,
+        1..=MAX_EXTENDER_SCORE,
+        "Score that the best node can have in an answer of an extender; kube-scheduler expects 10, takes more, and multiplies by 10"
+    ),
+    count!(
+        "extender_receiving_bytes",
+        edge.extender_receiving_bytes,
+        1..=MAX_MEMORY_BYTES,
+        "Bytes of bodies of extender protocols that are being received, or worked on"
+    ),
+    time!(
+        "extender_wait_ms",
+        edge.extender_wait,
+        "Longest wait for a pod that an extender's request names and no source has reported yet"
     ),
     count!(
         "full_sync_bytes",

@@ -12,6 +12,7 @@ mod decision_call;
 mod decision_metadata;
 mod encoder;
 mod evaluation;
+mod extender;
 mod large_messages;
 pub mod pb;
 mod place;
@@ -59,6 +60,7 @@ use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
 pub use connection::{CallerConnection, ConnectionTable};
+pub(crate) use extender::{ExtenderFront, is_extender_path};
 pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;
 pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};

@@ -51,6 +51,11 @@ pub struct CallError {
 }
 
 impl CallError {
+    /// Sentence for people.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Error with a reason code and a message.
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
         Self {

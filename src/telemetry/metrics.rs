@@ -304,7 +304,8 @@ impl Metrics {
         }
     }
 
-    pub(super) fn record_call(&self, rpc: &'static str, code: &'static str, seconds: f64) {
+    /// Counts an answered call.
+    pub(crate) fn record_call(&self, rpc: &'static str, code: &'static str, seconds: f64) {
         self.calls.get_or_create(&CallLabels { rpc, code }).inc();
         self.call_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
     }

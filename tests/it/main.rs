@@ -6,6 +6,7 @@ mod command_line;
 mod diagnosis;
 mod docs;
 mod documents;
+mod extender;
 mod hierarchy;
 mod hostile;
 mod job_state;

@@ -5,5 +5,6 @@
 )]
 
 pub mod bench;
+pub mod extender;
 mod scrape;
 pub mod top;

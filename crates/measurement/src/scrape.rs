@@ -7,7 +7,7 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::HOST;
+use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -41,6 +41,14 @@ impl MetricsArgs {
         }
         let port = DEFAULT_METRICS_ADDRESS.port();
         format!("http://{host}:{port}/metrics")
+    }
+
+    /// Address of another path of the same port.
+    pub(super) fn beside(&self, server: &str, path: &str) -> String {
+        let metrics = self.url(server);
+        let (scheme, rest) = metrics.split_once("://").unwrap_or(("http", &metrics));
+        let authority = rest.split('/').next().unwrap_or_default();
+        format!("{scheme}://{authority}{path}")
     }
 }
 
@@ -84,6 +92,34 @@ impl MetricsPage {
 }
 
 async fn http_get(url: &str) -> Result<String, String> {
+    let path = |uri: &Uri| match uri.path_and_query().map_or("/", |path| path.as_str()) {
+        "/" => "/metrics".to_owned(),
+        path => path.to_owned(),
+    };
+    let (status, page) = http_call(url, |uri| Request::get(path(uri)).body(String::new())).await?;
+    if status == StatusCode::OK {
+        Ok(page)
+    } else {
+        Err(format!("HTTP status {}", status.as_u16()))
+    }
+}
+
+/// Status and body of the answer to a request with a body of JSON; the error is a sentence.
+pub(super) async fn http_post(url: &str, body: String, header: (&str, &str)) -> Result<(u16, String), String> {
+    let post = |uri: &Uri| {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+        request.header(header.0, header.1).body(body)
+    };
+    let answered = tokio::time::timeout(FETCH_TIMEOUT, http_call(url, post)).await;
+    let (status, text) = answered.unwrap_or_else(|_| Err("no answer in time".to_owned()))?;
+    Ok((status.as_u16(), text))
+}
+
+async fn http_call(
+    url: &str,
+    request: impl FnOnce(&Uri) -> Result<Request<String>, hyper::http::Error>,
+) -> Result<(StatusCode, String), String> {
     let url = if url.contains("://") {
         url.to_owned()
     } else {
@@ -102,11 +138,9 @@ async fn http_get(url: &str) -> Result<String, String> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| said(&error))?;
-    let path = url.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(if path == "/" { "/metrics" } else { path })
-        .header(HOST, authority.as_str())
-        .body(String::new())
-        .map_err(|error| said(&error))?;
+    let mut request = request(&url).map_err(|error| said(&error))?;
+    let host = authority.as_str().parse().map_err(|error| format!("{error}"))?;
+    request.headers_mut().insert(HOST, host);
     // The connection moves the bytes of its one request while the page is read.
     let driver = tokio::spawn(connection);
     let page = read_page(sender.send_request(request)).await;
@@ -114,15 +148,16 @@ async fn http_get(url: &str) -> Result<String, String> {
     page
 }
 
-/// Body of a response, if the page is there and not too long.
-async fn read_page(reply: impl Future<Output = hyper::Result<Response<Incoming>>>) -> Result<String, String> {
+/// Status and body of a response, if the body is not too long.
+async fn read_page(
+    reply: impl Future<Output = hyper::Result<Response<Incoming>>>,
+) -> Result<(StatusCode, String), String> {
     let reply = reply.await.map_err(|error| error.to_string())?;
-    if reply.status() != StatusCode::OK {
-        return Err(format!("HTTP status {}", reply.status().as_u16()));
-    }
+    let status = reply.status();
     let body = Limited::new(reply.into_body(), PAGE_BYTES).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
-    String::from_utf8(body.into()).map_err(|error| error.to_string())
+    let text = String::from_utf8(body.into()).map_err(|error| error.to_string())?;
+    Ok((status, text))
 }
 
 fn parse_sample(line: &str) -> Option<MetricSample> {

@@ -30,6 +30,8 @@ const NO_CODES: &[&str] = &[
     // Words of durability, which docs/operations.md explains.
     "DISK",
     "MEMORY",
+    // Field of kube-scheduler's extender protocol.
+    "UID",
     // Prefixes of codes.
     "ARGUMENT_",
     // Values of `durability`.

@@ -1,0 +1,429 @@
+//! Filter of kube-scheduler's extender protocol, and the hold that it leaves behind.
+//!
+//! kube-scheduler takes an answer as it is, chooses a node, and asks for the next pod before anybody sees the first one bound.
+//! The server therefore *holds* each pod that it offers nodes to: it assumes the pod on the best of them, so that queues count
+//! it once, for every caller. The hold ends when the pod's source shows it on a node, ended or gone, when kube-scheduler asks for the
+//! pod again, or with its lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::Extensions;
+use tokio::time::{Instant, sleep};
+use tonic::metadata::MetadataMap;
+
+use super::kube::{AskedNodes, AskedPod, NodeVerdict, read_nodes_message, write_filter};
+use super::kube_scores::ScoreScale;
+use super::offers::Offer;
+use super::{AnswerMode, ExtenderFront};
+use crate::server::pb;
+use crate::server::status::CallError;
+use crate::server::worker_pool::HeldWorker;
+use pumice_engine::Snapshot;
+use pumice_engine::decide;
+use pumice_engine::model::{TaskRecord, TaskStatus};
+use pumice_engine::plugin::{PluginContext, Resolution};
+use pumice_state::{CommitRejection, TaskHold};
+
+/// Nodes on which a hold is tried: where the best ones refuse a pod for its queue, the others do as well.
+const HOLD_NODES: usize = 16;
+/// Name of the holder of all holds, as that of a session.
+pub(super) const HOLDER: &str = "kube-scheduler-extender";
+/// Time between two looks for a pod that its source has not reported.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Reason of a node that no source has reported.
+const NODE_UNKNOWN: &str = "pumice: the node is not known yet";
+/// What a refusal says that only holds cause.
+const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen bound yet)";
+
+/// What the state knows of the pod of a request.
+pub(super) enum PodStanding {
+    /// It waits for a node; true: it is held.
+    Waiting(Arc<TaskRecord>, bool),
+    /// Its source shows it on a node, or at its end.
+    Placed,
+    /// No source has reported it; only a dry run goes on.
+    Unknown,
+}
+
+/// Fitting nodes that a pod is offered.
+enum PodOffer {
+    All,
+    One(Arc<str>),
+    /// None, for this reason.
+    None(NodeVerdict),
+}
+
+impl ExtenderFront {
+    pub(super) async fn filter(
+        self: &Arc<Self>,
+        policy: &str,
+        body: &Bytes,
+        mode: AnswerMode,
+    ) -> Result<Vec<u8>, CallError> {
+        let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
+        let verdicts = self.verdicts(policy, &pod, &nodes, mode).await?;
+        if body.len() <= crate::server::decision_call::MAX_ASYNC_OBJECT_BYTES {
+            return Ok(write_filter(body, &nodes, &verdicts));
+        }
+        let body = body.clone();
+        let write = move |_: &_| Ok(write_filter(&body, &nodes, &verdicts));
+        self.edge.workers.messages.run(write).await
+    }
+
+    /// Verdict on each node of a request. The pod is held if it fits somewhere.
+    async fn verdicts(
+        self: &Arc<Self>,
+        policy: &str,
+        pod: &AskedPod,
+        nodes: &AskedNodes,
+        mode: AnswerMode,
+    ) -> Result<Vec<NodeVerdict>, CallError> {
+        let standing = self.standing(pod, mode).await?;
+        let scored = self.score(policy, pod, &nodes.names, &standing).await?;
+        let mut by_name: BTreeMap<&str, NodeVerdict> = scored.rejected_nodes().collect();
+        let fitting = scored.best_first();
+        let offer = match (&standing, mode) {
+            (PodStanding::Placed, _) | (PodStanding::Unknown, AnswerMode::Hold) => PodOffer::All,
+            (PodStanding::Waiting(..) | PodStanding::Unknown, AnswerMode::DryRun) => self.preview(policy, pod).await?,
+            (PodStanding::Waiting(task, held), AnswerMode::Hold) => self.offer(policy, task, *held, &fitting).await?,
+        };
+        match offer {
+            PodOffer::All => {}
+            PodOffer::One(node) => {
+                let elsewhere = Arc::from(format!("pumice: the pod's devices are held on node {node}"));
+                let others = fitting.iter().filter(|name| ***name != *node);
+                by_name.extend(others.map(|name| (*name, NodeVerdict::Fails(Arc::clone(&elsewhere)))));
+            }
+            PodOffer::None(verdict) => by_name.extend(fitting.iter().map(|name| (*name, verdict.clone()))),
+        }
+        let known: BTreeSet<&str> = fitting.into_iter().collect();
+        let unknown: Arc<str> = NODE_UNKNOWN.into();
+        let verdicts = nodes.names.iter().map(|name| match by_name.get(name.as_str()) {
+            Some(verdict) => verdict.clone(),
+            None if known.contains(name.as_str()) => NodeVerdict::Fits,
+            None => NodeVerdict::Fails(Arc::clone(&unknown)),
+        });
+        let verdicts = verdicts.collect();
+        if mode == AnswerMode::Hold {
+            self.offers.put(Offer {
+                key: pod.offer_key(policy),
+                scores: scored.scaled(self.scale(policy)?),
+            });
+        }
+        Ok(verdicts)
+    }
+
+    /// Holds a pod on the best of its fitting nodes, unless it is held on one of them already.
+    async fn offer(
+        self: &Arc<Self>,
+        policy: &str,
+        task: &TaskRecord,
+        held: bool,
+        fitting: &[&str],
+    ) -> Result<PodOffer, CallError> {
+        let keeps = held && fitting.iter().any(|name| **name == *task.node);
+        let node = if keeps {
+            Ok(Some(Arc::clone(&task.node)))
+        } else if fitting.is_empty() && !held {
+            Ok(None)
+        } else {
+            self.hold(policy, task, fitting).await?
+        };
+        Ok(match node {
+            // Which devices are left depends on the node that the pod goes to, so that it is offered no other.
+            Ok(Some(node)) if task.device_request().is_some() => PodOffer::One(node),
+            Ok(_) => PodOffer::All,
+            Err(rejection) => PodOffer::None(self.refusal(policy, task, &rejection).await),
+        })
+    }
+
+    /// What the state knows of the pod. A pod that its source has not reported yet is waited for.
+    ///
+    /// # Errors
+    /// The source does not report the pod in time.
+    pub(super) async fn standing(&self, pod: &AskedPod, mode: AnswerMode) -> Result<PodStanding, CallError> {
+        let wait = self.edge.read_options.limits.extender_wait;
+        let start = Instant::now();
+        loop {
+            if let Some(standing) = pod_standing(&self.edge.state.snapshot(), pod) {
+                return Ok(standing);
+            }
+            if mode == AnswerMode::DryRun {
+                return Ok(PodStanding::Unknown);
+            }
+            if start.elapsed() >= wait {
+                let message = format!(
+                    "pod `{}` is not known: no source has reported this incarnation of it within limit `extender_wait_ms` \
+                     ({}); run the server with a source of pods, such as `pumice state sync`",
+                    pod.name,
+                    wait.as_millis()
+                );
+                return Err(CallError::precondition("POD_UNKNOWN", message));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Filters and scores the nodes of a request that the state has; a held pod as if it were not.
+    pub(super) async fn score(
+        self: &Arc<Self>,
+        policy: &str,
+        pod: &AskedPod,
+        names: &[String],
+        standing: &PodStanding,
+    ) -> Result<ScoredNodes, CallError> {
+        let snapshot = self.edge.state.snapshot();
+        let known = names.iter().filter(|name| snapshot.state.slot_of(name).is_some());
+        let mut task = pod.task();
+        if let PodStanding::Waiting(stored, _) = standing {
+            // What a record has from others, such as its owners, the pod alone does not tell.
+            task.job = stored.job.to_string();
+        }
+        let request = pb::ScoreRequest {
+            tasks: vec![task],
+            candidates: Some(pb::NodeSet {
+                names: known.cloned().collect(),
+                ..pb::NodeSet::default()
+            }),
+            resource_fit: pb::ResourceFit::None.into(),
+            with_filter: true,
+            filter_detail: pb::FilterDetail::Nodes.into(),
+            samples: Some(0),
+            ..pb::ScoreRequest::default()
+        };
+        if request.candidates.as_ref().is_some_and(|set| set.names.is_empty()) {
+            return Ok(ScoredNodes::default());
+        }
+        let session = match standing {
+            PodStanding::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
+            PodStanding::Waiting(_, false) | PodStanding::Placed | PodStanding::Unknown => None,
+        };
+        let against = session
+            .as_ref()
+            .map_or_else(|| latest(policy), |session| session.target.clone());
+        let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
+        let answered = self.edge.decide(request, Some(against), (&metadata, &extensions)).await;
+        if let Some(session) = session {
+            // A session that is gone needs no end.
+            let _ = self.edge.state.close_session(&session.id);
+        }
+        let mut items = answered?.into_inner().result.unwrap_or_default().items;
+        let item = items.pop().unwrap_or_default();
+        match item.problem {
+            Some(problem) => Err(CallError::invalid(
+                "POD_UNREADABLE",
+                format!("{}: {}", problem.field, problem.message),
+            )),
+            None => Ok(ScoredNodes(item)),
+        }
+    }
+
+    /// Session on the newest state in which a held pod has no node.
+    async fn session_without(self: &Arc<Self>, policy: &str, task: &TaskRecord) -> Result<OwnSession, CallError> {
+        let request = pb::OpenSessionRequest {
+            against: Some(latest(policy)),
+            ..pb::OpenSessionRequest::default()
+        };
+        let opened = self.edge.open_session(tonic::Request::new(request)).await?;
+        let change = pb::SessionChange {
+            change: Some(pb::session_change::Change::BindFailed(task.name.to_string())),
+        };
+        let step = pb::SessionRef {
+            id: opened.session.clone(),
+            after: 0,
+            changes: vec![change],
+        };
+        Ok(OwnSession {
+            id: opened.session,
+            target: pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Session(step)),
+                ..pb::EvaluationRef::default()
+            },
+        })
+    }
+
+    /// Holds a pod on the best of these nodes; on none: ends its hold. Returns the node, or why the best one refuses it.
+    async fn hold(
+        self: &Arc<Self>,
+        policy: &str,
+        task: &TaskRecord,
+        nodes: &[&str],
+    ) -> Result<Result<Option<Arc<str>>, CommitRejection>, CallError> {
+        let hold = TaskHold {
+            task: Arc::clone(&task.name),
+            uid: task.uid.clone(),
+            job: Arc::clone(&task.job),
+            nodes: nodes.iter().take(HOLD_NODES).map(|name| Arc::from(*name)).collect(),
+            policy: (policy.into(), Arc::default()),
+            holder: HOLDER.into(),
+            lease: self.edge.read_options.limits.extender_hold,
+        };
+        let edge = Arc::clone(&self.edge);
+        let work = move |worker: HeldWorker| Ok(edge.state.hold_task(hold, || drop(worker))?);
+        let outcome = self.edge.workers.queries.run_to_disk(work).await?;
+        Ok(match (outcome.node, outcome.rejection) {
+            (None, Some(rejection)) => Err(rejection),
+            (node, _) => Ok(node),
+        })
+    }
+
+    /// Offer to a pod by the policy's admission alone.
+    async fn preview(self: &Arc<Self>, policy: &str, pod: &AskedPod) -> Result<PodOffer, CallError> {
+        let subject = pb::AdmitSubject {
+            subject: Some(pb::admit_subject::Subject::Task(pod.task())),
+            ..pb::AdmitSubject::default()
+        };
+        let request = pb::AdmitRequest {
+            against: Some(latest(policy)),
+            items: vec![subject],
+            ..pb::AdmitRequest::default()
+        };
+        let answered = self.edge.admit(tonic::Request::new(request)).await?.into_inner();
+        let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
+        if item.permitted {
+            return Ok(PodOffer::All);
+        }
+        let text = match (item.reasons.into_iter().next(), item.problem) {
+            (Some(reason), _) => format!("{}: {}", reason.plugin, reason.message),
+            (None, problem) => format!("pumice: {}", problem.unwrap_or_default().message),
+        };
+        Ok(PodOffer::None(NodeVerdict::Fails(text.into())))
+    }
+
+    /// Verdict on all nodes where a hold was refused.
+    async fn refusal(self: &Arc<Self>, policy: &str, task: &TaskRecord, rejection: &CommitRejection) -> NodeVerdict {
+        let reason = &rejection.reason;
+        let (edge, name, policy_name) = (Arc::clone(&self.edge), Arc::clone(&task.name), policy.to_owned());
+        // Without an answer, the refusal says nothing of holds.
+        let by_holds = self.edge.workers.queries.run(move |_| {
+            let snapshot = edge.state.snapshot();
+            Ok(is_admitted_without_holds(&snapshot, &policy_name, &name))
+        });
+        let by_holds = if by_holds.await.unwrap_or(false) { BY_HOLDS } else { "" };
+        let text = Arc::from(format!("{}: {}{by_holds}", reason.plugin, reason.message));
+        match reason.resolution {
+            Resolution::Unresolvable if by_holds.is_empty() => NodeVerdict::NeverFits(text),
+            Resolution::Unresolvable | Resolution::Unschedulable => NodeVerdict::Fails(text),
+        }
+    }
+}
+
+/// Session of one question.
+struct OwnSession {
+    id: String,
+    target: pb::EvaluationRef,
+}
+
+/// The newest state under a policy.
+pub(super) fn latest(policy: &str) -> pb::EvaluationRef {
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(pb::LatestRef {
+            policy: policy.to_owned(),
+            ..pb::LatestRef::default()
+        })),
+        ..pb::EvaluationRef::default()
+    }
+}
+
+/// What a snapshot knows of a pod; `None`: not this incarnation.
+fn pod_standing(snapshot: &Snapshot, pod: &AskedPod) -> Option<PodStanding> {
+    let stored = snapshot.state.tasks().get(pod.name.as_str())?;
+    let record = &stored.record;
+    let same = pod.uid.is_empty() || record.uid.is_empty() || record.uid.to_string() == pod.uid;
+    if !same {
+        return None;
+    }
+    let held = snapshot.state.is_assumed(&pod.name);
+    Some(if held || record.status == TaskStatus::Pending {
+        PodStanding::Waiting(Arc::new(record.clone()), held)
+    } else {
+        PodStanding::Placed
+    })
+}
+
+/// True if the policy would admit the task if no task counted on an assumed node.
+fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> bool {
+    let (Some(policy), Some(stored)) = (snapshot.policies.get(policy), snapshot.state.tasks().get(task)) else {
+        return false;
+    };
+    if snapshot.state.assumed_count() == 0 {
+        return false;
+    }
+    let mut state = snapshot.state.clone();
+    let held = snapshot
+        .state
+        .tasks()
+        .iter()
+        .filter(|(name, _)| snapshot.state.is_assumed(name));
+    for (_, held) in held {
+        let waiting = TaskRecord {
+            status: TaskStatus::Pending,
+            node: Arc::default(),
+            ..held.record.clone()
+        };
+        state.put_task(waiting, &held.source);
+    }
+    let Ok(policy) = policy.of_profile(&Arc::default()) else {
+        return false;
+    };
+    let plugin_states = policy.policy.compute_plugin_states(&state);
+    let context = PluginContext {
+        cluster_state: &state,
+        plugin_states: &plugin_states,
+        now: None,
+        after_release: false,
+    };
+    let waiting = TaskRecord {
+        status: TaskStatus::Pending,
+        node: Arc::default(),
+        ..stored.record.clone()
+    };
+    decide::admit_task(context, &policy.policy, &waiting).is_ok_and(|admission| admission.permitted)
+}
+
+/// Nodes of one question, filtered and scored.
+#[derive(Debug, Default)]
+pub(super) struct ScoredNodes(pb::ScoreItem);
+
+impl ScoredNodes {
+    /// Fitting nodes with their scores, by name.
+    fn fitting(&self) -> impl Iterator<Item = (&str, f64)> {
+        let names = self.0.nodes.iter().flat_map(|nodes| &nodes.names);
+        names.map(String::as_str).zip(self.0.totals.iter().copied())
+    }
+
+    /// Fitting nodes, the best first, ties by name.
+    fn best_first(&self) -> Vec<&str> {
+        let mut all: Vec<(&str, f64)> = self.fitting().collect();
+        all.sort_by(|(name, score), (other, its)| its.total_cmp(score).then_with(|| name.cmp(other)));
+        all.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Scores as kube-scheduler takes them.
+    pub(super) fn scaled(&self, scale: ScoreScale) -> BTreeMap<String, i64> {
+        let scores: Vec<f64> = self.fitting().map(|(_, score)| score).collect();
+        let scale = scale.fit_to(&scores);
+        self.fitting()
+            .map(|(name, score)| (name.to_owned(), scale.of(score)))
+            .collect()
+    }
+
+    /// Rejected nodes with their verdicts.
+    fn rejected_nodes(&self) -> impl Iterator<Item = (&str, NodeVerdict)> {
+        let rejections = self.0.filter.iter().flat_map(|filter| &filter.rejections);
+        rejections.flat_map(|rejection| {
+            let reason = rejection.reason.clone().unwrap_or_default();
+            let text: Arc<str> = format!("{}: {}", reason.plugin, reason.message).into();
+            let verdict = if reason.resolution() == pb::Resolution::Unresolvable {
+                NodeVerdict::NeverFits(text)
+            } else {
+                NodeVerdict::Fails(text)
+            };
+            let names = rejection.nodes.iter().flat_map(|nodes| &nodes.names);
+            names.map(move |name| (name.as_str(), verdict.clone()))
+        })
+    }
+}

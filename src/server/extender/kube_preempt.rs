@@ -1,0 +1,185 @@
+//! Preempt of kube-scheduler's extender protocol: which of kube-scheduler's own choices of victims the policy permits.
+//!
+//! An extender can take nodes out of the choice, and cannot choose other victims. A node stays if the policy permits each of its
+//! victims. Where the policy has no plugin for victims, or knows nothing of the preemptor's job, all nodes stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::Extensions;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tonic::metadata::MetadataMap;
+
+use super::ExtenderFront;
+use super::kube::{AskedPod, to_json};
+use super::kube_filter::latest;
+use crate::server::pb;
+use crate::server::status::CallError;
+use pumice_engine::Snapshot;
+
+/// Request of preempt: victims by node, as whole pods or by uid.
+#[derive(Debug, Deserialize)]
+struct PreemptMessage<'b> {
+    #[serde(rename = "Pod", borrow)]
+    pod: &'b RawValue,
+    #[serde(rename = "NodeNameToVictims", default)]
+    victims: Option<BTreeMap<String, Option<Victims>>>,
+    #[serde(rename = "NodeNameToMetaVictims", default)]
+    meta_victims: Option<BTreeMap<String, Option<MetaVictims>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Victims {
+    #[serde(rename = "Pods", default)]
+    pods: Option<Vec<VictimPod>>,
+    #[serde(rename = "NumPDBViolations", default)]
+    violations: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct VictimPod {
+    metadata: VictimMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+struct VictimMetadata {
+    #[serde(default)]
+    uid: String,
+}
+
+/// Victims on one node, by uid.
+#[derive(Debug, Deserialize, Serialize)]
+struct MetaVictims {
+    #[serde(rename = "Pods", default)]
+    pods: Option<Vec<MetaPod>>,
+    #[serde(rename = "NumPDBViolations", default)]
+    violations: i64,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct MetaPod {
+    #[serde(rename = "UID", default)]
+    uid: String,
+}
+
+#[derive(Debug, Serialize)]
+struct PreemptAnswer {
+    #[serde(rename = "NodeNameToMetaVictims")]
+    meta_victims: BTreeMap<String, MetaVictims>,
+}
+
+fn read_preempt(body: &Bytes) -> Result<(AskedPod, BTreeMap<String, MetaVictims>), CallError> {
+    let message: PreemptMessage<'_> = serde_json::from_slice(body)
+        .map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("the body: {error}")))?;
+    let pod = AskedPod::read(message.pod)?;
+    let by_uid = |(node, victims): (String, Option<Victims>)| {
+        let Victims { pods, violations } = victims?;
+        let pods = pods.unwrap_or_default().into_iter();
+        let pods = pods.map(|pod| MetaPod { uid: pod.metadata.uid }).collect();
+        Some((
+            node,
+            MetaVictims {
+                pods: Some(pods),
+                violations,
+            },
+        ))
+    };
+    // kube-scheduler sends one of the two, by nodeCacheCapable, and reads this one only.
+    let of_nodes: BTreeMap<String, MetaVictims> = match message.meta_victims.filter(|victims| !victims.is_empty()) {
+        Some(victims) => victims
+            .into_iter()
+            .filter_map(|(node, own)| Some((node, own?)))
+            .collect(),
+        None => message
+            .victims
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(by_uid)
+            .collect(),
+    };
+    Ok((pod, of_nodes))
+}
+
+impl ExtenderFront {
+    pub(super) async fn preempt(self: &Arc<Self>, policy: &str, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let (pod, mut of_nodes) = self.read_message(body, read_preempt).await?;
+        let snapshot = self.edge.state.snapshot();
+        let job = snapshot
+            .state
+            .tasks()
+            .get(pod.name.as_str())
+            .map(|stored| Arc::clone(&stored.record.job));
+        let job = job.filter(|job| snapshot.state.jobs().contains(job));
+        if let Some(job) = job {
+            let groups = victim_groups(&snapshot, &pod, &job, &of_nodes);
+            let request = pb::SelectVictimsRequest {
+                kind: pb::VictimKind::Preempt.into(),
+                groups: groups.clone(),
+                ..pb::SelectVictimsRequest::default()
+            };
+            let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
+            let asked = self
+                .edge
+                .decide(request, Some(latest(policy)), (&metadata, &extensions));
+            let items = asked.await?.into_inner().result.unwrap_or_default().items;
+            for (group, item) in groups.iter().zip(&items) {
+                if let Some(problem) = &item.problem {
+                    let message = format!("{}: {}", problem.field, problem.message);
+                    return Err(CallError::invalid("VICTIMS_NOT_JUDGED", message));
+                }
+                let judged = item.votes.iter().any(|vote| !vote.abstained);
+                let whole = of_nodes
+                    .get(&group.node)
+                    .and_then(|own| own.pods.as_ref())
+                    .map_or(0, Vec::len);
+                // A victim that the state does not have is one that no plugin permits.
+                if judged && item.victims.len() < whole {
+                    of_nodes.remove(&group.node);
+                }
+            }
+        }
+        Ok(to_json(&PreemptAnswer { meta_victims: of_nodes }))
+    }
+}
+
+/// One group per node: the preemptor, and kube-scheduler's victims as candidates.
+fn victim_groups(
+    snapshot: &Snapshot,
+    pod: &AskedPod,
+    job: &str,
+    of_nodes: &BTreeMap<String, MetaVictims>,
+) -> Vec<pb::VictimGroup> {
+    let pods = |victims: &MetaVictims| -> Vec<String> {
+        let pods = victims.pods.iter().flatten();
+        pods.map(|pod| pod.uid.clone()).collect()
+    };
+    let mut names: BTreeMap<String, Option<String>> = of_nodes.values().flat_map(pods).map(|uid| (uid, None)).collect();
+    for (name, stored) in snapshot.state.tasks().iter() {
+        if let Some(found) = names.get_mut(&stored.record.uid.to_string()) {
+            *found = Some(name.to_string());
+        }
+    }
+    let preemptor = pb::Task {
+        job: job.to_owned(),
+        ..pod.task()
+    };
+    let of_uid = |uid: &String| names.get(uid).cloned().flatten();
+    of_nodes
+        .iter()
+        .map(|(node, victims)| pb::VictimGroup {
+            preemptor: Some(preemptor.clone()),
+            node: node.clone(),
+            candidates: pods(victims)
+                .iter()
+                .filter_map(of_uid)
+                .map(|name| pb::Task {
+                    name,
+                    ..pb::Task::default()
+                })
+                .collect(),
+            ..pb::VictimGroup::default()
+        })
+        .collect()
+}

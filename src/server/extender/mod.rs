@@ -1,0 +1,120 @@
+//! Fronts for schedulers that ask by HTTP and JSON, without a client of Pumice: kube-scheduler's extender protocol, version 1.
+//!
+//! A front reads a request, asks the same decisions as gRPC callers do, and writes the answer as its scheduler reads it.
+
+mod body;
+mod kube;
+mod kube_filter;
+mod kube_preempt;
+mod kube_scores;
+mod offers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::ServerContext;
+use super::convert::evaluation_ref::DEFAULT_POLICY;
+use super::status::CallError;
+use offers::OfferTable;
+
+/// First part of the paths of kube-scheduler's extender protocol.
+pub(crate) const KUBE_PREFIX: &str = "/kube-scheduler/";
+/// Bytes that one permit of the bodies stands for.
+const BODY_UNIT: usize = 1 << 10;
+
+/// Front for extender protocols.
+#[derive(Debug)]
+pub(crate) struct ExtenderFront {
+    edge: Arc<ServerContext>,
+    /// Bytes of bodies that may be under way, in units.
+    bodies: Arc<Semaphore>,
+    offers: OfferTable,
+}
+
+/// Header of a request that is answered without a hold: "true".
+const DRY_RUN: &str = "pumice-dry-run";
+
+/// What an answer leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerMode {
+    /// The pod is held.
+    Hold,
+    /// Nothing.
+    DryRun,
+}
+
+/// Answer of a front that is not a decision: a status, and a sentence for people.
+type HttpError = (StatusCode, String);
+
+impl ExtenderFront {
+    pub(crate) fn new(edge: Arc<ServerContext>) -> Arc<Self> {
+        let units = edge.read_options.limits.extender_receiving_bytes.div_ceil(BODY_UNIT);
+        Arc::new(Self {
+            edge,
+            bodies: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            offers: OfferTable::default(),
+        })
+    }
+
+    /// Router of the paths of all fronts.
+    pub(crate) fn router(self: Arc<Self>) -> Router {
+        Router::new()
+            .route(&format!("{KUBE_PREFIX}{{*call}}"), post(ask_kube))
+            .with_state(self)
+    }
+}
+
+/// True if the path belongs to a front, whose callers keep their connections.
+pub(crate) fn is_extender_path(path: &str) -> bool {
+    path.starts_with(KUBE_PREFIX)
+}
+
+/// Policy and verb of a path behind its prefix: `VERB`, or `policy/NAME/VERB`.
+fn policy_and_verb(call: &str) -> Option<(&str, &str)> {
+    match call.split_once('/') {
+        None => Some((DEFAULT_POLICY, call)),
+        Some(("policy", rest)) => rest
+            .split_once('/')
+            .filter(|(name, verb)| !name.is_empty() && !verb.contains('/')),
+        Some(_) => None,
+    }
+}
+
+async fn ask_kube(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Body>) -> Response {
+    let path = request.uri().path().to_owned();
+    let call = path.strip_prefix(KUBE_PREFIX).unwrap_or_default();
+    let known = policy_and_verb(call).and_then(|(policy, verb)| Some((policy, kube::KubeVerb::from_name(verb)?)));
+    let Some((policy, verb)) = known else {
+        let verbs = kube::KubeVerb::names();
+        let text =
+            format!("{path} is no verb of this extender; there are {verbs}, and policy/NAME/VERB for another policy\n");
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let start = Instant::now();
+    let answered = front.answer_kube(policy, verb, request).await;
+    let (code, response) = match answered {
+        Ok((code, json)) => (
+            code,
+            ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        ),
+        Err((status, text)) => ("HttpError", (status, text + "\n").into_response()),
+    };
+    front
+        .edge
+        .metrics
+        .record_call(verb.metric(), code, start.elapsed().as_secs_f64());
+    response
+}
+
+/// Sentence that an extender's answer carries for an error.
+fn error_text(error: &CallError) -> String {
+    format!("pumice: {}", error.message())
+}

@@ -1,0 +1,56 @@
+//! Scores of nodes as they were when Filter offered them: kube-scheduler asks for them right after.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use pumice_engine::short_lock::ShortLock;
+
+/// Offers that are kept, the newest: a scheduler asks about one pod after the other.
+const MAX_OFFERS: usize = 64;
+
+/// Offer of nodes to one pod.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// Pod, by name and incarnation, and policy.
+    pub(super) key: OfferKey,
+    /// Scores of the nodes, by name.
+    pub(super) scores: BTreeMap<String, i64>,
+}
+
+/// What an offer is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfferKey {
+    pub(super) pod: String,
+    pub(super) uid: String,
+    pub(super) policy: String,
+}
+
+/// The newest offers.
+#[derive(Debug, Default)]
+pub(super) struct OfferTable(ShortLock<VecDeque<Arc<Offer>>>);
+
+impl OfferTable {
+    /// Keeps an offer instead of the one before to the same pod.
+    pub(super) fn put(&self, offer: Offer) {
+        let offer = Arc::new(offer);
+        let gone = self.0.with(|offers| {
+            let at = offers.iter().position(|other| other.key == offer.key);
+            let before = at.and_then(|at| offers.remove(at));
+            offers.push_back(offer);
+            let oldest = if offers.len() > MAX_OFFERS {
+                offers.pop_front()
+            } else {
+                None
+            };
+            (before, oldest)
+        });
+        // Freed without the lock.
+        drop(gone);
+    }
+
+    /// The offer to a pod.
+    pub(super) fn get(&self, key: &OfferKey) -> Option<Arc<Offer>> {
+        self.0
+            .with(|offers| offers.iter().rev().find(|offer| offer.key == *key).cloned())
+    }
+}
