@@ -128,6 +128,23 @@ def test_the_pod_asks_for_no_rights() -> None:
         assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
 
 
+def test_a_watching_server_has_a_token_and_reads_only(cluster: ControlPlane) -> None:
+    options = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
+    objects = render_chart(*options)
+    for namespace in ("pumice", "team-a", "team-b"):
+        cluster.namespace(namespace)
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    assert find(objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    settings = settings_of(objects)
+    assert (settings["state"], settings["kubernetes_namespace"]) == ("kubernetes", ["team-a", "team-b"])
+    roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
+    assert sorted(item["metadata"].get("namespace", "") for item in roles) == ["", "team-a", "team-b"]
+    assert {verb for item in roles for rule in item["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    egress = find(objects, "NetworkPolicy")["spec"]["egress"]
+    assert [port["port"] for rule in egress for port in rule["ports"]] == [443, 6443]
+
+
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() -> None:
     def template(*options: str) -> Object:
         spec: Object = find(render_chart(*options), "Deployment")["spec"]["template"]

@@ -4,7 +4,7 @@ import yaml
 
 from cluster import ControlPlane
 from test_chart import install_monitoring_kinds
-from tools import DEPLOY, ROOT, find, kustomize, render_chart
+from tools import DEPLOY, ROOT, Object, find, kustomize, render_chart
 
 KUSTOMIZE = DEPLOY / "kustomize"
 
@@ -24,6 +24,38 @@ def test_the_api_server_accepts_the_monitoring_component(cluster: ControlPlane) 
     for item in objects:
         cluster.apply(item, dry_run=True)
     assert {item["kind"] for item in objects} >= {"ServiceMonitor", "PrometheusRule"}
+
+
+def granted(objects: list[Object], *kinds: str) -> set[tuple[str, str, str]]:
+    """Group, resource and verb of each right that roles of these kinds grant."""
+    rules = [rule for item in objects if item["kind"] in kinds for rule in item["rules"]]
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_live_component_reads_and_changes_nothing(cluster: ControlPlane) -> None:
+    cluster.namespace("pumice")
+    objects = kustomize(DEPLOY / "check" / "schedulers" / "live")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    rights = granted(objects, "ClusterRole")
+    assert {verb for _, _, verb in rights} == {"list", "watch"}
+    pod = find(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+    assert {"name": "PUMICE_STATE", "value": "kubernetes"} in pod["containers"][0]["env"]
+    (binding,) = (item for item in objects if item["kind"] == "ClusterRoleBinding")
+    account = find(objects, "ServiceAccount")["metadata"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    # The chart grants the same, in namespaces or at once.
+    assert granted(render_chart("--set", "cluster.watch=true"), "ClusterRole") == rights
+    own = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
+    assert granted(render_chart(*own), "ClusterRole", "Role") == rights
 
 
 def test_policies_begin_as_the_built_in_one() -> None:

@@ -1,5 +1,6 @@
 //! Composition root: builds state, services and listeners, and defines the order in which they stop.
 
+mod cluster;
 mod file_limit;
 mod http_front;
 mod huge_pages;
@@ -27,9 +28,11 @@ use crate::server::{
     ThrottleLayer, pb, reload_policy, wait_until_true, watch_policy_file,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
+use pumice_live::AccessError;
 use pumice_state::store::{DiskStore, MemoryStore, Store};
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
+use cluster::WatchedCluster;
 use http_front::serve_http;
 pub use in_process::{InProcessError, InProcessServer};
 
@@ -68,6 +71,9 @@ pub enum ServeError {
     /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
+    /// The cluster that is to be watched cannot be reached by these credentials.
+    #[error("the watched cluster: {0}")]
+    Cluster(AccessError),
     /// The reflection service rejects the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),
@@ -136,10 +142,11 @@ async fn bind_with(
     huge_pages::decline();
     file_limit::fit_connections(&mut config.limits.edge);
     warn_of_open_addresses(&config);
+    cluster::check_access(&config).await?;
     let options = StateOptions {
         limits: config.limits.state.clone(),
         epoch: random_epoch(),
-        expected_sources: config.expected_sources.clone(),
+        expected_sources: config.awaited_sources(),
         #[cfg(debug_assertions)]
         without_checks: config.skip_checks,
     };
@@ -284,16 +291,16 @@ impl BoundServer {
             draining.clone(),
             random_epoch(),
         );
-        let file = policy_file.as_ref().map(|(file, _)| file.clone());
-        let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
-        let stopped_state = Arc::clone(&state);
+        let watched = WatchedCluster::start(&config, &edge, &metrics);
+        let parts = (&state, &metrics, &watched);
+        let probe = health_probe(&config, &edge, parts, policy_file.as_ref(), draining.clone());
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         tokio::spawn(watch_policy_file(
             policy_file,
             hangup,
-            state,
+            Arc::clone(&state),
             Arc::clone(&metrics),
             draining,
         ));
@@ -318,7 +325,7 @@ impl BoundServer {
         quit.send_replace(true);
         await_server_end("HTTP", http, config.drain_deadline).await;
         memory_release_task.abort();
-        await_store_end(&stopped_state).await;
+        await_store_end(&state).await;
         tracing::info!("stopped");
         Ok(())
     }
@@ -365,16 +372,17 @@ fn grpc_listener(
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
-    (state, metrics): (&Arc<SharedState>, &Arc<Metrics>),
-    policy_file: Option<PolicyFile>,
+    (state, metrics, watched): (&Arc<SharedState>, &Arc<Metrics>, &WatchedCluster),
+    policy_file: Option<&(PolicyFile, Arc<str>)>,
     draining: watch::Receiver<bool>,
 ) -> HealthProbe {
     HealthProbe {
         state: Arc::clone(state),
         metrics: Arc::clone(metrics),
         workers: Arc::clone(edge.workers()),
-        policy_file,
-        expected_sources: config.expected_sources.clone(),
+        policy_file: policy_file.map(|(file, _)| file.clone()),
+        expected_sources: config.awaited_sources(),
+        cluster: watched.condition().cloned(),
         expected_policies: config.expected_policies.clone(),
         draining,
     }

@@ -28,6 +28,7 @@ mod state_cards;
 mod state_forget;
 mod state_load;
 mod state_show;
+mod state_sync;
 mod state_watch;
 
 use std::process::ExitCode;

@@ -29,7 +29,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
 
 /// Completes at the first SIGINT or SIGTERM after this call, however late it is awaited.
 #[cfg(unix)]
-fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
+pub(super) fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     use tokio::signal::unix::{SignalKind, signal};
     let [mut interrupted, mut terminated] =
         [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
@@ -54,7 +54,7 @@ async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
 
 /// Completes at the first Ctrl-C.
 #[cfg(not(unix))]
-async fn shutdown_signal() {
+pub(super) async fn shutdown_signal() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{policy, state_forget, state_load, state_show, state_watch};
+use super::{policy, state_forget, state_load, state_show, state_sync, state_watch};
 use pumice_console::CommandError;
 
 /// Command on state.
@@ -10,6 +10,8 @@ use pumice_console::CommandError;
 pub(super) enum StateCommand {
     /// Send files as one full sync: `kubectl get nodes,pods,namespaces,services,replicasets,statefulsets,queues,podgroups -A -o json` (or yaml), or openb CSV
     Load(state_load::LoadStateArgs),
+    /// Follow a Kubernetes cluster and feed a running server with it, until the command is stopped
+    Sync(state_sync::SyncStateArgs),
     /// Show the server, its nodes, queues, jobs, tasks or cards
     Show(state_show::ShowStateArgs),
     /// Print changes as they become visible
@@ -24,6 +26,7 @@ pub(super) enum StateCommand {
 pub(super) async fn run(command: StateCommand) -> Result<(), CommandError> {
     match command {
         StateCommand::Load(args) => state_load::run(args).await,
+        StateCommand::Sync(args) => state_sync::run(args).await,
         StateCommand::Show(args) => state_show::run(args).await,
         StateCommand::Watch(args) => state_watch::watch(args).await,
         StateCommand::Forget(args) => state_forget::run(args).await,

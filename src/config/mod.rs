@@ -1,5 +1,6 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
+mod cluster_settings;
 mod serve_args;
 mod settings;
 mod standard_variables;
@@ -15,6 +16,7 @@ use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::{LogFormat, LogOptions};
 use pumice_engine::policy::Compatibility;
 
+pub use cluster_settings::{ClusterSettings, KUBERNETES, namespaces};
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 
@@ -40,6 +42,8 @@ pub struct ServerConfig {
     pub policy_poll: Duration,
     /// Compatibility of a policy file that does not set it.
     pub compatibility: Compatibility,
+    /// Cluster that the server watches.
+    pub cluster: ClusterSettings,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Policies that must be in force before the server is ready.
@@ -85,6 +89,7 @@ impl Default for ServerConfig {
             policy_file: None,
             policy_poll: Duration::from_millis(500),
             compatibility: Compatibility::default(),
+            cluster: ClusterSettings::default(),
             expected_sources: Vec::new(),
             expected_policies: Vec::new(),
             drain_delay: Duration::ZERO,
@@ -134,7 +139,8 @@ impl ServerConfig {
             let message = format!("`{}` is the `grpc_address`, too", self.http_address);
             problems.push(("http_address", message));
         }
-        let (sources, most) = (self.expected_sources.len(), self.limits.state.sources);
+        problems.extend(self.unused_cluster_settings());
+        let (sources, most) = (self.awaited_sources().len(), self.limits.state.sources);
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");
             problems.push(("expect_source", message));

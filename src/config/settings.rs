@@ -3,6 +3,7 @@
 use clap::ValueEnum as _;
 
 use super::ServerConfig;
+use super::cluster_settings::CLUSTER_SETTINGS;
 use super::values::{
     address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
     path_text, policies, positive, ratio, service_name, sources,
@@ -19,11 +20,11 @@ pub struct Setting {
     pub value_name: &'static str,
     /// Help text.
     pub help: &'static str,
-    kind: SettingKind,
+    pub(super) kind: SettingKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum SettingKind {
+pub(super) enum SettingKind {
     Single(
         fn(&mut ServerConfig, &str) -> Result<(), String>,
         fn(&ServerConfig) -> String,
@@ -101,7 +102,8 @@ pub fn settings() -> impl Iterator<Item = Setting> {
         help: row.help,
         kind: SettingKind::Limit(row),
     };
-    PROCESS_SETTINGS.iter().copied().chain(LIMITS.iter().map(limit))
+    let own = PROCESS_SETTINGS.iter().chain(CLUSTER_SETTINGS).copied();
+    own.chain(LIMITS.iter().map(limit))
 }
 
 fn limit_unit(name: &str) -> &'static str {

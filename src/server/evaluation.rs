@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::decide::PluginStateOrigin;
-use pumice_engine::model::{ClusterState, Problem};
+use pumice_engine::model::{ClusterState, Problem, ProblemKind};
 use pumice_engine::plugin::{EVERY_QUEUE, PluginContext};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
@@ -157,10 +158,30 @@ impl EvaluationContext {
         pb::ResponseMetadata {
             node_table: (encoding == NodeEncoding::Slots).then(|| self.node_sets().table_version()),
             effects,
-            warnings: problems(&self.warnings),
+            warnings: self.warnings(edge),
             now: self.now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
             ..response_metadata(edge.next_decision_id(), self.revision, &self.policy)
         }
+    }
+
+    /// Warnings about the state: parts of an inline cluster that were ignored, or sources that may miss changes.
+    fn warnings(&self, edge: &ServerContext) -> Vec<pb::Problem> {
+        if matches!(self.state, HeldState::Inline(_)) {
+            return problems(&self.warnings);
+        }
+        let stale = |(source, silence): (Arc<str>, Duration)| {
+            let seconds = silence.as_secs();
+            let message =
+                format!("source `{source}` is stale: it was heard {seconds} s ago, and its records may be old");
+            Problem::new(
+                ProblemKind::FailedPrecondition,
+                "SOURCE_STALE",
+                format!("sources[{source}]"),
+                message,
+            )
+        };
+        let stale: Vec<Problem> = edge.state.stale_sources().into_iter().map(stale).collect();
+        problems(&stale)
     }
 
     /// Number of the last applied change, in a session.

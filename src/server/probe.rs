@@ -16,6 +16,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::telemetry::{Metrics, SharedPage};
+use pumice_live::ClusterCondition;
 use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 
 use super::PolicyFile;
@@ -49,6 +50,8 @@ pub struct HealthProbe {
     pub policy_file: Option<PolicyFile>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
+    /// Condition of the watched cluster, if there is one.
+    pub cluster: Option<Arc<ClusterCondition>>,
     /// Policies that must be in force before the server is ready.
     pub expected_policies: Vec<ExpectedPolicy>,
     /// Turns true when the server is to stop.
@@ -120,6 +123,7 @@ impl HealthProbe {
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
         checks.extend(self.source_checks());
+        checks.extend(self.cluster_check());
         checks
     }
 
@@ -244,6 +248,17 @@ impl HealthProbe {
                 detail: self.source_detail(Some(source)),
             });
         expected.chain(stale).collect()
+    }
+
+    /// Check of the watched cluster. A watch that is interrupted for a moment leaves the server ready.
+    fn cluster_check(&self) -> Option<HealthCheck> {
+        let status = self.cluster.as_ref()?.status();
+        let most = self.state.limits().source_stale;
+        Some(HealthCheck {
+            name: "cluster".to_owned(),
+            passed: status.full_syncs > 0 && status.behind.is_none_or(|behind| behind <= most),
+            detail: status.to_string(),
+        })
     }
 
     fn source_detail(&self, source: Option<&SourceStatus>) -> String {

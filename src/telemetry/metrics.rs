@@ -1,11 +1,12 @@
 //! All metrics, and the page that shows them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,12 +15,15 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::call_metrics::{OTHER_RPC, RPCS};
+use super::cluster_gauges::ClusterGauges;
 use super::panics::panic_count;
 use super::process::ProcessStats;
 use super::queue_gauges;
+use super::reload_outcome::ReloadOutcome;
 use crate::build_info;
 use crate::limits::limit_names;
-use pumice_state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
+use pumice_live::ClusterCondition;
+use pumice_state::{PolicyOrigin, SharedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -88,31 +92,6 @@ pub struct WorkerLoad {
     pub waiting: usize,
 }
 
-/// Outcome of a document that was to be put in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum ReloadOutcome {
-    /// The document is now in force.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
-    accepted,
-    /// The document was in force already.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
-    unchanged,
-    /// The document was rejected; the version in force stays in force.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
-    rejected,
-}
-
-impl ReloadOutcome {
-    /// Outcome of a reload.
-    pub fn of(reloaded: &Result<ReloadedPolicy, PolicyError>) -> Self {
-        match reloaded {
-            Ok(reloaded) if reloaded.unchanged => Self::unchanged,
-            Ok(_) => Self::accepted,
-            Err(_) => Self::rejected,
-        }
-    }
-}
-
 type IntegerGauge = Gauge<u64, AtomicU64>;
 
 /// All metrics of the server.
@@ -133,6 +112,7 @@ pub struct Metrics {
     connections: IntegerGauge,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
+    cluster: ClusterGauges,
 }
 
 /// Metrics that are read from the state when the page is requested.
@@ -221,6 +201,7 @@ impl Metrics {
             connections: IntegerGauge::default(),
             state_gauges: levels,
             process_gauges: process,
+            cluster: ClusterGauges::default(),
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -270,6 +251,11 @@ impl Metrics {
         for limit in limit_names() {
             drop(self.limit_rejections.get_or_create(&LimitLabel { limit }));
         }
+    }
+
+    /// Shows the condition of the watched cluster from now on.
+    pub(crate) fn follow_cluster(&self, condition: Arc<ClusterCondition>) {
+        self.cluster.follow(condition);
     }
 
     /// Counts a call that ended with an error of the server.
@@ -322,6 +308,7 @@ impl Metrics {
         self.panics.inc_by(panic_count().saturating_sub(self.panics.get()));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
+        self.cluster.write(&mut text)?;
         queue_gauges::write(&mut text, &state.snapshot())?;
         encode_eof(&mut text)?;
         Ok(text)

@@ -1,11 +1,13 @@
 //! Telemetry: log lines, traces and metrics. One layer around all calls measures them.
 
 mod call_metrics;
+mod cluster_gauges;
 mod log_text;
 mod metrics;
 mod panics;
 mod process;
 mod queue_gauges;
+mod reload_outcome;
 mod shared_page;
 mod traces;
 
@@ -21,9 +23,10 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub(crate) use log_text::{LogText, WarningGate};
-pub use metrics::{Metrics, ReloadOutcome, WorkerLoad};
+pub use metrics::{Metrics, WorkerLoad};
 pub use panics::report_panics;
 pub(crate) use process::resident_bytes;
+pub use reload_outcome::ReloadOutcome;
 pub use shared_page::SharedPage;
 pub use traces::TraceExporter;
 

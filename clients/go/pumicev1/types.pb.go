@@ -4007,7 +4007,8 @@ type ResponseMetadata struct {
 	// Effects of the changes in a session. Absent: no session.
 	Effects *SessionEffects `protobuf:"bytes,7,opt,name=effects,proto3" json:"effects,omitempty"`
 	// Parts of an inline cluster that the server ignored, such as a resource that
-	// no plugin counts.
+	// no plugin counts. Of the server's own state, sources that are stale
+	// (SOURCE_STALE): their records may be old.
 	Warnings []*Problem `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Plugins of the policy that would take part in this decision and that this
 	// server does not implement, sorted by name. Empty if the request names plugins.

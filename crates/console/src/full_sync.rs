@@ -99,7 +99,7 @@ pub async fn send_full_sync_with(
 }
 
 /// The epoch after the last one that the server knows of this source: a load always takes the source over.
-async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
+pub async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
     let info = connection
         .state
         .get_server_info(pb::GetServerInfoRequest {})

@@ -215,6 +215,11 @@ impl SharedState {
         self.sources.status()
     }
 
+    /// Stale sources by name, with the time since each was heard.
+    pub fn stale_sources(&self) -> Vec<(Arc<str>, std::time::Duration)> {
+        self.sources.stale()
+    }
+
     /// Problems of records that were rejected, of all batches since the start.
     pub fn record_problems(&self) -> u64 {
         self.sources.record_problems()

@@ -95,7 +95,9 @@ fn push_outcome(
 ) {
     match outcome {
         ObjectOutcome::Record(ObjectRecord::Task(task, controller)) => pending.pods.push((task, controller, place)),
-        ObjectOutcome::Record(ObjectRecord::Owner(owner)) => pending.owners.add(owner),
+        ObjectOutcome::Record(ObjectRecord::Owner(owner)) => {
+            pending.owners.add(owner);
+        }
         ObjectOutcome::Record(ObjectRecord::Node(node)) => {
             let mut record = reader.node(node);
             pool.intern_batch_node(&mut record);

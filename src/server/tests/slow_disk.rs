@@ -35,6 +35,7 @@ fn probe(state: &Arc<SharedState>) -> HealthProbe {
         workers: Arc::new(WorkerPool::new(&EdgeLimits::default())),
         policy_file: None,
         expected_sources: Vec::new(),
+        cluster: None,
         expected_policies: Vec::new(),
         draining: watch::channel(false).1,
     }

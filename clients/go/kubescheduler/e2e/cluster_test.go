@@ -14,6 +14,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,6 +41,12 @@ type cluster struct {
 	folder string
 	client *kubernetes.Clientset
 	config string
+	// api starts the API server; secrets are the tokens of its accounts, by name.
+	api     func() *program
+	server  *program
+	address string
+	etcd    string
+	secrets map[string]string
 	// running are the programs that go on until the end.
 	running []*program
 }
@@ -46,13 +54,19 @@ type cluster struct {
 // startCluster brings the control plane up; everything in it ends with the test.
 func startCluster(t *testing.T) *cluster {
 	made := &cluster{t: t, folder: t.TempDir()}
-	token := make([]byte, 16)
-	if _, err := rand.Read(token); err != nil {
-		t.Fatal(err)
+	made.secrets = map[string]string{}
+	tokens := ""
+	for name, groups := range map[string]string{"e2e": `"system:masters"`, account: "", "nobody": ""} {
+		token := make([]byte, 16)
+		if _, err := rand.Read(token); err != nil {
+			t.Fatal(err)
+		}
+		made.secrets[name] = hex.EncodeToString(token)
+		tokens += strings.Join([]string{made.secrets[name], name, name, groups}, ",") + "\n"
 	}
-	secret := hex.EncodeToString(token)
+	secret := made.secrets["e2e"]
 	authority := made.certificates()
-	made.write("tokens.csv", []byte(secret+`,e2e,e2e,"system:masters"`+"\n"))
+	made.write("tokens.csv", []byte(tokens))
 
 	etcd, peer, api := freePort(t), freePort(t), freePort(t)
 	client, member := "http://127.0.0.1:"+etcd, "http://127.0.0.1:"+peer
@@ -62,35 +76,104 @@ func startCluster(t *testing.T) *cluster {
 		"--unsafe-no-fsync", "--log-level", "warn")
 	made.until("etcd is healthy", func() error { return get(http.DefaultClient, client+"/health", "") })
 
-	made.start("kube-apiserver", "kube-apiserver", "--etcd-servers", client, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+	made.etcd = client
+	arguments := []string{"--etcd-servers", client, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
 		"--secure-port", api, "--tls-cert-file", made.path("server.crt"), "--tls-private-key-file", made.path("server.key"),
 		"--cert-dir", made.path("generated"), "--token-auth-file", made.path("tokens.csv"), "--anonymous-auth=false",
-		"--authorization-mode", "AlwaysAllow", "--service-account-issuer", "https://kubernetes.default.svc",
+		"--authorization-mode", "RBAC", "--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", made.path("accounts.pub"), "--service-account-signing-key-file", made.path("accounts.key"),
 		// Nobody removes the taint that every new node would get, and nobody makes accounts.
 		"--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
-		"--endpoint-reconciler-type", "none", "--profiling=false")
-	address := "https://127.0.0.1:" + api
+		"--endpoint-reconciler-type", "none", "--profiling=false"}
+	made.api = func() *program { return made.start("kube-apiserver", "kube-apiserver", arguments...) }
+	made.address = "https://127.0.0.1:" + api
 	var err error
 	made.client, err = kubernetes.NewForConfig(&rest.Config{
-		Host: address, BearerToken: secret, TLSClientConfig: rest.TLSClientConfig{CAData: authority}, QPS: 1000, Burst: 1000,
+		Host: made.address, BearerToken: secret, TLSClientConfig: rest.TLSClientConfig{CAData: authority}, QPS: 1000, Burst: 1000,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made.until("kube-apiserver is ready", func() error {
-		_, err := made.client.RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background())
-		return err
-	})
+	made.startAPI()
 	made.until("the namespace is there", func() error {
 		_, err := made.client.CoreV1().Namespaces().Get(context.Background(), "default", metav1.GetOptions{})
 		return err
 	})
-	made.config = made.write("kubeconfig", fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
+	made.config = made.kubeconfig("kubeconfig", secret)
+	return made
+}
+
+// kubeconfig writes one with this token.
+func (cluster *cluster) kubeconfig(name, secret string) string {
+	cluster.t.Helper()
+	return cluster.write(name, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
 		"clusters": [{"name": "e2e", "cluster": {"server": %q, "certificate-authority": %q}}],
 		"users": [{"name": "e2e", "user": {"token": %q}}],
-		"contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}]}`, address, made.path("authority.crt"), secret))
-	return made
+		"contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}]}`, cluster.address, cluster.path("authority.crt"), secret))
+}
+
+// account is the token of an account.
+func (cluster *cluster) account(name string) string {
+	cluster.t.Helper()
+	secret, known := cluster.secrets[name]
+	if !known {
+		cluster.t.Fatal("no account ", name)
+	}
+	return secret
+}
+
+// startAPI starts the API server and waits until it answers.
+func (cluster *cluster) startAPI() {
+	cluster.t.Helper()
+	cluster.server = cluster.api()
+	cluster.until("kube-apiserver is ready", func() error {
+		_, err := cluster.client.RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background())
+		return err
+	})
+}
+
+// stopAPI ends the API server at once.
+func (cluster *cluster) stopAPI() {
+	cluster.server.kill()
+	cluster.forget(cluster.server)
+}
+
+// forget takes a program from those that must go on.
+func (cluster *cluster) forget(ended *program) {
+	cluster.running = slices.DeleteFunc(cluster.running, func(program *program) bool { return program == ended })
+}
+
+// compact makes etcd forget all versions but the last one.
+func (cluster *cluster) compact() {
+	cluster.t.Helper()
+	post := func(path, body string) []byte {
+		response, err := http.Post(cluster.etcd+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			cluster.t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			cluster.t.Fatalf("%s: %v %s %s", path, err, response.Status, text)
+		}
+		return text
+	}
+	var found struct{ Header struct{ Revision string } }
+	if err := json.Unmarshal(post("/v3/kv/range", `{"key": "AA=="}`), &found); err != nil {
+		cluster.t.Fatal(err)
+	}
+	post("/v3/kv/compaction", fmt.Sprintf(`{"revision": %q, "physical": true}`, found.Header.Revision))
+}
+
+// signal sends processes a signal by its name.
+func signal(t *testing.T, name string, processes ...int) {
+	t.Helper()
+	number := map[string]syscall.Signal{"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}[name]
+	for _, process := range processes {
+		if err := syscall.Kill(process, number); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (cluster *cluster) path(name string) string {

@@ -41,6 +41,9 @@ pub(super) async fn explain(
     report
         .invalid_records
         .extend(target::invalid_nodes(&known.nodes).into_iter().take(NAMED));
+    // Of the server's own state these are sources that may miss changes.
+    let warnings = asker.metadata.iter().flat_map(|metadata| &metadata.warnings);
+    report.notes.extend(warnings.map(|warning| warning.message.clone()));
     report.queue = known.queues.get(&focus.subject.queue).map(queue_report);
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
     if waits {

@@ -302,7 +302,9 @@ impl ClusterImport {
                 self.put_task(task);
             }
             ObjectRecord::Namespace(namespace) => self.put_namespace(namespace),
-            ObjectRecord::Owner(owner) => self.owners.add(owner),
+            ObjectRecord::Owner(owner) => {
+                self.owners.add(owner);
+            }
             ObjectRecord::PriorityClass(class) => {
                 self.priority_classes.insert(class.name.clone(), class);
             }

@@ -22,7 +22,7 @@ use serde_json::Value;
 pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
-pub use owners::{PodController, PodOwner, PodOwners};
+pub use owners::{OwnerChange, PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 
 pub(crate) use cluster::namespaced;

@@ -98,6 +98,15 @@ pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldE
     Ok(None)
 }
 
+/// Effect of an owner on what is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerChange {
+    /// The owner selects what it selected before.
+    Unchanged,
+    /// Pods of this namespace may have another selector now.
+    Changed(String),
+}
+
 /// Owners of pods by name. An owner may come after its pods, which are completed when all have come.
 #[derive(Debug, Default)]
 pub struct PodOwners {
@@ -111,21 +120,51 @@ pub struct PodOwners {
 
 impl PodOwners {
     /// Notes the selector of an owner, in the place of an earlier one of its name.
-    pub fn add(&mut self, owner: PodOwner) {
+    pub fn add(&mut self, owner: PodOwner) -> OwnerChange {
         self.has_owners = true;
+        let namespace = namespace_of(&owner.name).to_owned();
         let PodOwner { name, selector } = owner;
-        match selector {
+        let is_new = match selector {
             OwnerSelector::Service(selector) => {
-                let services = self.services.entry(namespace_of(&name).to_owned()).or_default();
+                let services = self.services.entry(namespace.clone()).or_default();
                 if selector.is_empty() {
-                    services.remove(&name);
+                    services.remove(&name).is_some()
                 } else {
-                    services.insert(name, selector);
+                    services.insert(name, selector.clone()).as_ref() != Some(&selector)
                 }
             }
             OwnerSelector::Workload(kind, selector) => {
-                self.workloads.insert(PodController { kind, name }, selector);
+                let former = self.workloads.insert(PodController { kind, name }, selector.clone());
+                former.as_ref() != Some(&selector)
             }
+        };
+        if is_new {
+            OwnerChange::Changed(namespace)
+        } else {
+            OwnerChange::Unchanged
+        }
+    }
+
+    /// Forgets an owner that was deleted.
+    pub fn remove(&mut self, owner: &PodOwner) -> OwnerChange {
+        let namespace = namespace_of(&owner.name);
+        let was_known = match &owner.selector {
+            OwnerSelector::Service(_) => {
+                let services = self.services.get_mut(namespace);
+                services.is_some_and(|services| services.remove(&owner.name).is_some())
+            }
+            OwnerSelector::Workload(kind, _) => {
+                let key = PodController {
+                    kind,
+                    name: owner.name.clone(),
+                };
+                self.workloads.remove(&key).is_some()
+            }
+        };
+        if was_known {
+            OwnerChange::Changed(namespace.to_owned())
+        } else {
+            OwnerChange::Unchanged
         }
     }
 
@@ -155,10 +194,19 @@ impl PodOwners {
     /// As [`PodOwners::complete`], for pods that may come without their owners: if no owner came at all, pods that may have
     /// some name the selector as not evaluated.
     pub fn complete_if_known(&self, task: &mut pb::Task, controller: Option<&PodController>) {
+        if self.has_owners {
+            self.complete(task, controller);
+        } else {
+            self.complete_partly(task, controller);
+        }
+    }
+
+    /// As [`PodOwners::complete`], where owners are missing: pods that may have some name the selector as not evaluated.
+    pub fn complete_partly(&self, task: &mut pb::Task, controller: Option<&PodController>) {
         self.complete(task, controller);
         let constraints = task.constraints.as_ref();
         let has_own = constraints.is_some_and(|own| !own.topology_spread_constraints.is_empty());
-        if !self.has_owners && !has_own && !task.labels.is_empty() {
+        if !has_own && !task.labels.is_empty() {
             list_unknown(task);
         }
     }

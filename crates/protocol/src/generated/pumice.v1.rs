@@ -1297,7 +1297,8 @@ pub struct ResponseMetadata {
     #[prost(message, optional, tag = "7")]
     pub effects: ::core::option::Option<SessionEffects>,
     /// Parts of an inline cluster that the server ignored, such as a resource that
-    /// no plugin counts.
+    /// no plugin counts. Of the server's own state, sources that are stale
+    /// (SOURCE_STALE): their records may be old.
     #[prost(message, repeated, tag = "8")]
     pub warnings: ::prost::alloc::vec::Vec<Problem>,
     /// Plugins of the policy that would take part in this decision and that this

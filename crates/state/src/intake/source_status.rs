@@ -95,6 +95,17 @@ impl SourceRegistry {
         self.record_problems.load(Ordering::Relaxed)
     }
 
+    /// Stale sources by name, with the time since each was heard.
+    pub(crate) fn stale(&self) -> Vec<(Arc<str>, Duration)> {
+        let (now, conditions) = (self.clock.monotonic(), self.conditions.load());
+        let stale = conditions
+            .iter()
+            .filter(|(_, source)| source.is_stale(now, self.stale_after));
+        stale
+            .filter_map(|(name, source)| Some((Arc::clone(name), now.saturating_sub(source.heard?))))
+            .collect()
+    }
+
     /// Status of all sources, by name.
     pub(crate) fn status(&self) -> Vec<SourceStatus> {
         let (now, conditions) = (self.clock.monotonic(), self.conditions.load());

@@ -62,10 +62,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if include "pumice.policyConfigMap" . -}}
 {{- $_ := set $own "policy_file" (printf "/etc/pumice/policy/%s" .Values.policy.key) -}}
 {{- end -}}
+{{- if .Values.cluster.watch -}}
+{{- $_ := set $own "state" "kubernetes" -}}
+{{- with .Values.cluster.namespaces -}}
+{{- $_ := set $own "kubernetes_namespace" . -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.settings) -}}
+{{- end -}}
+
+{{/* Rights to read what is in namespaces. */}}
+{{- define "pumice.namespacedRules" -}}
+- apiGroups: [""]
+  resources: [pods, services, replicationcontrollers]
+  verbs: [list, watch]
+- apiGroups: [apps]
+  resources: [replicasets, statefulsets]
+  verbs: [list, watch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [list, watch]
 {{- end -}}
 
 {{/* Contradictions between values, which a schema cannot see. */}}

@@ -2404,7 +2404,8 @@ class ResponseMetadata(_message.Message):
     @_builtins.property
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
         """Parts of an inline cluster that the server ignored, such as a resource that
-        no plugin counts.
+        no plugin counts. Of the server's own state, sources that are stale
+        (SOURCE_STALE): their records may be old.
         """
 
     @_builtins.property

@@ -1,0 +1,48 @@
+//! Waiting between attempts: longer each time, up to a bound, and not in step with others.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Shortest wait.
+const LEAST: Duration = Duration::from_millis(200);
+/// Longest wait.
+const MOST: Duration = Duration::from_secs(30);
+
+/// Waits between attempts.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    /// Next wait: twice the one before, up to 30 seconds, and between half of that and the whole.
+    pub(crate) fn next(&mut self) -> Duration {
+        let longest = LEAST.saturating_mul(1 << self.attempts.min(10)).min(MOST);
+        self.attempts = self.attempts.saturating_add(1);
+        // A hasher with keys of its own is the randomness that the standard library has.
+        let random = u32::try_from(RandomState::new().hash_one(self.attempts) & 0xffff).unwrap_or_default();
+        longest / 2 + longest.mul_f64(f64::from(random) / 131_072.0)
+    }
+
+    /// The last attempt succeeded.
+    pub(crate) fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_bound_and_begin_again() {
+        let mut backoff = Backoff::default();
+        for attempt in 0..40 {
+            let longest = LEAST.saturating_mul(1 << attempt.min(10)).min(MOST);
+            let wait = backoff.next();
+            assert!(wait >= longest / 2 && wait <= longest, "{attempt}: {wait:?}");
+        }
+        backoff.reset();
+        assert!(backoff.next() <= LEAST);
+    }
+}

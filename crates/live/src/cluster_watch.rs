@@ -1,0 +1,414 @@
+//! The watch of a whole cluster: a full sync of all lists, then the changes, until everything has to be listed again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_client::Client;
+use pumice_protocol::CallTransport;
+use pumice_protocol::v1::state_service_client::StateServiceClient;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::backoff::Backoff;
+use crate::condition::ClusterCondition;
+use crate::credentials::ClusterAccess;
+use crate::feed::{FeedError, SourceFeed};
+use crate::pages;
+use crate::records::{ChangedObject, ObjectReader, RecordChanges};
+use crate::requests::{RequestError, get_page};
+use crate::resource_watch::{ListMode, ListedObjects, ResourceWatch, WatchMessage, WatchStart};
+use crate::resources::{ResourceScope, scopes};
+use pumice_kubernetes::object::ObjectKind;
+
+/// Pages of a list that are read ahead.
+const PAGES_AHEAD: usize = 2;
+/// Changes that wait for the feed.
+const CHANGES_WAITING: usize = 1024;
+/// Changes in one batch.
+const BATCH_CHANGES: usize = 512;
+/// Changes that are read on the spot; more are read on a thread of their own.
+const FEW_CHANGES: usize = 8;
+/// Bytes of one part of a full sync, and of one delta.
+const BATCH_BYTES: usize = 2 << 20;
+/// Time between an owner's change and the look at the pods that wait in its namespace.
+const OWNER_DELAY: Duration = Duration::from_secs(1);
+/// Namespaces whose waiting pods are read one by one; of more, all are read in one list.
+const FEW_NAMESPACES: usize = 16;
+/// Time that a probe of the API server has.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+
+/// Settings of a watch.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// Name of the source.
+    pub source: String,
+    /// Epoch of the source: higher than that of any process that fed it before.
+    pub source_epoch: u64,
+    /// Namespaces whose objects are watched; none: all.
+    pub namespaces: Vec<Arc<str>>,
+    /// Time between batches that say that nothing changed.
+    pub heartbeat: Duration,
+    /// Way in which lists are asked for.
+    pub lists: ListMode,
+}
+
+/// Watch of a cluster, which feeds one source of a server.
+#[derive(Debug)]
+pub struct ClusterWatch {
+    access: ClusterAccess,
+    options: WatchOptions,
+    condition: Arc<ClusterCondition>,
+    feed: SourceFeed,
+    reader: ObjectReader,
+}
+
+/// Reason to begin again with lists.
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error("{0}")]
+    Access(#[from] crate::credentials::AccessError),
+    #[error("{0}")]
+    Feed(#[from] FeedError),
+    #[error("{scope}: {error}{remedy}")]
+    List {
+        scope: String,
+        error: RequestError,
+        remedy: &'static str,
+    },
+    #[error("{0}")]
+    ListAgain(String),
+}
+
+impl WatchError {
+    /// True for what happens to a sound cluster, so that the lists are asked for at once.
+    fn is_usual(&self) -> bool {
+        match self {
+            WatchError::ListAgain(_) | WatchError::Feed(FeedError::Resync(_)) => true,
+            WatchError::List { error, .. } => error.is_expired(),
+            WatchError::Access(_) | WatchError::Feed(_) => false,
+        }
+    }
+}
+
+impl ClusterWatch {
+    /// Watch that feeds a source by these services.
+    pub fn new(
+        access: ClusterAccess,
+        options: WatchOptions,
+        state: StateServiceClient<CallTransport>,
+        condition: Arc<ClusterCondition>,
+    ) -> Self {
+        let feed = SourceFeed::new(state, options.source.clone(), options.source_epoch);
+        ClusterWatch {
+            access,
+            options,
+            condition,
+            feed,
+            reader: ObjectReader::default(),
+        }
+    }
+
+    /// Watches until another process feeds the source.
+    ///
+    /// # Errors
+    /// Another process feeds the source.
+    pub async fn run(mut self) -> FeedError {
+        let mut backoff = Backoff::default();
+        loop {
+            let begin = Instant::now();
+            let error = match self.list_and_follow().await {
+                WatchError::Feed(error @ FeedError::Fenced(..)) => {
+                    self.condition.set_problem(Some(error.to_string()));
+                    return error;
+                }
+                error @ (WatchError::Access(_)
+                | WatchError::Feed(_)
+                | WatchError::List { .. }
+                | WatchError::ListAgain(_)) => error,
+            };
+            if begin.elapsed() > Duration::from_mins(1) {
+                backoff.reset();
+            }
+            if error.is_usual() {
+                tracing::info!(source = self.options.source, reason = %error, "everything is listed again");
+            } else {
+                tracing::warn!(source = self.options.source, %error, "the cluster cannot be watched; it is tried again");
+            }
+            self.condition.set_problem(Some(error.to_string()));
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Lists everything, and follows the changes until everything has to be listed again.
+    async fn list_and_follow(&mut self) -> WatchError {
+        match self.try_list_and_follow().await {
+            Err(error) => error,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn try_list_and_follow(&mut self) -> Result<std::convert::Infallible, WatchError> {
+        // Credentials may have changed since the last time.
+        let client = self.access.client().await?;
+        let begin = Instant::now();
+        self.condition.begin_full_sync();
+        let starts = self.full_sync(&client).await?;
+        self.condition.end_full_sync();
+        tracing::info!(
+            source = self.options.source,
+            seconds = begin.elapsed().as_secs_f64(),
+            not_watched = self.condition.status().not_watched().join(", "),
+            "the cluster is visible"
+        );
+        let (sender, messages) = mpsc::channel(CHANGES_WAITING);
+        // Dropped with this call, and with it what it holds ends.
+        let mut tasks = JoinSet::new();
+        for (watch, start) in starts {
+            tasks.spawn(watch.follow(start, sender.clone()));
+        }
+        drop(sender);
+        tasks.spawn(probe(
+            client.clone(),
+            Arc::clone(&self.condition),
+            self.options.heartbeat,
+        ));
+        self.follow(&client, messages).await
+    }
+
+    /// Sends all lists as one full sync.
+    async fn full_sync(&mut self, client: &Client) -> Result<Vec<(ResourceWatch, Option<WatchStart>)>, WatchError> {
+        self.feed.begin_full_sync();
+        self.reader = ObjectReader::new();
+        let mut changes = RecordChanges::default();
+        let mut starts = Vec::new();
+        for scope in scopes(&self.options.namespaces) {
+            let watch = ResourceWatch {
+                client: client.clone(),
+                scope,
+                condition: Arc::clone(&self.condition),
+            };
+            let start = self.list(&watch, &mut changes).await?;
+            let is_owner = watch.scope.resource.kind.record_kind() == pumice_protocol::v1::RecordKind::Unspecified;
+            self.reader.has_owners &= !is_owner || start.is_some();
+            starts.push((watch, start));
+        }
+        // The pods came after their owners.
+        self.reader.take_stale_namespaces();
+        self.feed.send_part(changes, true).await?;
+        self.tell_unreadable();
+        Ok(starts)
+    }
+
+    /// Lists one resource into parts of the full sync.
+    async fn list(
+        &mut self,
+        watch: &ResourceWatch,
+        changes: &mut RecordChanges,
+    ) -> Result<Option<WatchStart>, WatchError> {
+        let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
+        let (mode, lister) = (self.options.lists, watch.clone());
+        let mut listing = JoinSet::new();
+        listing.spawn(async move { lister.list(mode, sender).await });
+        let failed = |error| WatchError::List {
+            scope: watch.scope.to_string(),
+            remedy: remedy(&error),
+            error,
+        };
+        while let Some(listed) = objects.recv().await {
+            let read = self.read_listed(watch.scope.resource.kind, listed, std::mem::take(changes));
+            *changes = read.await.map_err(failed)?;
+            if changes.bytes() > BATCH_BYTES {
+                self.feed.send_part(std::mem::take(changes), false).await?;
+            }
+        }
+        match listing.join_next().await {
+            Some(Ok(start)) => start.map_err(failed),
+            Some(Err(_)) | None => Err(failed(RequestError::Unreadable("the list was given up".to_owned()))),
+        }
+    }
+
+    /// Reads listed objects on a thread of their own.
+    async fn read_listed(
+        &mut self,
+        kind: ObjectKind,
+        listed: ListedObjects,
+        mut changes: RecordChanges,
+    ) -> Result<RecordChanges, RequestError> {
+        let mut reader = std::mem::take(&mut self.reader);
+        let work = move || {
+            let mut read = |object: &[u8]| reader.read(kind, false, object, &mut changes);
+            let outcome = match &listed {
+                ListedObjects::Page(page) => pages::each_item(page, &mut read),
+                ListedObjects::Objects(objects) => {
+                    for object in objects {
+                        read(object);
+                    }
+                    Ok(())
+                }
+            };
+            (reader, changes, outcome)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let (reader, changes, outcome) = done.map_err(|error| RequestError::Unreadable(error.to_string()))?;
+        self.reader = reader;
+        outcome.map(|()| changes)
+    }
+
+    /// Sends changes as they come, and says from time to time that the source is there.
+    async fn follow(
+        &mut self,
+        client: &Client,
+        mut messages: mpsc::Receiver<WatchMessage>,
+    ) -> Result<std::convert::Infallible, WatchError> {
+        let mut heartbeat = tokio::time::interval(self.options.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stale = BTreeSet::new();
+        let mut look_at = None;
+        let mut received = Vec::new();
+        loop {
+            tokio::select! {
+                count = messages.recv_many(&mut received, BATCH_CHANGES) => {
+                    if count == 0 {
+                        return Err(WatchError::ListAgain("all watches have ended".to_owned()));
+                    }
+                    self.send_changes(&mut received).await?;
+                    stale.append(&mut self.reader.take_stale_namespaces());
+                    if look_at.is_none() && !stale.is_empty() {
+                        look_at = Some(Instant::now() + OWNER_DELAY);
+                    }
+                }
+                () = sleep_until(look_at) => {
+                    look_at = None;
+                    self.read_waiting_pods(client, std::mem::take(&mut stale)).await?;
+                }
+                _ = heartbeat.tick() => {
+                    // A source that may miss changes is not heard, so that it becomes stale.
+                    if self.condition.is_current() {
+                        self.feed.send_delta(RecordChanges::default()).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send_changes(&mut self, received: &mut Vec<WatchMessage>) -> Result<(), WatchError> {
+        let mut objects = Vec::with_capacity(received.len());
+        for message in received.drain(..) {
+            match message {
+                WatchMessage::Changed(object) => objects.push(object),
+                WatchMessage::ListAgain(reason) => return Err(WatchError::ListAgain(reason)),
+            }
+        }
+        let changes = self.read_changed(objects).await?;
+        self.tell_unreadable();
+        if !changes.is_empty() {
+            self.feed.send_delta(changes).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_changed(&mut self, objects: Vec<ChangedObject>) -> Result<RecordChanges, WatchError> {
+        let mut reader = std::mem::take(&mut self.reader);
+        let few = objects.len() <= FEW_CHANGES;
+        let work = move || {
+            let mut changes = RecordChanges::default();
+            for object in objects {
+                reader.read(object.kind, object.is_deleted, &object.bytes, &mut changes);
+            }
+            (reader, changes)
+        };
+        let (reader, changes) = if few {
+            work()
+        } else {
+            let done = tokio::task::spawn_blocking(work).await;
+            done.map_err(|error| WatchError::ListAgain(error.to_string()))?
+        };
+        self.reader = reader;
+        Ok(changes)
+    }
+
+    /// Reads the pods without a node of namespaces in which an owner changed: the selectors of the owners are part of their
+    /// records. The list is newer than all changes that were sent, and later ones correct it.
+    async fn read_waiting_pods(&mut self, client: &Client, namespaces: BTreeSet<String>) -> Result<(), WatchError> {
+        let pods = scopes(&[])
+            .into_iter()
+            .find(|scope| scope.resource.kind == ObjectKind::Pod);
+        let Some(pods) = pods else { return Ok(()) };
+        let is_whole = self.options.namespaces.is_empty() && namespaces.len() > FEW_NAMESPACES;
+        let scopes: Vec<ResourceScope> = if is_whole {
+            vec![pods]
+        } else {
+            let of_namespace = |namespace: String| ResourceScope {
+                namespace: Some(namespace.into()),
+                ..pods.clone()
+            };
+            namespaces.into_iter().map(of_namespace).collect()
+        };
+        for scope in scopes {
+            let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
+            let (client, path) = (client.clone(), scope.path());
+            let query = format!("fieldSelector={}", pages::encoded("spec.nodeName="));
+            let mut listing = JoinSet::new();
+            listing.spawn(async move { pages::list(&client, &path, &query, &sender).await });
+            while let Some(listed) = objects.recv().await {
+                let read = self.read_listed(ObjectKind::Pod, listed, RecordChanges::default());
+                let changes = read.await.map_err(|error| WatchError::ListAgain(error.to_string()))?;
+                self.feed.send_delta(changes).await?;
+            }
+            if let Some(Ok(Err(error))) = listing.join_next().await {
+                tracing::warn!(%scope, %error, "pods that wait keep the selectors of their former owners");
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_unreadable(&mut self) {
+        let (count, messages) = self.reader.take_unreadable();
+        self.condition.count_unreadable(count);
+        for message in messages {
+            tracing::warn!(
+                source = self.options.source,
+                message,
+                "an object cannot be read; its last good record counts"
+            );
+        }
+    }
+}
+
+/// Remedy for an error of a list.
+fn remedy(error: &RequestError) -> &'static str {
+    match error {
+        RequestError::Refused { code: 403, .. } => {
+            "; bind the account to the ClusterRole of deploy/kubernetes, which may list and watch it"
+        }
+        RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
+        RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
+        RequestError::Refused { .. } | RequestError::TooLarge(_) | RequestError::Unreadable(_) => "",
+    }
+}
+
+/// Asks the API server from time to time whether it answers: a connection may be dead without a sign of it.
+async fn probe(client: Client, condition: Arc<ClusterCondition>, interval: Duration) {
+    let path = format!("{}?limit=1&resourceVersion=0", "/api/v1/nodes");
+    loop {
+        tokio::time::sleep(interval).await;
+        let problem = match tokio::time::timeout(PROBE_TIME, get_page(&client, &path)).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(format!("the API server does not answer: {error}{}", remedy(&error))),
+            Err(_) => Some(format!(
+                "the API server does not answer within {} s",
+                PROBE_TIME.as_secs()
+            )),
+        };
+        condition.set_problem(problem);
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,259 @@
+//! Condition of a watch, as probes, metrics and logs tell it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use pumice_engine::short_lock::ShortLock;
+use tokio::time::Instant;
+
+/// Condition of one resource, in the whole cluster or in one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResourceCondition {
+    /// Its objects are being listed.
+    Listing,
+    /// Its changes arrive.
+    Watching,
+    /// Its changes do not arrive; the message says why.
+    Interrupted(String),
+    /// The API server does not serve it; it is looked for from time to time.
+    Absent,
+    /// The account may not list and watch it; the message is that of the API server.
+    Forbidden(String),
+}
+
+impl fmt::Display for ResourceCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResourceCondition::Listing => f.write_str("being listed"),
+            ResourceCondition::Watching => f.write_str("watched"),
+            ResourceCondition::Interrupted(message) => write!(f, "interrupted: {message}"),
+            ResourceCondition::Absent => f.write_str("not served by the API server"),
+            ResourceCondition::Forbidden(message) => write!(f, "forbidden: {message}"),
+        }
+    }
+}
+
+/// Status of one resource.
+#[derive(Debug, Clone)]
+pub struct ResourceStatus {
+    /// Name, such as `podgroups.scheduling.volcano.sh` or `pods in namespace web`.
+    pub name: String,
+    /// Condition of the resource.
+    pub condition: ResourceCondition,
+    /// Changes that arrived since the start, without those of lists.
+    pub events: u64,
+}
+
+/// Status of a whole watch.
+#[derive(Debug, Clone)]
+pub struct ClusterStatus {
+    /// Resources by name.
+    pub resources: Vec<ResourceStatus>,
+    /// Time for which changes of the cluster may be missing; `None`: all arrive.
+    pub behind: Option<Duration>,
+    /// Reason why changes may be missing.
+    pub problem: Option<String>,
+    /// Full syncs that became visible since the start.
+    pub full_syncs: u64,
+    /// Objects that could not be read since the start.
+    pub unreadable_objects: u64,
+}
+
+impl ClusterStatus {
+    /// Resources in a condition, by their names.
+    fn named(&self, wanted: fn(&ResourceCondition) -> bool) -> Vec<String> {
+        let found = self.resources.iter().filter(|resource| wanted(&resource.condition));
+        found
+            .map(|resource| format!("{} ({})", resource.name, resource.condition))
+            .collect()
+    }
+
+    /// Resources that are absent or forbidden, by their names.
+    pub fn not_watched(&self) -> Vec<String> {
+        self.named(|condition| matches!(condition, ResourceCondition::Absent | ResourceCondition::Forbidden(_)))
+    }
+}
+
+/// One line for people.
+impl fmt::Display for ClusterStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.behind, &self.problem) {
+            (Some(behind), problem) => {
+                write!(f, "changes may be missing for {} s", behind.as_secs())?;
+                problem.iter().try_for_each(|problem| write!(f, ": {problem}"))?;
+            }
+            (None, _) => write!(
+                f,
+                "{} resources are watched",
+                self.named(|condition| *condition == ResourceCondition::Watching).len()
+            )?,
+        }
+        let missing = self.not_watched();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; not watched: {}", missing.join(", "))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Conditions {
+    resources: BTreeMap<String, (ResourceCondition, u64)>,
+    /// True if all records of the last full sync are visible.
+    is_synced: bool,
+    /// Problem of the watch as a whole, such as credentials or the probe of the API server.
+    problem: Option<String>,
+    behind_since: Option<Instant>,
+    full_syncs: u64,
+    unreadable_objects: u64,
+}
+
+impl Conditions {
+    fn problem(&self) -> Option<String> {
+        if let Some(problem) = &self.problem {
+            return Some(problem.clone());
+        }
+        let broken = self
+            .resources
+            .iter()
+            .find(|(_, (condition, _))| matches!(condition, ResourceCondition::Interrupted(_)));
+        if let Some((name, (condition, _))) = broken {
+            return Some(format!("{name}: {condition}"));
+        }
+        (!self.is_synced).then(|| "objects are being listed".to_owned())
+    }
+
+    /// Notes since when changes may be missing.
+    fn follow(&mut self) {
+        self.behind_since = match (self.problem(), self.behind_since) {
+            (None, _) => None,
+            (Some(_), None) => Some(Instant::now()),
+            (Some(_), since) => since,
+        };
+    }
+}
+
+/// Condition of a watch, shared with those who tell it.
+#[derive(Debug)]
+pub struct ClusterCondition(ShortLock<Conditions>);
+
+impl Default for ClusterCondition {
+    fn default() -> Self {
+        let mut conditions = Conditions::default();
+        conditions.follow();
+        ClusterCondition(ShortLock::new(conditions))
+    }
+}
+
+impl ClusterCondition {
+    /// Status at this moment.
+    pub fn status(&self) -> ClusterStatus {
+        self.0.with(|own| ClusterStatus {
+            resources: own
+                .resources
+                .iter()
+                .map(|(name, (condition, events))| ResourceStatus {
+                    name: name.clone(),
+                    condition: condition.clone(),
+                    events: *events,
+                })
+                .collect(),
+            behind: own.behind_since.map(|since| since.elapsed()),
+            problem: own.problem(),
+            full_syncs: own.full_syncs,
+            unreadable_objects: own.unreadable_objects,
+        })
+    }
+
+    /// True if all changes arrive.
+    pub(crate) fn is_current(&self) -> bool {
+        self.0.with(|own| own.behind_since.is_none())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Conditions)) {
+        self.0.with(|own| {
+            change(own);
+            own.follow();
+        });
+    }
+
+    /// Sets the condition of a resource; true if it had another one.
+    pub(crate) fn set(&self, name: &str, condition: ResourceCondition) -> bool {
+        let mut is_new = false;
+        self.change(|own| {
+            if let Some((former, _)) = own.resources.get_mut(name) {
+                is_new = *former != condition;
+                *former = condition;
+            } else {
+                is_new = true;
+                own.resources.insert(name.to_owned(), (condition, 0));
+            }
+        });
+        is_new
+    }
+
+    pub(crate) fn count_event(&self, name: &str) {
+        self.0.with(|own| {
+            if let Some((_, events)) = own.resources.get_mut(name) {
+                *events = events.saturating_add(1);
+            }
+        });
+    }
+
+    pub(crate) fn count_unreadable(&self, objects: usize) {
+        let objects = u64::try_from(objects).unwrap_or(u64::MAX);
+        self.0
+            .with(|own| own.unreadable_objects = own.unreadable_objects.saturating_add(objects));
+    }
+
+    /// A full sync begins: what it shows is not visible yet.
+    pub(crate) fn begin_full_sync(&self) {
+        self.change(|own| own.is_synced = false);
+    }
+
+    /// The full sync is visible.
+    pub(crate) fn end_full_sync(&self) {
+        self.change(|own| {
+            own.is_synced = true;
+            own.problem = None;
+            own.full_syncs = own.full_syncs.saturating_add(1);
+        });
+    }
+
+    /// Sets the problem of the watch as a whole.
+    pub(crate) fn set_problem(&self, problem: Option<String>) {
+        self.change(|own| own.problem = problem);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_is_behind_while_something_is_missing() {
+        let condition = ClusterCondition::default();
+        let is_behind = || condition.status().behind.is_some();
+        assert!(is_behind());
+        condition.set("pods", ResourceCondition::Watching);
+        condition.set("queues", ResourceCondition::Absent);
+        condition.set("services", ResourceCondition::Forbidden("no".to_owned()));
+        assert!(is_behind());
+        condition.end_full_sync();
+        assert!(!is_behind());
+        assert_eq!(
+            condition.status().to_string(),
+            "1 resources are watched; not watched: queues (not served by the API server), services (forbidden: no)"
+        );
+        assert!(condition.set("pods", ResourceCondition::Interrupted("gone".to_owned())));
+        assert!(!condition.set("pods", ResourceCondition::Interrupted("gone".to_owned())));
+        condition.set_problem(Some("the API server does not answer".to_owned()));
+        assert!(is_behind());
+        assert_eq!(condition.status().problem.unwrap(), "the API server does not answer");
+        condition.set_problem(None);
+        assert_eq!(condition.status().problem.unwrap(), "pods: interrupted: gone");
+        condition.set("pods", ResourceCondition::Watching);
+        assert!(condition.is_current());
+    }
+}

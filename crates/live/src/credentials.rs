@@ -1,0 +1,88 @@
+//! Credentials of a cluster: a kubeconfig file, or the account of the pod that the process runs in.
+
+use std::path::PathBuf;
+
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Client, Config};
+
+/// Way to reach the API server of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterAccess {
+    /// Kubeconfig file; `None`: the files that `KUBECONFIG` names, or `~/.kube/config`, or the account of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; `None`: its current one.
+    pub context: Option<String>,
+}
+
+/// Error of credentials that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// The kubeconfig cannot be used.
+    #[error("{kubeconfig}: {reason}; name a kubeconfig with its context, as `kubectl config view` shows them")]
+    Kubeconfig {
+        /// Name of the file.
+        kubeconfig: String,
+        /// Reason, from the reader of the file.
+        reason: String,
+    },
+    /// There is neither a kubeconfig nor the account of a pod.
+    #[error(
+        "no credentials of a cluster: {0}; name a kubeconfig, or run in a pod whose service account token is mounted"
+    )]
+    None(String),
+    /// The credentials make no client.
+    #[error("credentials of the cluster: {0}; check certificates, tokens and the proxy of the kubeconfig")]
+    Client(String),
+}
+
+impl ClusterAccess {
+    /// Client of the API server. Reads the files again at each call, and connects with the first request; tokens in files
+    /// and tokens of exec plugins are renewed while the client lives.
+    ///
+    /// # Errors
+    /// The credentials are missing or cannot be used.
+    pub async fn client(&self) -> Result<Client, AccessError> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let unusable = |kubeconfig: String| {
+            move |error: kube_client::config::KubeconfigError| AccessError::Kubeconfig {
+                kubeconfig,
+                reason: causes(&error),
+            }
+        };
+        let config = match (&self.kubeconfig, &self.context) {
+            (Some(path), _) => {
+                let name = path.display().to_string();
+                let kubeconfig = Kubeconfig::read_from(path).map_err(unusable(name.clone()))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .map_err(unusable(name))?
+            }
+            (None, Some(_)) => Config::from_kubeconfig(&options)
+                .await
+                .map_err(unusable("the default kubeconfig".to_owned()))?,
+            (None, None) => Config::infer()
+                .await
+                .map_err(|error| AccessError::None(causes(&error)))?,
+        };
+        Client::try_from(config).map_err(|error| AccessError::Client(causes(&error)))
+    }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Many errors repeat their cause.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,165 @@
+//! Batches of the source: numbered, repeated while the server cannot take them, begun again when it asks.
+
+use std::time::Duration;
+
+use pumice_protocol::CallTransport;
+use pumice_protocol::v1 as pb;
+use pumice_protocol::v1::state_service_client::StateServiceClient;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::backoff::Backoff;
+use crate::records::RecordChanges;
+
+/// Reason of a server that knows a higher epoch of the source.
+const FENCED: &str = "FENCED";
+/// Time for which a batch is repeated.
+const RETRY_TIME: Duration = Duration::from_mins(1);
+/// Problems of one batch that are logged.
+const PROBLEMS_TOLD: usize = 10;
+
+/// Error of a batch.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// Another process feeds the source.
+    #[error("another process feeds the source `{0}`: {1}; stop one of the two, or give this one another source")]
+    Fenced(String, String),
+    /// The server needs a full sync.
+    #[error("the server asks for a full sync: {0}")]
+    Resync(String),
+    /// The server does not take the batch.
+    #[error("the server does not take a batch: {} ({:?})", .0.message(), .0.code())]
+    Refused(Box<Status>),
+}
+
+/// Source of a server, as its feeder sees it.
+#[derive(Debug)]
+pub(crate) struct SourceFeed {
+    state: StateServiceClient<CallTransport>,
+    source: String,
+    source_epoch: u64,
+    sequence: u64,
+    /// Number of the last part of the full sync that is being sent.
+    part: u32,
+}
+
+impl SourceFeed {
+    pub(crate) fn new(state: StateServiceClient<CallTransport>, source: String, source_epoch: u64) -> Self {
+        SourceFeed {
+            state,
+            source,
+            source_epoch,
+            sequence: 0,
+            part: 0,
+        }
+    }
+
+    /// The next part is the first one of a full sync.
+    pub(crate) fn begin_full_sync(&mut self) {
+        self.part = 0;
+    }
+
+    /// Sends a part of a full sync.
+    pub(crate) async fn send_part(&mut self, changes: RecordChanges, is_last: bool) -> Result<(), FeedError> {
+        self.part = self.part.saturating_add(1);
+        let kind = if is_last {
+            pb::BatchKind::FullSyncLast
+        } else {
+            pb::BatchKind::FullSyncPart
+        };
+        // A list has no deletions.
+        let (put, _, unreadable) = changes.into_parts();
+        let part = self.part;
+        self.send(pb::Batch {
+            kind: kind.into(),
+            part,
+            put: Some(put),
+            unreadable,
+            ..pb::Batch::default()
+        })
+        .await
+    }
+
+    /// Sends changes; without any the server hears that the source is there.
+    pub(crate) async fn send_delta(&mut self, changes: RecordChanges) -> Result<(), FeedError> {
+        let (put, remove, unreadable) = changes.into_parts();
+        self.send(pb::Batch {
+            kind: pb::BatchKind::Delta.into(),
+            put: Some(put),
+            remove: Some(remove),
+            unreadable,
+            ..pb::Batch::default()
+        })
+        .await
+    }
+
+    async fn send(&mut self, batch: pb::Batch) -> Result<(), FeedError> {
+        self.sequence = self.sequence.saturating_add(1);
+        let batch = pb::Batch {
+            source: self.source.clone(),
+            source_epoch: self.source_epoch,
+            sequence: self.sequence,
+            source_kind: pb::SourceKind::Live.into(),
+            ..batch
+        };
+        let outcome = self.apply(batch).await?;
+        self.tell(&outcome);
+        match outcome.resync {
+            None => Ok(()),
+            Some(resync) if resync.reason == FENCED => Err(FeedError::Fenced(self.source.clone(), resync.message)),
+            Some(resync) => Err(FeedError::Resync(format!("{} ({})", resync.message, resync.reason))),
+        }
+    }
+
+    /// Applies a batch. A server that is busy or away gets it again: it repeats the outcome of a batch that it has.
+    async fn apply(&mut self, batch: pb::Batch) -> Result<pb::BatchOutcome, FeedError> {
+        let mut backoff = Backoff::default();
+        let begin = Instant::now();
+        loop {
+            let request = pb::ApplyRequest {
+                batch: Some(batch.clone()),
+            };
+            let status = match self.state.apply(request).await {
+                Ok(response) => return Ok(response.into_inner().outcome.unwrap_or_default()),
+                Err(status) => status,
+            };
+            let may_pass = matches!(
+                status.code(),
+                Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled
+            );
+            if !may_pass || begin.elapsed() > RETRY_TIME {
+                return Err(FeedError::Refused(Box::new(status)));
+            }
+            tracing::debug!(source = self.source, %status, "the batch is sent again");
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Logs the problems of records that the server reports.
+    fn tell(&self, outcome: &pb::BatchOutcome) {
+        for problem in outcome.refused.iter().take(PROBLEMS_TOLD) {
+            let pb::Problem {
+                reason, message, field, ..
+            } = problem;
+            tracing::warn!(
+                source = self.source,
+                reason,
+                field,
+                message,
+                "the server refused a record"
+            );
+        }
+        for warning in outcome.warnings.iter().take(PROBLEMS_TOLD) {
+            let pb::Problem {
+                reason, message, field, ..
+            } = warning;
+            tracing::debug!(
+                source = self.source,
+                reason,
+                field,
+                message,
+                "the server ignored a part of a record"
+            );
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Watches a Kubernetes cluster and feeds a Pumice server with its records.
+//!
+//! [`ClusterWatch`] lists all resources ([`RESOURCES`]) and sends them as one full sync of a source. Then it follows their
+//! changes and sends them as deltas. It derives records by `pumice-kubernetes`, as the server does itself, and reads
+//! objects as the API server writes them. Whatever breaks the row of changes (a version that the API server has
+//! forgotten, a resource that appears, a server that asks for it) leads back to the lists; meanwhile the records stay.
+//! [`ClusterCondition`] says whether all changes arrive, and why not.
+
+mod backoff;
+mod cluster_watch;
+mod condition;
+mod credentials;
+mod events;
+mod feed;
+mod pages;
+mod records;
+mod requests;
+mod resource_watch;
+mod resources;
+
+pub use cluster_watch::{ClusterWatch, WatchOptions};
+pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
+pub use credentials::{AccessError, ClusterAccess};
+pub use feed::FeedError;
+pub use resource_watch::ListMode;
+pub use resources::{RESOURCES, WatchedResource};

@@ -1,0 +1,121 @@
+//! Requests to the API server, with bounds on time and size.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use kube_client::Client;
+use kube_client::client::Body;
+use serde::Deserialize;
+
+use crate::credentials::causes;
+
+/// Time that the head of a response has.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Time that a whole page of a list has.
+const PAGE_TIME: Duration = Duration::from_mins(2);
+/// Largest page of a list.
+const PAGE_BYTES: usize = 64 << 20;
+/// Largest body of an error that is read.
+const ERROR_BYTES: usize = 64 << 10;
+
+/// Error of a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// The API server refused the request.
+    #[error("{message} ({code})")]
+    Refused {
+        /// Status code of HTTP, or of the event that reported the error.
+        code: u16,
+        /// Sentence of the API server.
+        message: String,
+    },
+    /// The API server cannot be reached, or the connection broke.
+    #[error("{0}")]
+    Unreachable(String),
+    /// No response came in time.
+    #[error("no response within {0} s")]
+    TimedOut(u64),
+    /// The response is larger than anything that is read.
+    #[error("the response has more than {0} bytes")]
+    TooLarge(usize),
+    /// The response is not what was asked for.
+    #[error("the response cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl RequestError {
+    /// True if the API server has forgotten the version that was asked for.
+    pub(crate) fn is_expired(&self) -> bool {
+        matches!(self, RequestError::Refused { code: 410, .. })
+    }
+
+    /// True if the API server does not serve the resource.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, RequestError::Refused { code: 404, .. })
+    }
+
+    /// True if the account may not do this.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, RequestError::Refused { code: 403, .. })
+    }
+}
+
+/// `Status` of the API, as far as errors are told by it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ApiStatus {
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) code: u16,
+}
+
+/// Body of the response to a GET whose head says that it succeeded.
+pub(crate) async fn get(client: &Client, path: &str) -> Result<Body, RequestError> {
+    let request = Request::get(path)
+        .header(http::header::ACCEPT, "application/json")
+        .body(Body::empty())
+        .map_err(|error| RequestError::Unreadable(error.to_string()))?;
+    send(client, request).await
+}
+
+/// Body of the response to a request whose head says that it succeeded.
+pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body, RequestError> {
+    let response = within(HEAD_TIME, client.send(request))
+        .await?
+        .map_err(|error| RequestError::Unreachable(causes(&error)))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response.into_body());
+    }
+    let body = whole(response.into_body(), ERROR_BYTES).await.unwrap_or_default();
+    let told: Option<ApiStatus> = serde_json::from_slice(&body).ok();
+    let message = match told {
+        Some(told) if !told.message.is_empty() => told.message,
+        _ => status.to_string(),
+    };
+    Err(RequestError::Refused {
+        code: status.as_u16(),
+        message,
+    })
+}
+
+/// Whole page that a GET returns.
+pub(crate) async fn get_page(client: &Client, path: &str) -> Result<Vec<u8>, RequestError> {
+    let body = get(client, path).await?;
+    within(PAGE_TIME, whole(body, PAGE_BYTES)).await?
+}
+
+/// All bytes of a body, up to a bound.
+async fn whole(body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
+    match Limited::new(body, most).collect().await {
+        Ok(collected) => Ok(collected.to_bytes().into()),
+        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLarge(most)),
+        Err(error) => Err(RequestError::Unreachable(causes(&*error))),
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, RequestError> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| RequestError::TimedOut(limit.as_secs()))
+}

@@ -1,0 +1,245 @@
+//! One resource: its list, then its changes, resumed after each break.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_client::Client;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::condition::{ClusterCondition, ResourceCondition};
+use crate::events::{EventLines, WatchEvent, read_event};
+use crate::pages;
+use crate::records::ChangedObject;
+use crate::requests::{RequestError, get};
+use crate::resources::ResourceScope;
+
+/// Time after which the API server ends a watch, in seconds.
+const WATCH_SECONDS: u64 = 290;
+/// Longest silence of a watch: the API server sends a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(150);
+/// Time between looks for a resource that is absent or forbidden.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// Shortest life of a watch that is begun again at once.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+/// Objects of a streamed list that are handed over together.
+const STREAMED_OBJECTS: usize = 500;
+
+/// Way in which a list is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListMode {
+    /// Page by page.
+    #[default]
+    Paged,
+    /// As the beginning of a watch, where the API server offers that; else page by page.
+    Streamed,
+}
+
+/// Objects of a list.
+#[derive(Debug)]
+pub(crate) enum ListedObjects {
+    /// Page of the API server.
+    Page(Vec<u8>),
+    /// Objects of a streamed list.
+    Objects(Vec<Vec<u8>>),
+}
+
+/// Position after a list.
+#[derive(Debug)]
+pub(crate) struct WatchStart {
+    version: String,
+    /// Watch that the list was the beginning of.
+    lines: Option<EventLines>,
+}
+
+/// Message of a resource that is followed.
+#[derive(Debug)]
+pub(crate) enum WatchMessage {
+    /// An object changed.
+    Changed(ChangedObject),
+    /// Everything has to be listed again; the text says why.
+    ListAgain(String),
+}
+
+/// One resource of the API server, and those who hear of it.
+#[derive(Clone)]
+pub(crate) struct ResourceWatch {
+    pub(crate) client: Client,
+    pub(crate) scope: ResourceScope,
+    pub(crate) condition: Arc<ClusterCondition>,
+}
+
+impl ResourceWatch {
+    /// Lists the resource; `None`: it is absent or forbidden, and not required.
+    pub(crate) async fn list(
+        &self,
+        mode: ListMode,
+        objects: mpsc::Sender<ListedObjects>,
+    ) -> Result<Option<WatchStart>, RequestError> {
+        self.set(ResourceCondition::Listing);
+        let listed = match mode {
+            ListMode::Paged => self.list_pages(&objects).await,
+            ListMode::Streamed => match self.stream(&objects).await {
+                // Older API servers know no streamed lists.
+                Err(RequestError::Refused {
+                    code: 400 | 415 | 422, ..
+                }) => self.list_pages(&objects).await,
+                streamed => streamed,
+            },
+        };
+        match listed {
+            Ok(start) => Ok(Some(start)),
+            Err(error) if !self.scope.resource.is_required && error.is_absent() => {
+                self.set(ResourceCondition::Absent);
+                Ok(None)
+            }
+            Err(error) if !self.scope.resource.is_required && error.is_forbidden() => {
+                self.set(ResourceCondition::Forbidden(error.to_string()));
+                Ok(None)
+            }
+            Err(error) => {
+                self.set(ResourceCondition::Interrupted(error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn list_pages(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
+        let version = pages::list(&self.client, &self.scope.path(), "", objects).await?;
+        Ok(WatchStart { version, lines: None })
+    }
+
+    async fn stream(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
+        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        let mut lines = self.open(query).await?;
+        let mut part = Vec::new();
+        loop {
+            let line = self.next_line(&mut lines).await?;
+            let line = line.ok_or_else(|| RequestError::Unreachable("the streamed list broke off".to_owned()))?;
+            match read_event(&line)? {
+                (WatchEvent::Put(object), _) => part.push(object.to_vec()),
+                (WatchEvent::Bookmark { ends_list: true }, version) => {
+                    pages::hand_over(objects, ListedObjects::Objects(part)).await?;
+                    let lines = Some(lines);
+                    return Ok(WatchStart { version, lines });
+                }
+                (WatchEvent::Error(error), _) => return Err(error),
+                (WatchEvent::Bookmark { ends_list: false } | WatchEvent::Delete(_), _) => {}
+            }
+            if part.len() >= STREAMED_OBJECTS {
+                pages::hand_over(objects, ListedObjects::Objects(std::mem::take(&mut part))).await?;
+            }
+        }
+    }
+
+    /// Follows the resource from a position on until everything has to be listed again, or nobody listens.
+    pub(crate) async fn follow(self, start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
+        let Some(WatchStart { mut version, mut lines }) = start else {
+            let reason = self.wait_for_resource().await;
+            drop(messages.send(WatchMessage::ListAgain(reason)).await);
+            return;
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            let begin = Instant::now();
+            let ended = self.watch(&mut version, lines.take(), &messages).await;
+            let has_lasted = begin.elapsed() > SHORT_LIFE;
+            if has_lasted {
+                backoff.reset();
+            }
+            match ended {
+                Ok(()) if messages.is_closed() => return,
+                // The API server ends each watch from time to time.
+                Ok(()) if has_lasted => continue,
+                Ok(()) => {}
+                Err(error) if error.is_expired() || error.is_absent() => {
+                    let reason = format!("{}: {error}", self.scope);
+                    drop(messages.send(WatchMessage::ListAgain(reason)).await);
+                    return;
+                }
+                Err(error) => {
+                    let condition = ResourceCondition::Interrupted(error.to_string());
+                    if self.set(condition) {
+                        tracing::warn!(resource = %self.scope, %error, "the watch is interrupted; it is resumed");
+                    }
+                }
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Watches until the API server ends the watch, or nobody listens.
+    async fn watch(
+        &self,
+        version: &mut String,
+        lines: Option<EventLines>,
+        messages: &mpsc::Sender<WatchMessage>,
+    ) -> Result<(), RequestError> {
+        let mut lines = match lines {
+            Some(lines) => lines,
+            None => {
+                self.open(&format!("resourceVersion={}", pages::encoded(version)))
+                    .await?
+            }
+        };
+        if self.set(ResourceCondition::Watching) {
+            tracing::debug!(resource = %self.scope, version, "watching");
+        }
+        loop {
+            let line = match self.next_line(&mut lines).await {
+                Ok(Some(line)) => line,
+                // A silent connection may be dead. Old API servers send no bookmarks.
+                Ok(None) | Err(RequestError::TimedOut(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let (event, new_version) = read_event(&line)?;
+            let (bytes, is_deleted) = match event {
+                WatchEvent::Error(error) => return Err(error),
+                WatchEvent::Bookmark { .. } => {
+                    *version = new_version;
+                    continue;
+                }
+                WatchEvent::Put(bytes) => (bytes.to_vec(), false),
+                WatchEvent::Delete(bytes) => (bytes.to_vec(), true),
+            };
+            let kind = self.scope.resource.kind;
+            let changed = ChangedObject {
+                kind,
+                is_deleted,
+                bytes,
+            };
+            self.condition.count_event(&self.scope.to_string());
+            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
+                return Ok(());
+            }
+            *version = new_version;
+        }
+    }
+
+    async fn open(&self, query: &str) -> Result<EventLines, RequestError> {
+        let path = self.scope.path();
+        let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{query}");
+        Ok(EventLines::new(get(&self.client, &uri).await?))
+    }
+
+    async fn next_line(&self, lines: &mut EventLines) -> Result<Option<Vec<u8>>, RequestError> {
+        let line = tokio::time::timeout(SILENCE, lines.next()).await;
+        line.map_err(|_| RequestError::TimedOut(SILENCE.as_secs()))?
+    }
+
+    /// Waits until a resource that was absent or forbidden can be listed; says what happened.
+    async fn wait_for_resource(&self) -> String {
+        let path = format!("{}?limit=1", self.scope.path());
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            if crate::requests::get_page(&self.client, &path).await.is_ok() {
+                return format!("{} can be listed now", self.scope);
+            }
+        }
+    }
+
+    fn set(&self, condition: ResourceCondition) -> bool {
+        self.condition.set(&self.scope.to_string(), condition)
+    }
+}

@@ -1,0 +1,106 @@
+//! `pumice state sync`: a cluster as a source of a running server, for as long as the command runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::serve::shutdown_signal;
+use pumice::config::{KUBERNETES, namespaces};
+use pumice::telemetry::{self, LogFormat, LogOptions};
+use pumice_console::full_sync::next_epoch;
+use pumice_console::{CommandError, output};
+use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, ListMode, WatchOptions};
+use pumice_protocol::ClientConnection;
+use pumice_protocol::v1 as pb;
+
+/// Limit of the server on the silence of a source.
+const SOURCE_STALE: &str = "source_stale_ms";
+
+/// Arguments of `pumice state sync`.
+#[derive(Debug, Args)]
+pub(super) struct SyncStateArgs {
+    /// Name of the source
+    #[arg(long, value_name = "NAME", default_value = KUBERNETES)]
+    source: String,
+    /// Kubeconfig of the cluster; none: the files of KUBECONFIG, or ~/.kube/config, or the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; none: its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace whose pods, pod groups and owners of pods are watched; may be given several times; none: all namespaces
+    #[arg(long = "namespace", value_name = "NAME", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// Ask for lists as the beginning of a watch, where the API server offers it
+    #[arg(long)]
+    streamed_lists: bool,
+    /// Address of the server
+    #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
+    server: String,
+    /// Filter of log lines, on standard error
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+/// Feeds the source until a signal stops the command, or another process feeds it.
+pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
+    let shutdown = shutdown_signal();
+    let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
+    let access = ClusterAccess {
+        kubeconfig: args.kubeconfig,
+        context: args.context,
+    };
+    let namespaces = namespaces(args.namespaces).map_err(|error| said(&error))?;
+    // What is wrong with the credentials shows before anything runs.
+    access.client().await.map_err(|error| said(&error))?;
+    let mut connection = ClientConnection::open(&args.server).await?;
+    let source_epoch = next_epoch(&mut connection, &args.source).await?;
+    let heartbeat = stale_time(&mut connection).await? / 3;
+    let log = LogOptions {
+        filter: &args.log,
+        format: LogFormat::Text,
+        otlp_endpoint: None,
+        otlp_service_name: "pumice",
+        trace_ratio: 0.0,
+    };
+    let traces = telemetry::start_logging(&log).map_err(|error| said(&error))?;
+    let options = WatchOptions {
+        source: args.source,
+        source_epoch,
+        namespaces,
+        heartbeat,
+        lists: if args.streamed_lists {
+            ListMode::Streamed
+        } else {
+            ListMode::Paged
+        },
+    };
+    let watch = ClusterWatch::new(access, options, connection.state, Arc::new(ClusterCondition::default()));
+    let ended = tokio::select! {
+        () = shutdown => None,
+        error = watch.run() => Some(error),
+    };
+    traces.stop().await;
+    match ended {
+        None => {
+            output::note("the source is no longer fed; its records stay until `pumice state forget`");
+            Ok(())
+        }
+        Some(error) => Err(said(&error)),
+    }
+}
+
+/// Silence after which the server takes a source for stale.
+async fn stale_time(connection: &mut ClientConnection) -> Result<Duration, CommandError> {
+    let info = connection
+        .state
+        .get_server_info(pb::GetServerInfoRequest {})
+        .await?
+        .into_inner();
+    let limit = info.limits.iter().find(|limit| limit.name == SOURCE_STALE);
+    Ok(limit.map_or(Duration::from_mins(1), |limit| {
+        Duration::from_millis(limit.value.max(3))
+    }))
+}

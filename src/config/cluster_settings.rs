@@ -1,0 +1,148 @@
+//! Settings of the cluster that the state comes from.
+
+use std::sync::Arc;
+
+use super::ServerConfig;
+use super::settings::{Setting, SettingKind};
+use super::values::{assign, path, path_text};
+use pumice_live::{ClusterAccess, ListMode};
+
+/// Value of `state` that makes the server watch a cluster; the source has this name, too.
+pub const KUBERNETES: &str = "kubernetes";
+
+/// Cluster that the server watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// True if the server watches a cluster.
+    pub is_watched: bool,
+    /// Credentials of the cluster.
+    pub access: ClusterAccess,
+    /// Namespaces whose objects are watched; none: all.
+    pub namespaces: Vec<Arc<str>>,
+    /// Way in which lists are asked for.
+    pub lists: ListMode,
+}
+
+/// The settings.
+pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
+    Setting {
+        name: "state",
+        value_name: "NAME",
+        help: "Where the state comes from beside the batches of clients: `kubernetes` watches a cluster, as the source `kubernetes`; empty: nowhere",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.cluster.is_watched, state(value)),
+            |config| if config.cluster.is_watched { KUBERNETES } else { "" }.to_owned(),
+        ),
+    },
+    Setting {
+        name: "kubeconfig",
+        value_name: "FILE",
+        help: "Kubeconfig of the watched cluster; empty: the files of the variable KUBECONFIG, or ~/.kube/config, or the service account of the pod",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.cluster.access.kubeconfig, Ok(path(value))),
+            |config| path_text(config.cluster.access.kubeconfig.as_ref()),
+        ),
+    },
+    Setting {
+        name: "kubernetes_context",
+        value_name: "NAME",
+        help: "Context of the kubeconfig; empty: its current one",
+        kind: SettingKind::Single(
+            |config, value| {
+                let name = (!value.is_empty()).then(|| value.to_owned());
+                assign(&mut config.cluster.access.context, Ok(name))
+            },
+            |config| config.cluster.access.context.clone().unwrap_or_default(),
+        ),
+    },
+    Setting {
+        name: "kubernetes_namespace",
+        value_name: "NAME",
+        help: "Namespace whose pods, pod groups and owners of pods are watched; may be given several times; none: all namespaces",
+        kind: SettingKind::List(
+            |config, values| assign(&mut config.cluster.namespaces, namespaces(values)),
+            |config| config.cluster.namespaces.iter().map(ToString::to_string).collect(),
+        ),
+    },
+    Setting {
+        name: "kubernetes_lists",
+        value_name: "HOW",
+        help: "How lists are asked for: `paged`, or `streamed` as the beginning of a watch where the API server offers it",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.cluster.lists, list_mode(value)),
+            |config| {
+                match config.cluster.lists {
+                    ListMode::Paged => "paged",
+                    ListMode::Streamed => "streamed",
+                }
+                .to_owned()
+            },
+        ),
+    },
+];
+
+fn state(value: &str) -> Result<bool, String> {
+    match value {
+        "" => Ok(false),
+        KUBERNETES => Ok(true),
+        _ => Err(format!("`{value}` is not `kubernetes`")),
+    }
+}
+
+fn list_mode(value: &str) -> Result<ListMode, String> {
+    match value {
+        "paged" => Ok(ListMode::Paged),
+        "streamed" => Ok(ListMode::Streamed),
+        _ => Err(format!("`{value}` is neither `paged` nor `streamed`")),
+    }
+}
+
+/// Namespaces by their names, each once.
+///
+/// # Errors
+/// A value is not the name of a namespace.
+pub fn namespaces(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for value in values {
+        if value.is_empty() || value.len() > 63 || !value.chars().all(is_plain) {
+            return Err(format!(
+                "`{value}` is not the name of a namespace: lower-case letters, digits and dashes, at most 63"
+            ));
+        }
+        if !names.iter().any(|known| **known == *value) {
+            names.push(value.into());
+        }
+    }
+    Ok(names)
+}
+
+impl ServerConfig {
+    /// Settings of a cluster that nobody watches.
+    pub(super) fn unused_cluster_settings(&self) -> Vec<(&'static str, String)> {
+        let ClusterSettings {
+            is_watched,
+            access,
+            namespaces,
+            lists: _,
+        } = &self.cluster;
+        let unused = [
+            ("kubeconfig", access.kubeconfig.is_some()),
+            ("kubernetes_context", access.context.is_some()),
+            ("kubernetes_namespace", !namespaces.is_empty()),
+        ];
+        let unused = unused.into_iter().filter(|(_, is_set)| *is_set && !is_watched);
+        unused
+            .map(|(name, _)| (name, "has an effect with `state: kubernetes` only".to_owned()))
+            .collect()
+    }
+
+    /// Sources that must be synced before the server is ready: those of the settings, and the watched cluster.
+    pub fn awaited_sources(&self) -> Vec<Arc<str>> {
+        let mut sources = self.expected_sources.clone();
+        if self.cluster.is_watched && !sources.iter().any(|source| **source == *KUBERNETES) {
+            sources.push(KUBERNETES.into());
+        }
+        sources
+    }
+}
