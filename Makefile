@@ -76,12 +76,12 @@ bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
 
-lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory)
+lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory; PUMICE_BIN: another program)
 	@mkdir -p target/lab/packed
 	@cd crates/lab/tests/data && gunzip -c nodes.csv.gz >$(CURDIR)/target/lab/packed/openb_node_list_gpu_node.csv && \
 	  for name in default gpuspec33; do gunzip -c $$name.csv.gz >$(CURDIR)/target/lab/packed/openb_pod_list_$$name.csv; done && \
 	  gunzip -c published.csv.gz >$(CURDIR)/target/lab/packed/published.csv
-	@$(CARGO) run --locked --quiet --release -- simulate --reproduce fgd-atc23 $(or $(FGD),target/lab/packed --seed 42) \
+	@$(or $(PUMICE_BIN),$(CARGO) run --locked --quiet --release --) simulate --reproduce fgd-atc23 $(or $(FGD),target/lab/packed --seed 42) \
 	  --bound --csv target/lab/lab.csv --svg target/lab/lab.svg
 
 counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt

@@ -68,37 +68,37 @@ pub async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     let body = files::read_text(&args.body)?;
     let path = format!("/kube-scheduler/policy/{}/{}", args.policy, args.verb.name());
     let url = args.metrics.beside(&args.client.server, &path);
-    let (status, answer) = http_post(&url, body, DRY_RUN)
+    let (status, response) = http_post(&url, body, DRY_RUN)
         .await
         .map_err(|error| CommandError::Message(format!("error: {url}: {error}")))?;
     if status != 200 {
-        let text = visible_text(answer.trim_end());
+        let text = visible_text(response.trim_end());
         return Err(CommandError::Message(format!(
             "error: {url}: HTTP status {status}: {text}"
         )));
     }
     if args.client.output == OutputFormat::Json {
-        return output::line(&answer);
+        return output::line(&response);
     }
-    let answer: Value = serde_json::from_str(&answer)
-        .map_err(|error| CommandError::Message(format!("error: {url}: the answer is no JSON: {error}")))?;
-    output::line(&text_of(args.verb, &answer)?)
+    let response: Value = serde_json::from_str(&response)
+        .map_err(|error| CommandError::Message(format!("error: {url}: the response is no JSON: {error}")))?;
+    output::line(&text_of(args.verb, &response)?)
 }
 
-/// What an answer says, for people.
+/// What an response says, for people.
 ///
 /// # Errors
-/// The answer is an error, or no node fits.
-fn text_of(verb: ExtenderVerb, answer: &Value) -> Result<String, CommandError> {
+/// The response is an error, or no node fits.
+fn text_of(verb: ExtenderVerb, response: &Value) -> Result<String, CommandError> {
     match verb {
-        ExtenderVerb::Filter => filter_text(answer),
+        ExtenderVerb::Filter => filter_text(response),
         ExtenderVerb::Prioritize => {
-            let hosts = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+            let hosts = response.as_array().map(Vec::as_slice).unwrap_or_default();
             let line = |host: &Value| format!("{:>4}  {}", host["Score"], name(&host["Host"]));
             Ok(hosts.iter().map(line).collect::<Vec<_>>().join("\n"))
         }
         ExtenderVerb::Preempt => {
-            let nodes = answer["NodeNameToMetaVictims"].as_object();
+            let nodes = response["NodeNameToMetaVictims"].as_object();
             let line = |(node, victims): (&String, &Value)| {
                 let count = victims["Pods"].as_array().map_or(0, Vec::len);
                 format!("{}: {count} victims", visible_text(node))
@@ -113,13 +113,13 @@ fn text_of(verb: ExtenderVerb, answer: &Value) -> Result<String, CommandError> {
     }
 }
 
-fn filter_text(answer: &Value) -> Result<String, CommandError> {
-    let error = answer["Error"].as_str().unwrap_or_default();
+fn filter_text(response: &Value) -> Result<String, CommandError> {
+    let error = response["Error"].as_str().unwrap_or_default();
     if !error.is_empty() {
         return Err(CommandError::Message(format!("error: {}", visible_text(error))));
     }
-    let names = answer["NodeNames"].as_array().into_iter().flatten().map(name);
-    let items = answer
+    let names = response["NodeNames"].as_array().into_iter().flatten().map(name);
+    let items = response
         .pointer("/Nodes/items")
         .and_then(Value::as_array)
         .into_iter()
@@ -132,7 +132,7 @@ fn filter_text(answer: &Value) -> Result<String, CommandError> {
         ("FailedNodes", ""),
         ("FailedAndUnresolvableNodes", "; evictions cannot help"),
     ] {
-        for reason in answer[field].as_object().into_iter().flat_map(|nodes| nodes.values()) {
+        for reason in response[field].as_object().into_iter().flat_map(|nodes| nodes.values()) {
             *reasons.entry((reason.as_str().unwrap_or_default(), note)).or_default() += 1;
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Request, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{BODY_UNIT, HttpError};
@@ -27,8 +27,8 @@ pub(super) async fn read_body(
     limits: &EdgeLimits,
     metrics: &Metrics,
 ) -> Result<HeldBody, HttpError> {
-    let told = request.headers().get(header::CONTENT_LENGTH);
-    let Some(length) = told.and_then(|length| length.to_str().ok()?.parse::<usize>().ok()) else {
+    let header = request.headers().get(axum::http::header::CONTENT_LENGTH);
+    let Some(length) = header.and_then(|length| length.to_str().ok()?.parse::<usize>().ok()) else {
         let text = "the request has no Content-Length, by which the server holds room for it".to_owned();
         return Err((StatusCode::LENGTH_REQUIRED, text));
     };

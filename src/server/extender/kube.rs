@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::body::read_body;
 use super::offers::OfferKey;
-use super::{AnswerMode, DRY_RUN, ExtenderFront, HttpError, error_text};
+use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
 use crate::server::decision_call::MAX_ASYNC_OBJECT_BYTES;
 use crate::server::pb;
 use crate::server::status::CallError;
@@ -247,7 +247,7 @@ pub(super) struct HostScore<'n> {
 
 impl ExtenderFront {
     /// Answers a request: the outcome for the metrics, and the JSON to send.
-    pub(super) async fn answer_kube(
+    pub(super) async fn respond_kube(
         self: &Arc<Self>,
         policy: &str,
         verb: KubeVerb,
@@ -255,7 +255,7 @@ impl ExtenderFront {
     ) -> Result<(&'static str, Vec<u8>), HttpError> {
         let limits = &self.edge.read_options.limits;
         let dry = request.headers().get(DRY_RUN).is_some_and(|value| value == "true");
-        let mode = if dry { AnswerMode::DryRun } else { AnswerMode::Hold };
+        let mode = if dry { ResponseMode::DryRun } else { ResponseMode::Hold };
         let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await?;
         let answered = match verb {
             KubeVerb::Filter => self.filter(policy, &body.bytes, mode).await,
@@ -290,7 +290,12 @@ impl ExtenderFront {
         self.edge.workers.messages.run(move |_| read(&body)).await
     }
 
-    async fn prioritize(self: &Arc<Self>, policy: &str, body: &Bytes, mode: AnswerMode) -> Result<Vec<u8>, CallError> {
+    async fn prioritize(
+        self: &Arc<Self>,
+        policy: &str,
+        body: &Bytes,
+        mode: ResponseMode,
+    ) -> Result<Vec<u8>, CallError> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let scores = self.scores_of(policy, &pod, &nodes, mode).await?;
         let hosts = nodes.names.iter().zip(scores);

@@ -17,7 +17,7 @@ use tonic::metadata::MetadataMap;
 use super::kube::{AskedNodes, AskedPod, NodeVerdict, read_nodes_message, write_filter};
 use super::kube_scores::ScoreScale;
 use super::offers::Offer;
-use super::{AnswerMode, ExtenderFront};
+use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
 use crate::server::status::CallError;
 use crate::server::worker_pool::HeldWorker;
@@ -39,7 +39,7 @@ const NODE_UNKNOWN: &str = "pumice: the node is not known yet";
 const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen bound yet)";
 
 /// What the state knows of the pod of a request.
-pub(super) enum PodStanding {
+pub(super) enum AskedPodStatus {
     /// It waits for a node; true: it is held.
     Waiting(Arc<TaskRecord>, bool),
     /// Its source shows it on a node, or at its end.
@@ -61,7 +61,7 @@ impl ExtenderFront {
         self: &Arc<Self>,
         policy: &str,
         body: &Bytes,
-        mode: AnswerMode,
+        mode: ResponseMode,
     ) -> Result<Vec<u8>, CallError> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let verdicts = self.verdicts(policy, &pod, &nodes, mode).await?;
@@ -79,16 +79,20 @@ impl ExtenderFront {
         policy: &str,
         pod: &AskedPod,
         nodes: &AskedNodes,
-        mode: AnswerMode,
+        mode: ResponseMode,
     ) -> Result<Vec<NodeVerdict>, CallError> {
-        let standing = self.standing(pod, mode).await?;
-        let scored = self.score(policy, pod, &nodes.names, &standing).await?;
+        let status = self.status(pod, mode).await?;
+        let scored = self.score(policy, pod, &nodes.names, &status).await?;
         let mut by_name: BTreeMap<&str, NodeVerdict> = scored.rejected_nodes().collect();
         let fitting = scored.best_first();
-        let offer = match (&standing, mode) {
-            (PodStanding::Placed, _) | (PodStanding::Unknown, AnswerMode::Hold) => PodOffer::All,
-            (PodStanding::Waiting(..) | PodStanding::Unknown, AnswerMode::DryRun) => self.preview(policy, pod).await?,
-            (PodStanding::Waiting(task, held), AnswerMode::Hold) => self.offer(policy, task, *held, &fitting).await?,
+        let offer = match (&status, mode) {
+            (AskedPodStatus::Placed, _) | (AskedPodStatus::Unknown, ResponseMode::Hold) => PodOffer::All,
+            (AskedPodStatus::Waiting(..) | AskedPodStatus::Unknown, ResponseMode::DryRun) => {
+                self.preview(policy, pod).await?
+            }
+            (AskedPodStatus::Waiting(task, held), ResponseMode::Hold) => {
+                self.offer(policy, task, *held, &fitting).await?
+            }
         };
         match offer {
             PodOffer::All => {}
@@ -107,7 +111,7 @@ impl ExtenderFront {
             None => NodeVerdict::Fails(Arc::clone(&unknown)),
         });
         let verdicts = verdicts.collect();
-        if mode == AnswerMode::Hold {
+        if mode == ResponseMode::Hold {
             self.offers.put(Offer {
                 key: pod.offer_key(policy),
                 scores: scored.scaled(self.scale(policy)?),
@@ -136,7 +140,7 @@ impl ExtenderFront {
             // Which devices are left depends on the node that the pod goes to, so that it is offered no other.
             Ok(Some(node)) if task.device_request().is_some() => PodOffer::One(node),
             Ok(_) => PodOffer::All,
-            Err(rejection) => PodOffer::None(self.refusal(policy, task, &rejection).await),
+            Err(rejection) => PodOffer::None(self.verdict_of_rejection(policy, task, &rejection).await),
         })
     }
 
@@ -144,15 +148,15 @@ impl ExtenderFront {
     ///
     /// # Errors
     /// The source does not report the pod in time.
-    pub(super) async fn standing(&self, pod: &AskedPod, mode: AnswerMode) -> Result<PodStanding, CallError> {
+    pub(super) async fn status(&self, pod: &AskedPod, mode: ResponseMode) -> Result<AskedPodStatus, CallError> {
         let wait = self.edge.read_options.limits.extender_wait;
         let start = Instant::now();
         loop {
-            if let Some(standing) = pod_standing(&self.edge.state.snapshot(), pod) {
-                return Ok(standing);
+            if let Some(status) = pod_status(&self.edge.state.snapshot(), pod) {
+                return Ok(status);
             }
-            if mode == AnswerMode::DryRun {
-                return Ok(PodStanding::Unknown);
+            if mode == ResponseMode::DryRun {
+                return Ok(AskedPodStatus::Unknown);
             }
             if start.elapsed() >= wait {
                 let message = format!(
@@ -173,12 +177,12 @@ impl ExtenderFront {
         policy: &str,
         pod: &AskedPod,
         names: &[String],
-        standing: &PodStanding,
+        status: &AskedPodStatus,
     ) -> Result<ScoredNodes, CallError> {
         let snapshot = self.edge.state.snapshot();
         let known = names.iter().filter(|name| snapshot.state.slot_of(name).is_some());
         let mut task = pod.task();
-        if let PodStanding::Waiting(stored, _) = standing {
+        if let AskedPodStatus::Waiting(stored, _) = status {
             // What a record has from others, such as its owners, the pod alone does not tell.
             task.job = stored.job.to_string();
         }
@@ -197,9 +201,9 @@ impl ExtenderFront {
         if request.candidates.as_ref().is_some_and(|set| set.names.is_empty()) {
             return Ok(ScoredNodes::default());
         }
-        let session = match standing {
-            PodStanding::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
-            PodStanding::Waiting(_, false) | PodStanding::Placed | PodStanding::Unknown => None,
+        let session = match status {
+            AskedPodStatus::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
+            AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed | AskedPodStatus::Unknown => None,
         };
         let against = session
             .as_ref()
@@ -294,7 +298,12 @@ impl ExtenderFront {
     }
 
     /// Verdict on all nodes where a hold was refused.
-    async fn refusal(self: &Arc<Self>, policy: &str, task: &TaskRecord, rejection: &CommitRejection) -> NodeVerdict {
+    async fn verdict_of_rejection(
+        self: &Arc<Self>,
+        policy: &str,
+        task: &TaskRecord,
+        rejection: &CommitRejection,
+    ) -> NodeVerdict {
         let reason = &rejection.reason;
         let (edge, name, policy_name) = (Arc::clone(&self.edge), Arc::clone(&task.name), policy.to_owned());
         // Without an answer, the refusal says nothing of holds.
@@ -329,7 +338,7 @@ pub(super) fn latest(policy: &str) -> pb::EvaluationRef {
 }
 
 /// What a snapshot knows of a pod; `None`: not this incarnation.
-fn pod_standing(snapshot: &Snapshot, pod: &AskedPod) -> Option<PodStanding> {
+fn pod_status(snapshot: &Snapshot, pod: &AskedPod) -> Option<AskedPodStatus> {
     let stored = snapshot.state.tasks().get(pod.name.as_str())?;
     let record = &stored.record;
     let same = pod.uid.is_empty() || record.uid.is_empty() || record.uid.to_string() == pod.uid;
@@ -338,9 +347,9 @@ fn pod_standing(snapshot: &Snapshot, pod: &AskedPod) -> Option<PodStanding> {
     }
     let held = snapshot.state.is_assumed(&pod.name);
     Some(if held || record.status == TaskStatus::Pending {
-        PodStanding::Waiting(Arc::new(record.clone()), held)
+        AskedPodStatus::Waiting(Arc::new(record.clone()), held)
     } else {
-        PodStanding::Placed
+        AskedPodStatus::Placed
     })
 }
 

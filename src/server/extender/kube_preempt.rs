@@ -65,7 +65,7 @@ struct MetaPod {
 }
 
 #[derive(Debug, Serialize)]
-struct PreemptAnswer {
+struct PreemptResponse {
     #[serde(rename = "NodeNameToMetaVictims")]
     meta_victims: BTreeMap<String, MetaVictims>,
 }
@@ -140,7 +140,7 @@ impl ExtenderFront {
                 }
             }
         }
-        Ok(to_json(&PreemptAnswer { meta_victims: of_nodes }))
+        Ok(to_json(&PreemptResponse { meta_victims: of_nodes }))
     }
 }
 

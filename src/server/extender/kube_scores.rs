@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kube::{AskedNodes, AskedPod};
-use super::{AnswerMode, ExtenderFront};
+use super::{ExtenderFront, ResponseMode};
 use crate::server::status::CallError;
 
 /// Most that a scheduler expects of an extender (`MaxExtenderPriority` of k8s.io/kube-scheduler).
@@ -67,7 +67,7 @@ impl ExtenderFront {
         policy: &str,
         pod: &AskedPod,
         nodes: &AskedNodes,
-        mode: AnswerMode,
+        mode: ResponseMode,
     ) -> Result<Vec<i64>, CallError> {
         if let Some(offer) = self.offers.get(&pod.offer_key(policy)) {
             let scores: Option<Vec<i64>> = nodes.names.iter().map(|name| offer.scores.get(name).copied()).collect();
@@ -75,8 +75,8 @@ impl ExtenderFront {
                 return Ok(scores);
             }
         }
-        let standing = self.standing(pod, mode).await?;
-        let scored = self.score(policy, pod, &nodes.names, &standing).await?;
+        let status = self.status(pod, mode).await?;
+        let scored = self.score(policy, pod, &nodes.names, &status).await?;
         let by_name = scored.scaled(self.scale(policy)?);
         let score = |name: &String| by_name.get(name).copied().unwrap_or(0);
         Ok(nodes.names.iter().map(score).collect())

@@ -1,4 +1,5 @@
-//! Fronts for schedulers that ask by HTTP and JSON, without a client of Pumice: kube-scheduler's extender protocol, version 1.
+//! Fronts for schedulers that ask by HTTP and JSON, without a client of Pumice: kube-scheduler's extender protocol, version 1, and that of
+//! Volcano's plugin `extender`.
 //!
 //! A front reads a request, asks the same decisions as gRPC callers do, and writes the answer as its scheduler reads it.
 
@@ -8,6 +9,8 @@ mod kube_filter;
 mod kube_preempt;
 mod kube_scores;
 mod offers;
+mod volcano;
+mod volcano_messages;
 
 use std::sync::Arc;
 
@@ -24,9 +27,12 @@ use super::ServerContext;
 use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::status::CallError;
 use offers::OfferTable;
+use volcano::{SchedulerPath, VolcanoSessions, VolcanoVerb};
 
 /// First part of the paths of kube-scheduler's extender protocol.
 pub(crate) const KUBE_PREFIX: &str = "/kube-scheduler/";
+/// First part of the paths of Volcano's extender protocol.
+const VOLCANO_PREFIX: &str = "/volcano/";
 /// Bytes that one permit of the bodies stands for.
 const BODY_UNIT: usize = 1 << 10;
 
@@ -37,6 +43,7 @@ pub(crate) struct ExtenderFront {
     /// Bytes of bodies that may be under way, in units.
     bodies: Arc<Semaphore>,
     offers: OfferTable,
+    volcano: VolcanoSessions,
 }
 
 /// Header of a request that is answered without a hold: "true".
@@ -44,7 +51,7 @@ const DRY_RUN: &str = "pumice-dry-run";
 
 /// What an answer leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AnswerMode {
+enum ResponseMode {
     /// The pod is held.
     Hold,
     /// Nothing.
@@ -61,20 +68,42 @@ impl ExtenderFront {
             edge,
             bodies: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             offers: OfferTable::default(),
+            volcano: VolcanoSessions::default(),
         })
+    }
+
+    /// Response to a request that began at this time, as the metrics count it.
+    fn respond(
+        &self,
+        metric: &'static str,
+        start: Instant,
+        answered: Result<(&'static str, Vec<u8>), HttpError>,
+    ) -> Response {
+        let (code, response) = match answered {
+            Ok((code, json)) => (
+                code,
+                ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            ),
+            Err((status, text)) => ("HttpError", (status, text + "\n").into_response()),
+        };
+        self.edge
+            .metrics
+            .record_call(metric, code, start.elapsed().as_secs_f64());
+        response
     }
 
     /// Router of the paths of all fronts.
     pub(crate) fn router(self: Arc<Self>) -> Router {
         Router::new()
             .route(&format!("{KUBE_PREFIX}{{*call}}"), post(ask_kube))
+            .route(&format!("{VOLCANO_PREFIX}{{*call}}"), post(ask_volcano))
             .with_state(self)
     }
 }
 
 /// True if the path belongs to a front, whose callers keep their connections.
 pub(crate) fn is_extender_path(path: &str) -> bool {
-    path.starts_with(KUBE_PREFIX)
+    path.starts_with(KUBE_PREFIX) || path.starts_with(VOLCANO_PREFIX)
 }
 
 /// Policy and verb of a path behind its prefix: `VERB`, or `policy/NAME/VERB`.
@@ -99,19 +128,31 @@ async fn ask_kube(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Bo
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let start = Instant::now();
-    let answered = front.answer_kube(policy, verb, request).await;
-    let (code, response) = match answered {
-        Ok((code, json)) => (
-            code,
-            ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        ),
-        Err((status, text)) => ("HttpError", (status, text + "\n").into_response()),
+    let answered = front.respond_kube(policy, verb, request).await;
+    front.respond(verb.metric(), start, answered)
+}
+
+async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Body>) -> Response {
+    let path = request.uri().path().to_owned();
+    let call = path.strip_prefix(VOLCANO_PREFIX).unwrap_or_default();
+    let known = call.split_once('/').and_then(|(scheduler, rest)| {
+        let (policy, verb) = policy_and_verb(rest)?;
+        let path = SchedulerPath {
+            scheduler: scheduler.to_owned(),
+            policy: policy.to_owned(),
+        };
+        Some((path, VolcanoVerb::from_name(verb)?)).filter(|(path, _)| !path.scheduler.is_empty())
+    });
+    let Some((path, verb)) = known else {
+        let verbs = VolcanoVerb::names();
+        let text = format!(
+            "{path} is no verb of this extender; behind /volcano/SCHEDULER/ there are {verbs}, and policy/NAME/VERB for another policy\n"
+        );
+        return (StatusCode::NOT_FOUND, text).into_response();
     };
-    front
-        .edge
-        .metrics
-        .record_call(verb.metric(), code, start.elapsed().as_secs_f64());
-    response
+    let start = Instant::now();
+    let answered = front.respond_volcano(&path, verb, request).await;
+    front.respond(verb.metric(), start, answered)
 }
 
 /// Sentence that an extender's answer carries for an error.

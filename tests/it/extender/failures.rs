@@ -19,14 +19,17 @@ fn server(change: impl FnOnce(&mut ServerConfig)) -> EmbeddedServer {
 }
 
 fn error(scheduler: &mut Scheduler, body: &Value) -> String {
-    let answer = scheduler.ask("filter", body);
-    // An empty answer without an error would be "no node fits".
-    assert_eq!((&answer["NodeNames"], &answer["Nodes"]), (&Value::Null, &Value::Null));
-    answer["Error"].as_str().unwrap().to_owned()
+    let response = scheduler.ask("filter", body);
+    // An empty response without an error would be "no node fits".
+    assert_eq!(
+        (&response["NodeNames"], &response["Nodes"]),
+        (&Value::Null, &Value::Null)
+    );
+    response["Error"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn errors_stand_in_the_answer() {
+fn errors_stand_in_the_response() {
     let server = server(|_| {});
     let mut scheduler = Scheduler::connect(server.http);
     let unseen = error(&mut scheduler, &by_names(&pod("b", &json!({"cpu": "1"}), ""), &["n"]));
@@ -50,11 +53,11 @@ fn errors_stand_in_the_answer() {
         "{\"NodeNames\":[\"n\"]}",
         "\u{0}",
     ] {
-        let (status, answer) = scheduler.post("/kube-scheduler/filter", broken.as_bytes());
-        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let (status, response) = scheduler.post("/kube-scheduler/filter", broken.as_bytes());
+        let response: Value = serde_json::from_str(&response).unwrap();
         assert!(
-            status == 200 && answer["Error"].as_str().unwrap().starts_with("pumice: "),
-            "{broken}: {answer}"
+            status == 200 && response["Error"].as_str().unwrap().starts_with("pumice: "),
+            "{broken}: {response}"
         );
         for verb in ["prioritize", "preempt"] {
             // These have no field for an error.
@@ -65,8 +68,8 @@ fn errors_stand_in_the_answer() {
             );
         }
     }
-    let answer = scheduler.ask("filter", &by_names(&pod("a", &json!({"cpu": "1"}), ""), &["n"]));
-    assert_eq!(answer["NodeNames"], json!(["n"]), "the connection goes on");
+    let response = scheduler.ask("filter", &by_names(&pod("a", &json!({"cpu": "1"}), ""), &["n"]));
+    assert_eq!(response["NodeNames"], json!(["n"]), "the connection goes on");
 }
 
 #[test]
@@ -104,13 +107,13 @@ fn places_and_bytes_are_bounded_and_leave_probes_alone() {
         config.limits.edge.extender_receiving_bytes = 4_096;
     });
     let body = by_names(&pod("a", &json!({"cpu": "1"}), ""), &["n"]);
-    let mut kept = [Scheduler::connect(server.http), Scheduler::connect(server.http)];
-    for scheduler in &mut kept {
+    let mut connected = [Scheduler::connect(server.http), Scheduler::connect(server.http)];
+    for scheduler in &mut connected {
         assert_eq!(scheduler.ask("filter", &body)["NodeNames"], json!(["n"]));
     }
     let (status, page) = Scheduler::connect(server.http).post("/kube-scheduler/filter", b"{}");
     assert!(status == 503 && page.contains("extender_connections"), "{page}");
-    let [mut first, second] = kept;
+    let [mut first, second] = connected;
     let (status, page) = first.post("/kube-scheduler/filter", &[b' '; 5_000]);
     assert!(status == 503 && page.contains("extender_receiving_bytes"), "{page}");
     assert_eq!(server.page("/readyz").0, 200);

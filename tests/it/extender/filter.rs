@@ -32,18 +32,18 @@ fn gpu_tasks_gather_and_cpu_tasks_stay_off_gpu_nodes() {
     let mut scheduler = Scheduler::connect(server.http);
     let names = ["gpu-b", "cpu-b", "gpu-a", "cpu-a", "unseen"];
     for (asked, ranking) in [(&gpu, ["gpu-b", "gpu-a"]), (&cpu, ["cpu-b", "gpu-a"])] {
-        let answer = scheduler.ask("filter", &by_names(asked, &names));
+        let response = scheduler.ask("filter", &by_names(asked, &names));
         assert_eq!(
-            answer["NodeNames"],
+            response["NodeNames"],
             json!(["gpu-b", "cpu-b", "gpu-a", "cpu-a"]),
             "in the order of the request"
         );
         assert_eq!(
-            answer["FailedNodes"],
+            response["FailedNodes"],
             json!({"unseen": "pumice: the node is not known yet"})
         );
         assert_eq!(
-            (&answer["FailedAndUnresolvableNodes"], &answer["Error"]),
+            (&response["FailedAndUnresolvableNodes"], &response["Error"]),
             (&json!({}), &json!(""))
         );
         let hosts = scheduler.ask("prioritize", &by_names(asked, &names[..4]));
@@ -77,14 +77,14 @@ fn whole_nodes_are_answered_as_they_came() {
         })
         .collect();
     let mut scheduler = Scheduler::connect(server.http);
-    let answer = scheduler.ask(
+    let response = scheduler.ask(
         "filter",
         &json!({"Pod": asked, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null}),
     );
-    assert_eq!(answer["Nodes"]["items"], json!([items[1]]));
-    assert_eq!(answer["NodeNames"], Value::Null);
-    let refused = answer["FailedAndUnresolvableNodes"]["gpu-a"].as_str().unwrap();
-    assert!(refused.starts_with("predicates: "), "{answer}");
+    assert_eq!(response["Nodes"]["items"], json!([items[1]]));
+    assert_eq!(response["NodeNames"], Value::Null);
+    let refused = response["FailedAndUnresolvableNodes"]["gpu-a"].as_str().unwrap();
+    assert!(refused.starts_with("predicates: "), "{response}");
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn a_policy_is_asked_by_its_name() {
     );
     let mut scheduler = Scheduler::connect(server.http);
     let body = by_names(&asked, &["gpu-a", "gpu-b"]);
-    let (status, answer) = scheduler.post("/kube-scheduler/policy/packed/filter", body.to_string().as_bytes());
+    let (status, response) = scheduler.post("/kube-scheduler/policy/packed/filter", body.to_string().as_bytes());
     assert_eq!(
-        (status, answer.contains("\"NodeNames\":[\"gpu-a\",\"gpu-b\"]")),
+        (status, response.contains("\"NodeNames\":[\"gpu-a\",\"gpu-b\"]")),
         (200, true),
-        "{answer}"
+        "{response}"
     );
-    let (status, answer) = scheduler.post("/kube-scheduler/policy/missing/filter", body.to_string().as_bytes());
-    let answer: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!((status, answer["NodeNames"].is_null()), (200, true), "{answer}");
-    assert!(answer["Error"].as_str().unwrap().contains("missing"), "{answer}");
+    let (status, response) = scheduler.post("/kube-scheduler/policy/missing/filter", body.to_string().as_bytes());
+    let response: Value = serde_json::from_str(&response).unwrap();
+    assert_eq!((status, response["NodeNames"].is_null()), (200, true), "{response}");
+    assert!(response["Error"].as_str().unwrap().contains("missing"), "{response}");
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn a_pod_with_devices_is_offered_the_node_whose_devices_are_held() {
     let mut scheduler = Scheduler::connect(server.http);
     let mut taken = Vec::new();
     for pod in &pods[..2] {
-        let answer = scheduler.ask("filter", &by_names(pod, &["n1", "n2"]));
-        let names = answer["NodeNames"].as_array().unwrap().clone();
-        assert_eq!(names.len(), 1, "{answer}");
+        let response = scheduler.ask("filter", &by_names(pod, &["n1", "n2"]));
+        let names = response["NodeNames"].as_array().unwrap().clone();
+        assert_eq!(names.len(), 1, "{response}");
         taken.extend(names);
     }
     taken.sort_by_key(ToString::to_string);
     assert_eq!(taken, ["n1", "n2"], "two shares of 600 do not fit on one device");
-    let answer = scheduler.ask("filter", &by_names(&pods[2], &["n1", "n2"]));
-    assert_eq!(answer["NodeNames"], json!([]), "{answer}");
+    let response = scheduler.ask("filter", &by_names(&pods[2], &["n1", "n2"]));
+    assert_eq!(response["NodeNames"], json!([]), "{response}");
 }

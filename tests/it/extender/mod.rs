@@ -6,6 +6,7 @@ mod filter;
 mod preempt;
 mod quotas;
 mod recorded;
+mod volcano;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -29,7 +30,7 @@ impl Scheduler {
         }
     }
 
-    /// Status and body of the answer to a request with a body.
+    /// Status and body of the response to a request with a body.
     fn post(&mut self, path: &str, body: &[u8]) -> (u16, String) {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: pumice\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -38,7 +39,7 @@ impl Scheduler {
         self.send(&[head.as_bytes(), body].concat())
     }
 
-    /// Status and body of the answer to these bytes.
+    /// Status and body of the response to these bytes.
     fn send(&mut self, request: &[u8]) -> (u16, String) {
         self.stream.get_mut().write_all(request).unwrap();
         let mut line = String::new();
@@ -52,8 +53,8 @@ impl Scheduler {
             if header.is_empty() {
                 break;
             }
-            if let Some(told) = header.strip_prefix("content-length: ") {
-                length = told.parse().unwrap();
+            if let Some(number) = header.strip_prefix("content-length: ") {
+                length = number.parse().unwrap();
             }
         }
         let mut body = vec![0; length];
@@ -62,9 +63,9 @@ impl Scheduler {
     }
 
     fn ask(&mut self, verb: &str, body: &Value) -> Value {
-        let (status, answer) = self.post(&format!("/kube-scheduler/{verb}"), body.to_string().as_bytes());
-        assert_eq!(status, 200, "{answer}");
-        serde_json::from_str(&answer).unwrap()
+        let (status, response) = self.post(&format!("/kube-scheduler/{verb}"), body.to_string().as_bytes());
+        assert_eq!(status, 200, "{response}");
+        serde_json::from_str(&response).unwrap()
     }
 }
 

@@ -22,7 +22,7 @@ fn asked(preemptor: &Value) -> Value {
     }})
 }
 
-fn world(policy: &str) -> (EmbeddedServer, Value) {
+fn start_server(policy: &str) -> (EmbeddedServer, Value) {
     let server = EmbeddedServer::start();
     reload(&server, "default", policy);
     let cpu = |amount: &str| json!({"cpu": amount, "memory": "1Gi"});
@@ -49,24 +49,24 @@ fn world(policy: &str) -> (EmbeddedServer, Value) {
 
 #[test]
 fn nodes_stay_whose_victims_the_policy_permits() {
-    let (server, preemptor) = world("actions: allocate, preempt\ntiers:\n- plugins:\n  - name: gang\n");
+    let (server, preemptor) = start_server("actions: allocate, preempt\ntiers:\n- plugins:\n  - name: gang\n");
     let mut scheduler = Scheduler::connect(server.http);
-    let answer = scheduler.ask("preempt", &asked(&preemptor));
+    let response = scheduler.ask("preempt", &asked(&preemptor));
     // Gang keeps the two of "whole" together, and permits one of "spare"; nobody knows the third victim.
     assert_eq!(
-        answer,
+        response,
         json!({"NodeNameToMetaVictims": {"n2": {"Pods": [{"UID": "uid-spare-0"}], "NumPDBViolations": 1}}})
     );
 }
 
 #[test]
 fn all_nodes_stay_where_the_policy_has_no_say() {
-    let (server, preemptor) = world("actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n");
+    let (server, preemptor) = start_server("actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n");
     let mut scheduler = Scheduler::connect(server.http);
     let body = asked(&preemptor);
     let unchanged = json!({"NodeNameToMetaVictims": body["NodeNameToMetaVictims"]});
     assert_eq!(scheduler.ask("preempt", &body), unchanged, "no plugin for victims");
-    let (server, _) = world("actions: allocate, preempt\ntiers:\n- plugins:\n  - name: gang\n");
+    let (server, _) = start_server("actions: allocate, preempt\ntiers:\n- plugins:\n  - name: gang\n");
     let mut scheduler = Scheduler::connect(server.http);
     let alone = asked(&pod("alone", &json!({"cpu": "1"}), ""));
     assert_eq!(scheduler.ask("preempt", &alone), unchanged, "a pod without a job");
@@ -74,7 +74,7 @@ fn all_nodes_stay_where_the_policy_has_no_say() {
 
 #[test]
 fn whole_victims_are_answered_by_uid() {
-    let (server, preemptor) = world("actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n");
+    let (server, preemptor) = start_server("actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n");
     let mut scheduler = Scheduler::connect(server.http);
     let victim = bound(&pod("spare-0", &json!({"cpu": "2"}), "spare"), "n2");
     let body = json!({"Pod": preemptor, "NodeNameToMetaVictims": null, "NodeNameToVictims": {"n2": {"Pods": [victim], "NumPDBViolations": 0}}});

@@ -13,7 +13,7 @@ const QUOTA: usize = 50;
 const POLICY: &str =
     "actions: allocate\ntiers:\n- plugins:\n  - name: predicates\n  - name: proportion\n  - name: binpack\n";
 
-fn world() -> (EmbeddedServer, Vec<Value>) {
+fn start_server() -> (EmbeddedServer, Vec<Value>) {
     let server = EmbeddedServer::start();
     reload(&server, "default", POLICY);
     let pods: Vec<Value> = (0..PODS)
@@ -38,14 +38,14 @@ fn world() -> (EmbeddedServer, Vec<Value>) {
 
 /// True if the pod is offered a node; otherwise every node is refused for its queue.
 fn is_offered(scheduler: &mut Scheduler, pod: &Value) -> bool {
-    let answer = scheduler.ask("filter", &by_names(pod, &["n1", "n2", "n3"]));
-    assert_eq!(answer["Error"], "", "{answer}");
-    let offered = !answer["NodeNames"].as_array().unwrap().is_empty();
+    let response = scheduler.ask("filter", &by_names(pod, &["n1", "n2", "n3"]));
+    assert_eq!(response["Error"], "", "{response}");
+    let offered = !response["NodeNames"].as_array().unwrap().is_empty();
     let mut refused: Vec<&Value> = Vec::new();
     for field in ["FailedNodes", "FailedAndUnresolvableNodes"] {
-        refused.extend(answer[field].as_object().unwrap().values());
+        refused.extend(response[field].as_object().unwrap().values());
     }
-    assert_eq!(refused.len(), if offered { 0 } else { 3 }, "{answer}");
+    assert_eq!(refused.len(), if offered { 0 } else { 3 }, "{response}");
     for reason in refused {
         assert!(reason.as_str().unwrap().starts_with("proportion: "), "{reason}");
     }
@@ -53,8 +53,8 @@ fn is_offered(scheduler: &mut Scheduler, pod: &Value) -> bool {
 }
 
 #[test]
-fn a_quota_is_kept_while_nobody_sees_the_pods_bound() {
-    let (server, pods) = world();
+fn no_quota_is_exceeded_while_nobody_sees_the_pods_bound() {
+    let (server, pods) = start_server();
     let (next, offered) = (AtomicUsize::new(0), ShortLock::<Vec<Value>>::default());
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -72,9 +72,9 @@ fn a_quota_is_kept_while_nobody_sees_the_pods_bound() {
     assert_eq!(offered.len(), QUOTA);
     let mut scheduler = Scheduler::connect(server.http);
     let waiting: Vec<&Value> = pods.iter().filter(|pod| !offered.contains(pod)).collect();
-    let answer = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
-    let reason = answer["FailedNodes"]["n1"].as_str().unwrap();
-    assert!(reason.contains("counting pods that were offered nodes"), "{answer}");
+    let response = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
+    let reason = response["FailedNodes"]["n1"].as_str().unwrap();
+    assert!(reason.contains("counting pods that were offered nodes"), "{response}");
     // Half of them are bound, to other nodes than those on which they are held: each counts once.
     for (number, pod) in offered.iter().enumerate() {
         let node = ["n3", "n2", "n1"][number % 3];
@@ -84,11 +84,11 @@ fn a_quota_is_kept_while_nobody_sees_the_pods_bound() {
             "after {number} are bound"
         );
     }
-    let answer = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
-    let text = answer.to_string();
+    let response = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
+    let text = response.to_string();
     assert!(
         text.contains("proportion: ") && !text.contains("counting pods"),
-        "{answer}"
+        "{response}"
     );
     // What ends makes room for as many.
     for (number, pod) in offered[..10].iter().enumerate() {
@@ -97,6 +97,6 @@ fn a_quota_is_kept_while_nobody_sees_the_pods_bound() {
         change(&server, (QUOTA + number) as u64 + 2, &[ended]);
     }
     let more = waiting.iter().filter(|pod| is_offered(&mut scheduler, pod)).count();
-    let answer = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
-    assert_eq!(more, 10, "{answer}");
+    let response = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
+    assert_eq!(more, 10, "{response}");
 }

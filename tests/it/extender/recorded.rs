@@ -35,12 +35,12 @@ fn recorded_bodies_are_answered() {
         (Scheduler::connect(server.http), server)
     };
     let (mut scheduler, _server) = scheduler_of(&full);
-    let answer = scheduler.ask("filter", &full);
-    assert_eq!(answer["Nodes"]["items"], full["Nodes"]["items"]);
+    let response = scheduler.ask("filter", &full);
+    assert_eq!(response["Nodes"]["items"], full["Nodes"]["items"]);
     let names = recorded("names-filter");
     let (mut scheduler, _server) = scheduler_of(&names);
-    let answer = scheduler.ask("filter", &names);
-    assert_eq!(answer["NodeNames"], json!(["kwok-00001"]), "{answer}");
+    let response = scheduler.ask("filter", &names);
+    assert_eq!(response["NodeNames"], json!(["kwok-00001"]), "{response}");
     let hosts = scheduler.ask("prioritize", &names);
     assert_eq!(hosts[0]["Host"], "kwok-00001");
     for (name, uid) in [

@@ -1,0 +1,485 @@
+//! Volcano's extender protocol: a session of the scheduler per path, which its verbs ask about and change.
+//!
+//! The scheduler's plugin runs without any policy if opening a session fails. Opening is therefore always answered as done; a session
+//! that could not be opened is *poisoned*, and every later verb refuses with the reason, or abstains where a refusal would take away
+//! what other plugins chose.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{Extensions, Request, StatusCode};
+use pumice_engine::cycle::{SessionChange, TaskPlacement};
+use pumice_engine::short_lock::ShortLock;
+use serde_json::value::RawValue;
+use tonic::metadata::MetadataMap;
+
+use super::body::read_body;
+use super::kube::to_json;
+use super::kube_filter::latest;
+use super::volcano_messages::{
+    EventMessage, EventResponse, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse, PrioritizeMessage,
+    PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VolcanoTask, VoteResponse, read,
+};
+use super::{ExtenderFront, HttpError, error_text};
+use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
+use crate::server::pb;
+use crate::server::status::CallError;
+
+/// Schedulers that may have a session at once.
+const MAX_SCHEDULERS: usize = 64;
+/// Codes of Volcano's statuses (pkg/scheduler/api).
+const CODE_ERROR: i32 = 1;
+const CODE_UNSCHEDULABLE: i32 = 2;
+const CODE_UNRESOLVABLE: i32 = 3;
+/// Votes of Volcano's plugins.
+const PERMIT: i32 = 1;
+const ABSTAIN: i32 = 0;
+const REJECT: i32 = -1;
+
+/// Verb of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VolcanoVerb {
+    OnSessionOpen,
+    OnSessionClose,
+    Predicate,
+    Prioritize,
+    Preemptable,
+    Reclaimable,
+    JobEnqueueable,
+    JobEnqueued,
+    QueueOverused,
+    JobReady,
+    AllocateFunc,
+    DeallocateFunc,
+}
+
+impl VolcanoVerb {
+    /// Name, and value of the metrics' label `rpc`.
+    const ALL: [(&'static str, &'static str, VolcanoVerb); 12] = [
+        ("onSessionOpen", "volcano/onSessionOpen", VolcanoVerb::OnSessionOpen),
+        ("onSessionClose", "volcano/onSessionClose", VolcanoVerb::OnSessionClose),
+        ("predicate", "volcano/predicate", VolcanoVerb::Predicate),
+        ("prioritize", "volcano/prioritize", VolcanoVerb::Prioritize),
+        ("preemptable", "volcano/preemptable", VolcanoVerb::Preemptable),
+        ("reclaimable", "volcano/reclaimable", VolcanoVerb::Reclaimable),
+        ("jobEnqueueable", "volcano/jobEnqueueable", VolcanoVerb::JobEnqueueable),
+        ("jobEnqueued", "volcano/jobEnqueued", VolcanoVerb::JobEnqueued),
+        ("queueOverused", "volcano/queueOverused", VolcanoVerb::QueueOverused),
+        ("jobReady", "volcano/jobReady", VolcanoVerb::JobReady),
+        ("allocateFunc", "volcano/allocateFunc", VolcanoVerb::AllocateFunc),
+        ("deallocateFunc", "volcano/deallocateFunc", VolcanoVerb::DeallocateFunc),
+    ];
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|(own, ..)| *own == name)
+            .map(|(.., verb)| verb)
+    }
+
+    /// Names of all verbs, for messages.
+    pub(super) fn names() -> String {
+        Self::ALL.map(|(name, ..)| name).join(", ")
+    }
+
+    pub(super) fn metric(self) -> &'static str {
+        Self::ALL
+            .into_iter()
+            .find(|(.., verb)| *verb == self)
+            .map_or("", |(_, metric, _)| metric)
+    }
+}
+
+/// Path of a request: the scheduler's own name, and its policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SchedulerPath {
+    pub(super) scheduler: String,
+    pub(super) policy: String,
+}
+
+/// Session of a scheduler.
+#[derive(Clone, Debug)]
+enum VolcanoSession {
+    Open(Arc<str>),
+    /// Why there is none.
+    Poisoned(Arc<str>),
+}
+
+/// Sessions by path.
+#[derive(Debug, Default)]
+pub(super) struct VolcanoSessions(ShortLock<BTreeMap<SchedulerPath, VolcanoSession>>);
+
+impl ExtenderFront {
+    /// Answers a request: the outcome for the metrics, and the JSON to send.
+    pub(super) async fn respond_volcano(
+        self: &Arc<Self>,
+        path: &SchedulerPath,
+        verb: VolcanoVerb,
+        request: Request<Body>,
+    ) -> Result<(&'static str, Vec<u8>), HttpError> {
+        let limits = &self.edge.read_options.limits;
+        let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await;
+        if verb == VolcanoVerb::OnSessionOpen {
+            // The state has what the body says; only that the body came whole matters.
+            let opened = match body {
+                Ok(_) => self.open_volcano(path).await,
+                Err((_, text)) => Err(text),
+            };
+            let outcome = if opened.is_ok() { "Ok" } else { "Poisoned" };
+            self.put_session(path, opened);
+            return Ok((outcome, b"{}".to_vec()));
+        }
+        let body = body?;
+        if verb == VolcanoVerb::OnSessionClose {
+            if let Some(VolcanoSession::Open(id)) = self.volcano.0.with(|sessions| sessions.remove(path)) {
+                // A session that is gone needs no end.
+                let _ = self.edge.state.close_session(&id);
+            }
+            return Ok(("Ok", b"{}".to_vec()));
+        }
+        match self.ask_volcano(path, verb, &body.bytes).await {
+            Ok(json) => Ok(("Ok", json)),
+            Err(error) => {
+                let text = error_text(&error);
+                match rejected_response(verb, &text) {
+                    Some(json) => Ok((error.reason(), json)),
+                    None => Err((StatusCode::SERVICE_UNAVAILABLE, text)),
+                }
+            }
+        }
+    }
+
+    async fn open_volcano(self: &Arc<Self>, path: &SchedulerPath) -> Result<Arc<str>, String> {
+        let request = pb::OpenSessionRequest {
+            against: Some(latest(&path.policy)),
+            ..pb::OpenSessionRequest::default()
+        };
+        let opened = self.edge.open_session(tonic::Request::new(request)).await;
+        let opened = opened.map_err(|error| error_text(&error))?;
+        Ok(opened.session.into())
+    }
+
+    /// Puts the session of a path in the place of the one before.
+    fn put_session(&self, path: &SchedulerPath, opened: Result<Arc<str>, String>) {
+        let session = match opened {
+            Ok(id) => VolcanoSession::Open(id),
+            Err(text) => {
+                tracing::warn!(
+                    scheduler = path.scheduler,
+                    reason = text,
+                    "a session of Volcano is poisoned"
+                );
+                VolcanoSession::Poisoned(text.into())
+            }
+        };
+        let gone = self.volcano.0.with(|sessions| {
+            let full = sessions.len() >= MAX_SCHEDULERS && !sessions.contains_key(path);
+            let other = if full {
+                sessions.pop_first().map(|(_, session)| session)
+            } else {
+                None
+            };
+            [sessions.insert(path.clone(), session), other]
+        });
+        for session in gone.into_iter().flatten() {
+            if let VolcanoSession::Open(id) = session {
+                let _ = self.edge.state.close_session(&id);
+            }
+        }
+    }
+
+    /// The session of a path, as it is now, after more changes.
+    fn session_after(
+        &self,
+        path: &SchedulerPath,
+        changes: Vec<pb::SessionChange>,
+    ) -> Result<pb::SessionRef, CallError> {
+        match self.volcano.0.with(|sessions| sessions.get(path).cloned()) {
+            Some(VolcanoSession::Open(id)) => Ok(pb::SessionRef {
+                after: self.edge.state.applied_through(&id).unwrap_or(0),
+                id: id.to_string(),
+                changes,
+            }),
+            Some(VolcanoSession::Poisoned(text)) => Err(CallError::precondition("SESSION_POISONED", text.to_string())),
+            None => {
+                let message = format!(
+                    "scheduler `{}` has opened no session: set onSessionOpenVerb",
+                    path.scheduler
+                );
+                Err(CallError::precondition("SESSION_MISSING", message))
+            }
+        }
+    }
+
+    fn against(&self, path: &SchedulerPath) -> Result<pb::EvaluationRef, CallError> {
+        let session = self.session_after(path, Vec::new())?;
+        Ok(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Session(session)),
+            ..pb::EvaluationRef::default()
+        })
+    }
+
+    async fn decide_in<C: DecisionCall>(
+        self: &Arc<Self>,
+        path: &SchedulerPath,
+        call: C,
+    ) -> Result<C::Response, CallError> {
+        let against = self.against(path)?;
+        let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
+        Ok(self
+            .edge
+            .decide(call, Some(against), (&metadata, &extensions))
+            .await?
+            .into_inner())
+    }
+
+    /// Reads a body, a large one on a worker.
+    async fn volcano_message<T: Send + 'static>(
+        &self,
+        body: &Bytes,
+        read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        if body.len() <= MAX_ASYNC_OBJECT_BYTES {
+            return read(body);
+        }
+        let body = body.clone();
+        self.edge.workers.messages.run(move |_| read(&body)).await
+    }
+
+    async fn ask_volcano(
+        self: &Arc<Self>,
+        path: &SchedulerPath,
+        verb: VolcanoVerb,
+        body: &Bytes,
+    ) -> Result<Vec<u8>, CallError> {
+        match verb {
+            VolcanoVerb::OnSessionOpen | VolcanoVerb::OnSessionClose => Ok(b"{}".to_vec()),
+            VolcanoVerb::Predicate => self.predicate(path, body).await,
+            VolcanoVerb::Prioritize => self.volcano_scores(path, body).await,
+            VolcanoVerb::Preemptable => self.victims(path, body, pb::VictimKind::Preempt).await,
+            VolcanoVerb::Reclaimable => self.victims(path, body, pb::VictimKind::Reclaim).await,
+            VolcanoVerb::JobEnqueueable => self.job_enqueueable(path, body).await,
+            VolcanoVerb::JobEnqueued => {
+                let message: JobMessage = self.volcano_message(body, read_owned).await?;
+                self.change(path, SessionChange::JobEnqueued(message.job.uid.into()))
+                    .await?;
+                Ok(b"{}".to_vec())
+            }
+            VolcanoVerb::QueueOverused => self.queue_overused(path, body).await,
+            VolcanoVerb::JobReady => self.job_ready(path, body).await,
+            VolcanoVerb::AllocateFunc => self.event(path, body, allocated).await,
+            VolcanoVerb::DeallocateFunc => {
+                let undone = |task: &VolcanoTask| SessionChange::Unallocate(task.record_name().into());
+                self.event(path, body, undone).await
+            }
+        }
+    }
+
+    async fn predicate(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let message: PredicateMessage = read(body)?;
+        let request = pb::FilterRequest {
+            tasks: vec![message.task.task()],
+            candidates: Some(node_set([message.node.name])),
+            resource_fit: pb::ResourceFit::None.into(),
+            ..pb::FilterRequest::default()
+        };
+        let answered = self.decide_in(path, request).await?;
+        let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
+        let (status, code) = match (item.problem, item.rejections.into_iter().next()) {
+            (Some(problem), _) => (format!("{}: {}", problem.field, problem.message), CODE_ERROR),
+            (None, None) => (String::new(), 0),
+            (None, Some(rejection)) => {
+                let reason = rejection.reason.unwrap_or_default();
+                let code = match reason.resolution() {
+                    pb::Resolution::Unresolvable => CODE_UNRESOLVABLE,
+                    pb::Resolution::Unschedulable | pb::Resolution::Unspecified => CODE_UNSCHEDULABLE,
+                };
+                (format!("{}: {}", reason.plugin, reason.message), code)
+            }
+        };
+        Ok(to_json(&PredicateResponse { status, code }))
+    }
+
+    async fn volcano_scores(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let message: PrioritizeMessage = self.volcano_message(body, read_owned).await?;
+        let request = pb::ScoreRequest {
+            tasks: vec![message.task.task()],
+            candidates: Some(node_set(message.nodes.into_iter().map(|node| node.name))),
+            ..pb::ScoreRequest::default()
+        };
+        let answered = self.decide_in(path, request).await?;
+        let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
+        if let Some(problem) = item.problem {
+            let message = format!("{}: {}", problem.field, problem.message);
+            return Err(CallError::invalid("POD_UNREADABLE", message));
+        }
+        let names = item.nodes.unwrap_or_default().names;
+        Ok(to_json(&PrioritizeResponse {
+            scores: Some(names.into_iter().zip(item.totals).collect()),
+            error: String::new(),
+        }))
+    }
+
+    async fn victims(
+        self: &Arc<Self>,
+        path: &SchedulerPath,
+        body: &Bytes,
+        kind: pb::VictimKind,
+    ) -> Result<Vec<u8>, CallError> {
+        let message: VictimsMessage<'_> = read(body)?;
+        let evictees = message.evictees.unwrap_or_default();
+        let read_task = |raw: &&RawValue| {
+            let task: Result<VolcanoTask, _> = serde_json::from_str(raw.get());
+            task.map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("evictees: {error}")))
+        };
+        let candidates: Vec<VolcanoTask> = evictees.iter().map(read_task).collect::<Result<_, _>>()?;
+        let request = pb::SelectVictimsRequest {
+            kind: kind.into(),
+            groups: vec![pb::VictimGroup {
+                preemptor: Some(message.evictor.task()),
+                candidates: candidates.iter().map(VolcanoTask::stored).collect(),
+                ..pb::VictimGroup::default()
+            }],
+            ..pb::SelectVictimsRequest::default()
+        };
+        let answered = self.decide_in(path, request).await?;
+        let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
+        if let Some(problem) = item.problem {
+            let message = format!("{}: {}", problem.field, problem.message);
+            return Err(CallError::invalid("VICTIMS_NOT_JUDGED", message));
+        }
+        let judged = item.votes.iter().any(|vote| !vote.abstained);
+        let chosen = item.victims.iter().filter_map(|at| evictees.get(*at as usize).copied());
+        Ok(to_json(&VictimsResponse {
+            status: if judged { PERMIT } else { ABSTAIN },
+            victims: chosen.collect(),
+        }))
+    }
+
+    async fn job_enqueueable(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let message: JobMessage = self.volcano_message(body, read_owned).await?;
+        let job = pb::Job {
+            name: message.job.uid,
+            ..pb::Job::default()
+        };
+        let request = pb::AdmitRequest {
+            against: Some(self.against(path)?),
+            mode: pb::AdmitMode::Tentative.into(),
+            items: vec![pb::AdmitSubject {
+                subject: Some(pb::admit_subject::Subject::Job(job)),
+                ..pb::AdmitSubject::default()
+            }],
+            ..pb::AdmitRequest::default()
+        };
+        let answered = self.edge.admit(tonic::Request::new(request)).await?.into_inner();
+        let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
+        // Without a plugin that judges jobs, those of later tiers are to be asked.
+        let judged = self.judges_jobs(&path.policy);
+        let status = match (item.problem, item.permitted) {
+            (None, true) if judged => PERMIT,
+            (None, true) => ABSTAIN,
+            (Some(_), _) | (None, false) => REJECT,
+        };
+        Ok(to_json(&VoteResponse { status }))
+    }
+
+    fn judges_jobs(&self, policy: &str) -> bool {
+        let snapshot = self.edge.state.snapshot();
+        let policy = snapshot.policies.get(policy);
+        let policy = policy.and_then(|policy| policy.of_profile(&Arc::default()).ok());
+        policy.is_some_and(|policy| policy.policy.enqueuers().iter().any(|tier| !tier.is_empty()))
+    }
+
+    async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let message: QueueMessage = self.volcano_message(body, read_owned).await?;
+        let request = pb::OrderRequest {
+            queues: Some(name_set(message.queue.name)),
+            ..pb::OrderRequest::default()
+        };
+        let answered = self.decide_in(path, request).await?;
+        let rank = answered.result.unwrap_or_default().queues.pop().unwrap_or_default();
+        let overused = rank.overused.unwrap_or(rank.problem.is_some());
+        Ok(to_json(&OverusedResponse { overused }))
+    }
+
+    async fn job_ready(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+        let message: JobMessage = self.volcano_message(body, read_owned).await?;
+        let request = pb::OrderRequest {
+            jobs: Some(name_set(message.job.uid)),
+            ..pb::OrderRequest::default()
+        };
+        let answered = self.decide_in(path, request).await?;
+        let rank = answered.result.unwrap_or_default().jobs.pop().unwrap_or_default();
+        let status = rank.state.is_some_and(|state| state.ready);
+        Ok(to_json(&ReadyResponse { status }))
+    }
+
+    async fn event(
+        self: &Arc<Self>,
+        path: &SchedulerPath,
+        body: &Bytes,
+        change: impl FnOnce(&VolcanoTask) -> SessionChange,
+    ) -> Result<Vec<u8>, CallError> {
+        let message: EventMessage = self.volcano_message(body, read_owned).await?;
+        self.change(path, change(&message.task)).await?;
+        Ok(to_json(&EventResponse { error: String::new() }))
+    }
+
+    /// Applies a change to the session of a path.
+    async fn change(self: &Arc<Self>, path: &SchedulerPath, change: SessionChange) -> Result<(), CallError> {
+        let session = self.session_after(path, Vec::new())?;
+        let edge = Arc::clone(&self.edge);
+        let step = move || -> Result<(), CallError> {
+            edge.state.step_session(&session.id, session.after, &[change])?;
+            Ok(())
+        };
+        self.edge.run_blocking(step).await
+    }
+}
+
+fn allocated(task: &VolcanoTask) -> SessionChange {
+    SessionChange::Allocate(TaskPlacement {
+        task: task.record_name().into(),
+        node: task.node.as_str().into(),
+        card: Arc::default(),
+        devices: 0,
+    })
+}
+
+fn read_owned<T: for<'b> serde::Deserialize<'b>>(body: &Bytes) -> Result<T, CallError> {
+    read(body)
+}
+
+fn node_set(names: impl IntoIterator<Item = String>) -> pb::NodeSet {
+    pb::NodeSet {
+        names: names.into_iter().collect(),
+        ..pb::NodeSet::default()
+    }
+}
+
+fn name_set(name: String) -> pb::NameSet {
+    pb::NameSet { names: vec![name] }
+}
+
+/// Answer that refuses, with the reason where the protocol has a place for it; `None`: the verb has no answer that refuses.
+fn rejected_response(verb: VolcanoVerb, text: &str) -> Option<Vec<u8>> {
+    let error = text.to_owned();
+    Some(match verb {
+        VolcanoVerb::Predicate => to_json(&PredicateResponse {
+            status: error,
+            code: CODE_ERROR,
+        }),
+        VolcanoVerb::Prioritize => to_json(&PrioritizeResponse { scores: None, error }),
+        // A rejection would take away what the plugins before chose.
+        VolcanoVerb::Preemptable | VolcanoVerb::Reclaimable => to_json(&VictimsResponse {
+            status: ABSTAIN,
+            victims: Vec::new(),
+        }),
+        VolcanoVerb::JobEnqueueable => to_json(&VoteResponse { status: REJECT }),
+        VolcanoVerb::QueueOverused => to_json(&OverusedResponse { overused: true }),
+        VolcanoVerb::JobReady => to_json(&ReadyResponse { status: false }),
+        VolcanoVerb::AllocateFunc | VolcanoVerb::DeallocateFunc => to_json(&EventResponse { error }),
+        VolcanoVerb::OnSessionOpen | VolcanoVerb::OnSessionClose | VolcanoVerb::JobEnqueued => return None,
+    })
+}

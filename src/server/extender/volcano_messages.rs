@@ -1,0 +1,151 @@
+//! Messages of Volcano's extender plugin, as far as the server reads them: Go's structs of a scheduler's session, by their names.
+
+use axum::body::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::server::pb;
+use crate::server::status::CallError;
+
+/// Task of the scheduler.
+#[derive(Debug, Deserialize)]
+pub(super) struct VolcanoTask {
+    #[serde(rename = "UID", default)]
+    uid: String,
+    #[serde(rename = "Job", default)]
+    job: String,
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "Namespace", default)]
+    namespace: String,
+    #[serde(rename = "NodeName", default)]
+    pub(super) node: String,
+    #[serde(rename = "Pod", default)]
+    pod: Option<Box<RawValue>>,
+}
+
+impl VolcanoTask {
+    /// Name of the task's record.
+    pub(super) fn record_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The task as one of a question, counted as Volcano counts it.
+    pub(super) fn task(&self) -> pb::Task {
+        match &self.pod {
+            Some(pod) => pb::Task {
+                object: pod.get().as_bytes().to_vec(),
+                pod_rules: pb::PodRules::Volcano.into(),
+                job: self.job.clone(),
+                ..pb::Task::default()
+            },
+            None => self.stored(),
+        }
+    }
+
+    /// The task by its name.
+    pub(super) fn stored(&self) -> pb::Task {
+        pb::Task {
+            name: self.record_name(),
+            uid: self.uid.clone(),
+            ..pb::Task::default()
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct VolcanoNode {
+    #[serde(rename = "Name")]
+    pub(super) name: String,
+}
+
+/// Job or queue; a job's uid is "namespace/name".
+#[derive(Debug, Deserialize)]
+pub(super) struct VolcanoNamed {
+    #[serde(rename = "UID", default)]
+    pub(super) uid: String,
+    #[serde(rename = "Name", default)]
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PredicateMessage {
+    pub(super) task: VolcanoTask,
+    pub(super) node: VolcanoNode,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PrioritizeMessage {
+    pub(super) task: VolcanoTask,
+    pub(super) nodes: Vec<VolcanoNode>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct VictimsMessage<'b> {
+    pub(super) evictor: VolcanoTask,
+    #[serde(borrow, default)]
+    pub(super) evictees: Option<Vec<&'b RawValue>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct JobMessage {
+    pub(super) job: VolcanoNamed,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct QueueMessage {
+    pub(super) queue: VolcanoNamed,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EventMessage {
+    pub(super) task: VolcanoTask,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PredicateResponse {
+    pub(super) status: String,
+    pub(super) code: i32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PrioritizeResponse {
+    #[serde(rename = "nodeScore")]
+    pub(super) scores: Option<std::collections::BTreeMap<String, f64>>,
+    #[serde(rename = "errorMessage")]
+    pub(super) error: String,
+}
+
+/// Answer about victims: 1 permits, 0 abstains, −1 rejects.
+#[derive(Debug, Serialize)]
+pub(super) struct VictimsResponse<'b> {
+    pub(super) status: i32,
+    pub(super) victims: Vec<&'b RawValue>,
+}
+
+/// Vote on a job, likewise.
+#[derive(Debug, Serialize)]
+pub(super) struct VoteResponse {
+    pub(super) status: i32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct OverusedResponse {
+    pub(super) overused: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ReadyResponse {
+    pub(super) status: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EventResponse {
+    #[serde(rename = "errorMessage")]
+    pub(super) error: String,
+}
+
+/// Reads a message.
+pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, CallError> {
+    serde_json::from_slice(body).map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("the body: {error}")))
+}
