@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
+use pumice_kubernetes::object::{AmountRules, ObjectKind, ObjectLimits, ObjectRecord, read_json_of};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -119,6 +120,16 @@ impl AskedPod {
             object: self.object.clone(),
             pod_rules: pb::PodRules::Kubernetes.into(),
             ..pb::Task::default()
+        }
+    }
+
+    /// True if the pod belongs to a job, and so to a queue.
+    pub(super) fn names_job(&self) -> bool {
+        let (rules, limits) = (AmountRules::default(), ObjectLimits::default());
+        match read_json_of(ObjectKind::Pod, &self.object, rules, limits) {
+            Ok(ObjectRecord::Task(task, _)) => !task.job.is_empty(),
+            // What is wrong with it is said where it is judged.
+            Ok(_) | Err(_) => true,
         }
     }
 

@@ -276,6 +276,9 @@ impl ExtenderFront {
 
     /// Offer to a pod by the policy's admission alone.
     async fn preview(self: &Arc<Self>, policy: &str, pod: &AskedPod) -> Result<PodOffer, CallError> {
+        if !pod.names_job() {
+            return Ok(PodOffer::All);
+        }
         let subject = pb::AdmitSubject {
             subject: Some(pb::admit_subject::Subject::Task(pod.task())),
             ..pb::AdmitSubject::default()

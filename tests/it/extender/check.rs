@@ -78,6 +78,11 @@ fn a_check_says_what_would_be_answered() {
         code == Some(1) && text.contains("fits on 0") && text.contains("2 refuse: proportion: "),
         "{text}"
     );
+    let alone = by_names(&pod("alone", &json!({"cpu": "3"}), ""), &["n1", "n2"]);
+    assert_eq!(
+        check(&server, &["filter"], &alone),
+        (Some(0), "fits on 2: n1, n2\n".to_owned())
+    );
     let (code, text) = check(&server, &["filter", "--policy", "missing"], &body);
     assert!(code == Some(1) && text.contains("missing"), "{text}");
     let (code, text) = check(

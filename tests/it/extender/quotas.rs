@@ -32,6 +32,8 @@ fn start_server() -> (EmbeddedServer, Vec<Value>) {
         "spec": {"minMember": 10, "queue": "team"}, "status": {"phase": "Inqueue"},
     }));
     objects.extend_from_slice(&pods);
+    objects.push(pod("free", &json!({"cpu": "60"}), ""));
+    objects.push(pod("early", &json!({"cpu": "1"}), "unseen-group"));
     load(&server, &objects);
     (server, pods)
 }
@@ -99,4 +101,22 @@ fn no_quota_is_exceeded_while_nobody_sees_the_pods_bound() {
     let more = waiting.iter().filter(|pod| is_offered(&mut scheduler, pod)).count();
     let response = scheduler.ask("filter", &by_names(waiting[0], &["n1"]));
     assert_eq!(more, 10, "{response}");
+}
+
+#[test]
+fn quotas_are_about_pods_with_a_group() {
+    let (server, _) = start_server();
+    let mut scheduler = Scheduler::connect(server.http);
+    let free = by_names(&pod("free", &json!({"cpu": "60"}), ""), &["n1"]);
+    assert_eq!(
+        scheduler.ask("filter", &free)["NodeNames"],
+        json!(["n1"]),
+        "it belongs to no queue"
+    );
+    let early = by_names(&pod("early", &json!({"cpu": "1"}), "unseen-group"), &["n1"]);
+    let response = scheduler.ask("filter", &early);
+    assert!(
+        response["NodeNames"] == json!([]) && response.to_string().contains("team/unseen-group"),
+        "{response}"
+    );
 }

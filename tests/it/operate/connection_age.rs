@@ -39,7 +39,9 @@ fn an_old_connection_says_so_before_it_ends() {
         if let Err(status) = wire.get_server_info(pb::GetServerInfoRequest {}) {
             let text = format!("{status:?}");
             assert!(text.contains("NO_ERROR") || text.contains("Canceled"), "{text}");
-            wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
+            // On a slow machine the next connection may be as old before its first call.
+            let again = (0..5).any(|_| wire.get_server_info(pb::GetServerInfoRequest {}).is_ok());
+            assert!(again, "{text}");
         }
         calls += 1;
     }

@@ -22,7 +22,7 @@ import (
 )
 
 // quotas is the built-in policy with quotas of queues.
-const quotas = `{tiers: [{plugins: [{name: predicates}, {name: proportion}, {name: resource-strategy-fit, arguments: {
+const quotas = `{actions: "enqueue, allocate", tiers: [{plugins: [{name: predicates}, {name: proportion}, {name: resource-strategy-fit, arguments: {
 	resourceStrategyFitWeight: 10, resources: {nvidia.com/gpu: {type: MostAllocated, weight: 2}, cpu: {type: LeastAllocated, weight: 1}},
 	sra: {enable: true, resources: nvidia.com/gpu, weight: 10, resourceWeight: {nvidia.com/gpu: 1}}}}]}]}`
 
@@ -32,7 +32,7 @@ func TestAStockSchedulerAsksByItsExtenderProtocol(t *testing.T) {
 	cluster.config = cluster.kubeconfig("live", cluster.account(account))
 	cluster.apply("deploy/kustomize/live/access.yaml")
 	cluster.apply("deploy/check/volcano_kinds.yaml")
-	server := cluster.serve()
+	server := cluster.serve("--extender-max-score", "1000")
 	scheduled := &scheduledCluster{cluster: cluster.cluster, server: server.client}
 	scheduled.reload("default", quotas)
 	for number := range 2 {
@@ -57,7 +57,7 @@ func (scheduled *scheduledCluster) stock(name, page string, nodeNames bool) *pro
 		"percentageOfNodesToScore": 100, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
 		"profiles": [{"schedulerName": %q}],
 		"extenders": [{"urlPrefix": "%s/kube-scheduler", "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
-			"weight": 100, "nodeCacheCapable": %t, "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), name, page, nodeNames))
+			"weight": 1, "nodeCacheCapable": %t, "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), name, page, nodeNames))
 	port := freePort(scheduled.t)
 	command := exec.Command("go", "run", "./cmd/pumice-kube-scheduler", "--config", config, "--secure-port", port, "--bind-address", "127.0.0.1",
 		"--cert-dir", scheduled.path("certificates-"+name), "--authentication-skip-lookup=true", "--authorization-always-allow-paths", "/*")

@@ -380,6 +380,10 @@ impl CommitJudge<'_> {
         if !asks && !queue.is_some_and(|queue| cluster_state.queues().contains(queue)) {
             return Ok(Arc::clone(card));
         }
+        if self.scope == CommitScope::SingleTasks && task.job.is_empty() {
+            // It belongs to no queue, so that no quota is about it.
+            return Ok(Arc::clone(card));
+        }
         let admission = decide::admit_task(context, self.policy, task).map_err(|problem| unjudged_reason(&problem))?;
         if !admission.permitted {
             let rejection = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
