@@ -67,7 +67,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_lists",
         value_name: "HOW",
-        help: "How lists are asked for: `paged`, or `streamed` as the beginning of a watch where the API server offers it",
+        help: "How lists are asked for: `streamed`, as the beginning of a watch where the API server offers that, or `paged`",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.lists, list_mode(value)),
             |config| {
