@@ -38,24 +38,32 @@ def granted(objects: list[Object], *kinds: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_the_live_component_reads_and_changes_nothing(cluster: ControlPlane) -> None:
+def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlPlane) -> None:
     cluster.namespace("pumice")
     objects = kustomize(DEPLOY / "check" / "schedulers" / "live")
     for item in objects:
         cluster.apply(item, dry_run=True)
-    rights = granted(objects, "ClusterRole")
+    own = {item["metadata"]["name"]: [item] for item in objects if item["kind"] == "ClusterRole"}
+    rights = granted(own["pumice-live"], "ClusterRole")
     assert {verb for _, _, verb in rights} == {"list", "watch"}
+    assert granted(own["pumice-reasons"], "ClusterRole") == {
+        ("", "pods/status", "patch"),
+        ("", "events", "create"),
+        ("", "events", "patch"),
+        ("scheduling.volcano.sh", "podgroups", "get"),
+        ("scheduling.volcano.sh", "podgroups/status", "patch"),
+    }
     pod = find(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert {"name": "PUMICE_STATE", "value": "kubernetes"} in pod["containers"][0]["env"]
-    (binding,) = (item for item in objects if item["kind"] == "ClusterRoleBinding")
     account = find(objects, "ServiceAccount")["metadata"]
-    (subject,) = binding["subjects"]
-    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    for binding in (item for item in objects if item["kind"] in ("ClusterRoleBinding", "RoleBinding")):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
     # The chart grants the same, in namespaces or at once.
     assert granted(render_chart("--set", "cluster.watch=true"), "ClusterRole") == rights
-    own = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
-    assert granted(render_chart(*own), "ClusterRole", "Role") == rights
+    apart = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
+    assert granted(render_chart(*apart), "ClusterRole", "Role") == rights
 
 
 def test_policies_begin_as_the_built_in_one() -> None:

@@ -1,17 +1,22 @@
 //! The cluster that the server watches, fed through the services of this process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tower::ServiceExt;
 
-use super::ServeError;
+use super::{ServeError, random_epoch};
 use crate::config::{KUBERNETES, ServerConfig};
 use crate::server::ServerContext;
 use crate::telemetry::Metrics;
-use pumice_live::{ClusterCondition, ClusterWatch, WatchOptions};
+use pumice_diagnosis::explain::{PendingVerdict, explain_pending};
+use pumice_live::{
+    ClusterCondition, ClusterWatch, PendingReasons, PodReason, ReasonOptions, ReasonWriter, WatchOptions,
+};
 use pumice_protocol::{CallTransport, ClientConnection};
 
 /// Checks the credentials of the watched cluster. Whether its API server answers shows later: it may start after this
@@ -23,10 +28,49 @@ pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError
     Ok(())
 }
 
+/// Services of this process, asked why pods wait.
+#[derive(Debug)]
+struct OwnReasons(ClientConnection);
+
+impl PendingReasons for OwnReasons {
+    async fn reasons(&self, pods: Vec<String>) -> Result<BTreeMap<String, PodReason>, String> {
+        let services = self.0.clone();
+        // A thread of its own: an explanation reads all records.
+        let explain = move || Handle::current().block_on(explain_pending(services, &pods));
+        let explained = tokio::task::spawn_blocking(explain).await;
+        let verdicts = explained
+            .map_err(|error| error.to_string())?
+            .map_err(|error| error.to_string())?;
+        let reason = |PendingVerdict { sentence, job }| PodReason {
+            sentence,
+            pod_group: job,
+        };
+        Ok(verdicts
+            .into_iter()
+            .map(|(pod, verdict)| (pod, reason(verdict)))
+            .collect())
+    }
+}
+
+/// Starts the writer of reasons, if the settings ask for it.
+fn spawn_reasons(config: &ServerConfig, services: ClientConnection) -> Option<JoinHandle<()>> {
+    if config.cluster.explained_schedulers.is_empty() {
+        return None;
+    }
+    let options = ReasonOptions {
+        schedulers: config.cluster.explained_schedulers.clone(),
+        holder: format!("pumice-{}-{:x}", std::process::id(), random_epoch()),
+    };
+    let writer = ReasonWriter::new(config.cluster.access.clone(), options, OwnReasons(services));
+    Some(tokio::spawn(writer.run()))
+}
+
 /// Watched cluster, until it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct WatchedCluster {
     watching: Option<(JoinHandle<()>, Arc<ClusterCondition>)>,
+    /// Writer of the reasons of waiting pods.
+    writing: Option<JoinHandle<()>>,
 }
 
 impl WatchedCluster {
@@ -50,15 +94,17 @@ impl WatchedCluster {
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),
             options,
-            services.state,
+            services.state.clone(),
             Arc::clone(&condition),
         );
         let task = tokio::spawn(async move {
             let error = watch.run().await;
             tracing::error!(%error, "the cluster is no longer watched");
         });
+        let writing = spawn_reasons(config, services);
         Self {
             watching: Some((task, condition)),
+            writing,
         }
     }
 
@@ -70,7 +116,8 @@ impl WatchedCluster {
 
 impl Drop for WatchedCluster {
     fn drop(&mut self) {
-        if let Some((task, _)) = &self.watching {
+        let watching = self.watching.as_ref().map(|(task, _)| task);
+        for task in watching.into_iter().chain(&self.writing) {
             task.abort();
         }
     }

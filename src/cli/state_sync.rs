@@ -33,9 +33,9 @@ pub(super) struct SyncStateArgs {
     /// Namespace whose pods, pod groups and owners of pods are watched; may be given several times; none: all namespaces
     #[arg(long = "namespace", value_name = "NAME", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// Ask for lists as the beginning of a watch, where the API server offers it
+    /// Ask for lists page by page, also where the API server offers them as the beginning of a watch
     #[arg(long)]
-    streamed_lists: bool,
+    paged_lists: bool,
     /// Address of the server
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
@@ -71,10 +71,10 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         source_epoch,
         namespaces,
         heartbeat,
-        lists: if args.streamed_lists {
-            ListMode::Streamed
-        } else {
+        lists: if args.paged_lists {
             ListMode::Paged
+        } else {
+            ListMode::Streamed
         },
     };
     let watch = ClusterWatch::new(access, options, connection.state, Arc::new(ClusterCondition::default()));

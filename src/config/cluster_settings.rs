@@ -10,6 +10,9 @@ use pumice_live::{ClusterAccess, ListMode};
 /// Value of `state` that makes the server watch a cluster; the source has this name, too.
 pub const KUBERNETES: &str = "kubernetes";
 
+/// Most namespaces that are watched one by one.
+const NAMESPACES: usize = 64;
+
 /// Cluster that the server watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSettings {
@@ -21,6 +24,8 @@ pub struct ClusterSettings {
     pub namespaces: Vec<Arc<str>>,
     /// Way in which lists are asked for.
     pub lists: ListMode,
+    /// Schedulers whose waiting pods get their reasons as conditions and events.
+    pub explained_schedulers: Vec<String>,
 }
 
 /// The settings.
@@ -67,7 +72,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_lists",
         value_name: "HOW",
-        help: "How lists are asked for: `paged`, or `streamed` as the beginning of a watch where the API server offers it",
+        help: "How lists are asked for: `streamed`, as the beginning of a watch where the API server offers that, or `paged`",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.lists, list_mode(value)),
             |config| {
@@ -79,7 +84,29 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
             },
         ),
     },
+    Setting {
+        name: "explain_pods_of",
+        value_name: "SCHEDULER",
+        help: "Scheduler whose waiting pods get the reason that `pumice explain` tells, as a condition and an event; may be given several times; needs the right to write them",
+        kind: SettingKind::List(
+            |config, values| assign(&mut config.cluster.explained_schedulers, schedulers(values)),
+            |config| config.cluster.explained_schedulers.clone(),
+        ),
+    },
 ];
+
+fn schedulers(values: Vec<String>) -> Result<Vec<String>, String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    match values
+        .iter()
+        .find(|value| value.is_empty() || !value.chars().all(is_plain))
+    {
+        Some(value) => Err(format!(
+            "`{value}` is not the name of a scheduler: lower-case letters, digits, dashes and dots"
+        )),
+        None => Ok(values),
+    }
+}
 
 fn state(value: &str) -> Result<bool, String> {
     match value {
@@ -103,6 +130,12 @@ fn list_mode(value: &str) -> Result<ListMode, String> {
 /// A value is not the name of a namespace.
 pub fn namespaces(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if values.len() > NAMESPACES {
+        return Err(format!(
+            "{} namespaces, each with watches of its own, and {NAMESPACES} at most: watch the whole cluster",
+            values.len()
+        ));
+    }
     let mut names: Vec<Arc<str>> = Vec::new();
     for value in values {
         if value.is_empty() || value.len() > 63 || !value.chars().all(is_plain) {
@@ -125,11 +158,13 @@ impl ServerConfig {
             access,
             namespaces,
             lists: _,
+            explained_schedulers,
         } = &self.cluster;
         let unused = [
             ("kubeconfig", access.kubeconfig.is_some()),
             ("kubernetes_context", access.context.is_some()),
             ("kubernetes_namespace", !namespaces.is_empty()),
+            ("explain_pods_of", !explained_schedulers.is_empty()),
         ];
         let unused = unused.into_iter().filter(|(_, is_set)| *is_set && !is_watched);
         unused

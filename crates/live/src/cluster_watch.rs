@@ -201,59 +201,39 @@ impl ClusterWatch {
         Ok(starts)
     }
 
-    /// Lists one resource into parts of the full sync.
+    /// Lists one resource into parts of the full sync. A page is read from the API server, one is derived and one is sent at a
+    /// time.
     async fn list(
         &mut self,
         watch: &ResourceWatch,
         changes: &mut RecordChanges,
     ) -> Result<Option<WatchStart>, WatchError> {
-        let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
-        let (mode, lister) = (self.options.lists, watch.clone());
-        let mut listing = JoinSet::new();
-        listing.spawn(async move { lister.list(mode, sender).await });
+        let (sender, objects) = mpsc::channel(PAGES_AHEAD);
+        let (full, mut parts) = mpsc::channel(1);
+        let (mode, own) = (self.options.lists, watch.clone());
+        // Dropped with this call, and with them what they do ends.
+        let (mut listing, mut reading) = (JoinSet::new(), JoinSet::new());
+        listing.spawn(async move { own.list(mode, sender).await });
+        let kind = watch.scope.resource.kind;
+        reading.spawn(read_list(
+            std::mem::take(&mut self.reader),
+            kind,
+            objects,
+            (std::mem::take(changes), full),
+        ));
+        while let Some(part) = parts.recv().await {
+            self.feed.send_part(part, false).await?;
+        }
         let failed = |error| WatchError::List {
             scope: watch.scope.to_string(),
             remedy: remedy(&error),
             error,
         };
-        while let Some(listed) = objects.recv().await {
-            let read = self.read_listed(watch.scope.resource.kind, listed, std::mem::take(changes));
-            *changes = read.await.map_err(failed)?;
-            if changes.bytes() > BATCH_BYTES {
-                self.feed.send_part(std::mem::take(changes), false).await?;
-            }
-        }
-        match listing.join_next().await {
-            Some(Ok(start)) => start.map_err(failed),
-            Some(Err(_)) | None => Err(failed(RequestError::Unreadable("the list was given up".to_owned()))),
-        }
-    }
-
-    /// Reads listed objects on a thread of their own.
-    async fn read_listed(
-        &mut self,
-        kind: ObjectKind,
-        listed: ListedObjects,
-        mut changes: RecordChanges,
-    ) -> Result<RecordChanges, RequestError> {
-        let mut reader = std::mem::take(&mut self.reader);
-        let work = move || {
-            let mut read = |object: &[u8]| reader.read(kind, false, object, &mut changes);
-            let outcome = match &listed {
-                ListedObjects::Page(page) => pages::each_item(page, &mut read),
-                ListedObjects::Objects(objects) => {
-                    for object in objects {
-                        read(object);
-                    }
-                    Ok(())
-                }
-            };
-            (reader, changes, outcome)
-        };
-        let done = tokio::task::spawn_blocking(work).await;
-        let (reader, changes, outcome) = done.map_err(|error| RequestError::Unreadable(error.to_string()))?;
-        self.reader = reader;
-        outcome.map(|()| changes)
+        let given_up = || failed(RequestError::Unreadable("the list was given up".to_owned()));
+        let read = reading.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
+        let listed = listing.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
+        (self.reader, *changes) = read.map_err(failed)?;
+        listed.map_err(failed)
     }
 
     /// Sends changes as they come, and says from time to time that the source is there.
@@ -353,8 +333,10 @@ impl ClusterWatch {
             let mut listing = JoinSet::new();
             listing.spawn(async move { pages::list(&client, &path, &query, &sender).await });
             while let Some(listed) = objects.recv().await {
-                let read = self.read_listed(ObjectKind::Pod, listed, RecordChanges::default());
-                let changes = read.await.map_err(|error| WatchError::ListAgain(error.to_string()))?;
+                let reader = std::mem::take(&mut self.reader);
+                let read = read_listed(reader, ObjectKind::Pod, listed, RecordChanges::default()).await;
+                let (reader, changes) = read.map_err(|error| WatchError::ListAgain(error.to_string()))?;
+                self.reader = reader;
                 self.feed.send_delta(changes).await?;
             }
             if let Some(Ok(Err(error))) = listing.join_next().await {
@@ -377,12 +359,48 @@ impl ClusterWatch {
     }
 }
 
+/// Reads a list, and hands parts of it over when they are full. Returns what is left.
+async fn read_list(
+    mut reader: ObjectReader,
+    kind: ObjectKind,
+    mut objects: mpsc::Receiver<ListedObjects>,
+    (mut changes, full): (RecordChanges, mpsc::Sender<RecordChanges>),
+) -> Result<(ObjectReader, RecordChanges), RequestError> {
+    while let Some(listed) = objects.recv().await {
+        (reader, changes) = read_listed(reader, kind, listed, changes).await?;
+        if changes.bytes() > BATCH_BYTES && full.send(std::mem::take(&mut changes)).await.is_err() {
+            break;
+        }
+    }
+    Ok((reader, changes))
+}
+
+/// Reads listed objects on a thread of their own.
+async fn read_listed(
+    mut reader: ObjectReader,
+    kind: ObjectKind,
+    listed: ListedObjects,
+    mut changes: RecordChanges,
+) -> Result<(ObjectReader, RecordChanges), RequestError> {
+    let work = move || {
+        match &listed {
+            ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes)?,
+            ListedObjects::Objects(objects) => {
+                for object in objects {
+                    reader.read(kind, false, object, &mut changes);
+                }
+            }
+        }
+        Ok((reader, changes))
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| RequestError::Unreadable(error.to_string()))?
+}
+
 /// Remedy for an error of a list.
 fn remedy(error: &RequestError) -> &'static str {
     match error {
-        RequestError::Refused { code: 403, .. } => {
-            "; bind the account to the ClusterRole of deploy/kubernetes, which may list and watch it"
-        }
+        RequestError::Refused { code: 403, .. } => "; bind the account to the ClusterRole of deploy/kustomize/live",
         RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
         RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
         RequestError::Refused { .. } | RequestError::TooLarge(_) | RequestError::Unreadable(_) => "",

@@ -1,8 +1,11 @@
 //! Lists of a resource, page by page.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use kube_client::Client;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use tokio::sync::mpsc;
 
 use crate::requests::{RequestError, get_page};
@@ -10,16 +13,6 @@ use crate::resource_watch::ListedObjects;
 
 /// Objects on a page, as `kubectl` and controllers ask for.
 const PAGE_OBJECTS: usize = 500;
-
-/// Page of a list: its objects as they were written.
-#[derive(Debug, Deserialize)]
-struct ListPage<'b> {
-    #[serde(default)]
-    metadata: PageMetadata,
-    /// `null`: nothing, as the API server writes it.
-    #[serde(borrow, default)]
-    items: Option<Vec<&'b RawValue>>,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,17 +23,38 @@ struct PageMetadata {
     continuation: String,
 }
 
-/// Hands each object of a page over, as it was written.
-pub(crate) fn each_item(page: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), RequestError> {
-    let ListPage { items, .. } = read(page)?;
-    for item in items.unwrap_or_default() {
-        each(item.get().as_bytes());
+/// Metadata of a page. They stand before the objects, which are not read; whether these are sound shows when they are.
+fn page_metadata(page: &[u8]) -> Result<PageMetadata, RequestError> {
+    let mut found = None;
+    let visitor = MetadataVisitor(&mut found);
+    let read = serde_json::Deserializer::from_slice(page).deserialize_map(visitor);
+    match (found, read) {
+        (Some(metadata), _) => Ok(metadata),
+        (None, Ok(())) => Ok(PageMetadata::default()),
+        (None, Err(error)) => Err(RequestError::Unreadable(error.to_string())),
     }
-    Ok(())
 }
 
-fn read(page: &[u8]) -> Result<ListPage<'_>, RequestError> {
-    serde_json::from_slice(page).map_err(|error| RequestError::Unreadable(error.to_string()))
+/// Visitor of a page that ends with its metadata.
+struct MetadataVisitor<'m>(&'m mut Option<PageMetadata>);
+
+impl<'de> Visitor<'de> for MetadataVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of the API")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while let Some(key) = fields.next_key::<Cow<'_, str>>()? {
+            if key == "metadata" {
+                *self.0 = Some(fields.next_value()?);
+                return Err(A::Error::custom("the rest is not read"));
+            }
+            fields.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 /// Lists a collection and hands its pages over, one ahead of the receiver. Returns the version that the list shows.
@@ -63,7 +77,7 @@ pub(crate) async fn list(
             }
             page => page?,
         };
-        let metadata = read(&page)?.metadata;
+        let metadata = page_metadata(&page)?;
         hand_over(pages, ListedObjects::Page(page)).await?;
         if metadata.continuation.is_empty() {
             return Ok(metadata.resource_version);
@@ -89,7 +103,7 @@ pub(crate) fn encoded(text: &str) -> String {
             value.push(char::from(byte));
         } else {
             // Writing to a string does not fail.
-            let _ = std::fmt::Write::write_fmt(&mut value, format_args!("%{byte:02X}"));
+            let _ = fmt::Write::write_fmt(&mut value, format_args!("%{byte:02X}"));
         }
     }
     value
@@ -99,27 +113,24 @@ pub(crate) fn encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn items(page: &str) -> Result<Vec<String>, RequestError> {
-        let mut items = Vec::new();
-        each_item(page.as_bytes(), &mut |item| {
-            items.push(String::from_utf8(item.to_vec()).unwrap());
-        })?;
-        Ok(items)
-    }
-
     #[test]
-    fn a_page_gives_its_objects_as_they_were_written() {
+    fn the_metadata_of_a_page_are_read_without_its_objects() {
         let page =
-            r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a": 1.0},{"b":[]}]}"#;
-        assert_eq!(items(page).unwrap(), [r#"{"a": 1.0}"#, r#"{"b":[]}"#]);
-        assert_eq!(items(r#"{"metadata":{},"items":null}"#).unwrap(), [""; 0]);
-        assert_eq!(items(r#"{"metadata":{}}"#).unwrap(), [""; 0]);
-        assert!(matches!(items("<html>"), Err(RequestError::Unreadable(_))));
-        let metadata = read(page.as_bytes()).unwrap().metadata;
+            br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a": 1.0},{"b":[]}]}"#;
+        let metadata = page_metadata(page).unwrap();
         assert_eq!(
             (metadata.resource_version.as_str(), metadata.continuation.as_str()),
             ("7", "x")
         );
+        assert_eq!(page_metadata(b"{}").unwrap().continuation, "");
+        let late = page_metadata(br#"{"items":[{}],"metadata":{"continue":"y"}}"#).unwrap();
+        assert_eq!(late.continuation, "y");
+        for wrong in ["[]", "<html>", ""] {
+            assert!(matches!(
+                page_metadata(wrong.as_bytes()),
+                Err(RequestError::Unreadable(_))
+            ));
+        }
     }
 
     #[test]

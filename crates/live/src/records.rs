@@ -8,6 +8,8 @@ use pumice_kubernetes::object::{
 };
 use pumice_protocol::v1 as pb;
 
+use crate::requests::RequestError;
+
 /// Changed object, as the API server wrote it.
 #[derive(Debug)]
 pub(crate) struct ChangedObject {
@@ -135,8 +137,29 @@ impl ObjectReader {
         let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
         if is_deleted {
             self.remove(kind, read, changes);
-            return;
+        } else {
+            self.put(kind, read, changes);
         }
+    }
+
+    /// Adds the records of a page of a list to changes.
+    pub(crate) fn read_page(
+        &mut self,
+        kind: ObjectKind,
+        page: &[u8],
+        changes: &mut RecordChanges,
+    ) -> Result<(), RequestError> {
+        let mut put = |read| self.put(kind, read, changes);
+        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
+        read.map_err(|error| RequestError::Unreadable(error.to_string()))
+    }
+
+    fn put(
+        &mut self,
+        kind: ObjectKind,
+        read: Result<ObjectRecord, Box<UnreadableObject>>,
+        changes: &mut RecordChanges,
+    ) {
         match read {
             Ok(ObjectRecord::Owner(owner)) => {
                 if let OwnerChange::Changed(namespace) = self.owners.add(owner) {

@@ -20,7 +20,7 @@ const WATCH_SECONDS: u64 = 290;
 /// Longest silence of a watch: the API server sends a bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(150);
 /// Time between looks for a resource that is absent or forbidden.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Shortest life of a watch that is begun again at once.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Objects of a streamed list that are handed over together.
@@ -30,9 +30,9 @@ const STREAMED_OBJECTS: usize = 500;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListMode {
     /// Page by page.
-    #[default]
     Paged,
     /// As the beginning of a watch, where the API server offers that; else page by page.
+    #[default]
     Streamed,
 }
 

@@ -106,10 +106,16 @@ func startCluster(t *testing.T) *cluster {
 // kubeconfig writes one with this token.
 func (cluster *cluster) kubeconfig(name, secret string) string {
 	cluster.t.Helper()
+	return cluster.kubeconfigOf(name, fmt.Sprintf(`{"token": %q}`, secret))
+}
+
+// kubeconfigOf writes one with the credentials of a user.
+func (cluster *cluster) kubeconfigOf(name, user string) string {
+	cluster.t.Helper()
 	return cluster.write(name, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
 		"clusters": [{"name": "e2e", "cluster": {"server": %q, "certificate-authority": %q}}],
-		"users": [{"name": "e2e", "user": {"token": %q}}],
-		"contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}]}`, cluster.address, cluster.path("authority.crt"), secret))
+		"users": [{"name": "e2e", "user": %s}],
+		"contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e", "namespace": "pumice"}}]}`, cluster.address, cluster.path("authority.crt"), user))
 }
 
 // account is the token of an account.

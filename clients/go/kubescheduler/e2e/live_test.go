@@ -66,7 +66,7 @@ func TestAClusterIsWatchedWithTheRightsOfTheManifest(t *testing.T) {
 	if err := get(http.DefaultClient, first.page+"/readyz?verbose", "podgroups.scheduling.volcano.sh (not served by the API server)"); err != nil {
 		t.Fatal("an absent kind is told: ", err)
 	}
-	second := cluster.serve("--kubernetes-lists", "streamed")
+	second := cluster.serve("--kubernetes-lists", "paged")
 	cluster.until("the second server is ready", func() error { return get(http.DefaultClient, second.page+"/readyz", "") })
 
 	cluster.showsEvents(first, second)
@@ -84,7 +84,7 @@ func TestAClusterIsWatchedWithTheRightsOfTheManifest(t *testing.T) {
 func (live *live) serve(flags ...string) *watched {
 	live.t.Helper()
 	port := freePort(live.t)
-	flags = append([]string{"--state", "kubernetes", "--kubeconfig", live.config, "--http-address", "127.0.0.1:" + port, "--source-stale-ms", "6s"}, flags...)
+	flags = append([]string{"--state", "kubernetes", "--kubeconfig", live.config, "--http-address", "127.0.0.1:" + port, "--source-stale-ms", "3s"}, flags...)
 	server := testserver.Start(live.t, flags...)
 	return &watched{server, dial(live.t, server.Address), "http://127.0.0.1:" + port}
 }
@@ -326,7 +326,15 @@ func (live *live) seesOnlyItsNamespaces() {
 	if _, err := live.client.CoreV1().Pods("other").Create(context.Background(), elsewhere, metav1.CreateOptions{}); err != nil {
 		live.t.Fatal(err)
 	}
-	server := live.serve("--kubernetes-namespace", "other")
+	// Here a plugin gives the token.
+	plugin := live.write("plugin", fmt.Appendf(nil, `#!/bin/sh
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "%s"}}'`, live.account(account)))
+	if err := os.Chmod(plugin, 0o700); err != nil {
+		live.t.Fatal(err)
+	}
+	own := *live
+	own.config = live.kubeconfigOf("plugged", fmt.Sprintf(`{"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": %q, "interactiveMode": "Never"}}`, plugin))
+	server := own.serve("--kubernetes-namespace", "other")
 	live.until("only its namespace is shown", func() error {
 		return server.shows("node-0", "node-1", "node-2", "other/elsewhere", "queue team")
 	})
@@ -340,8 +348,10 @@ func (live *live) seesOnlyItsNamespaces() {
 func (live *live) feedsAServer() {
 	server := testserver.Start(live.t)
 	fed := &watched{server: server, client: dial(live.t, server.Address)}
+	// Here a file has the token, as in a pod.
+	file := live.kubeconfigOf("mounted", fmt.Sprintf(`{"tokenFile": %q}`, live.write("token", []byte(live.account(account)))))
 	sync := func(name string) *program {
-		return live.run(name, exec.Command(testserver.Binary(), "state", "sync", "--kubeconfig", live.config, "--context", "e2e", "--server", "http://"+server.Address))
+		return live.run(name, exec.Command(testserver.Binary(), "state", "sync", "--kubeconfig", file, "--context", "e2e", "--server", "http://"+server.Address))
 	}
 	first := sync("sync-1")
 	live.until("the fed server shows all", func() error { return fed.shows(live.all()...) })
@@ -381,7 +391,7 @@ func (live *live) namesMissingRights() {
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		if err == nil && !strings.Contains(string(body), `nodes is forbidden: User "nobody" cannot list resource "nodes"`) {
+		if err == nil && !strings.Contains(string(body), `nodes is forbidden: User "nobody" cannot watch resource "nodes"`) {
 			err = errors.New(string(body))
 		}
 		return err
@@ -418,6 +428,8 @@ func (live *live) apply(file string) {
 	paths := map[string]string{
 		"ClusterRole":              "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		"ClusterRoleBinding":       "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"Role":                     "/apis/rbac.authorization.k8s.io/v1/namespaces/pumice/roles",
+		"RoleBinding":              "/apis/rbac.authorization.k8s.io/v1/namespaces/pumice/rolebindings",
 		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 	}
 	text, err := os.ReadFile(filepath.Join(vectors.Root(), file))
@@ -432,9 +444,13 @@ func (live *live) apply(file string) {
 		} else if err != nil {
 			live.t.Fatal(file, err)
 		}
+		path, known := paths[fmt.Sprint(object["kind"])]
+		if !known {
+			live.t.Fatalf("%s: no path for %v", file, object["kind"])
+		}
 		encoded, err := json.Marshal(object)
 		if err == nil {
-			err = live.create(paths[fmt.Sprint(object["kind"])], string(encoded))
+			err = live.create(path, string(encoded))
 		}
 		if err != nil {
 			live.t.Fatal(file, err)

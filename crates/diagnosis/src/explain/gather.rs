@@ -31,10 +31,20 @@ pub(super) async fn explain(
     top: u32,
 ) -> Result<ExplainReport, CommandError> {
     let known = asker.fetch_records().await?;
-    let focus = target::resolve_target(&known, wanted)?;
+    explain_known(asker, &known, wanted, top).await
+}
+
+/// Report on a job or task among these records.
+pub(super) async fn explain_known(
+    asker: &mut PinnedClient,
+    known: &KnownRecords,
+    wanted: ExplainTarget,
+    top: u32,
+) -> Result<ExplainReport, CommandError> {
+    let focus = target::resolve_target(known, wanted)?;
     let mut report = ExplainReport {
         subject: focus.subject.clone(),
-        metadata: report_metadata(asker, &known),
+        metadata: report_metadata(asker, known),
         invalid_records: focus.invalid.clone(),
         ..ExplainReport::default()
     };
@@ -48,12 +58,12 @@ pub(super) async fn explain(
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
     if waits {
         if let Some(queue) = report.queue.as_mut() {
-            queue.lent = entitlement::lent_amounts(&known, &queue.name);
+            queue.lent = entitlement::lent_amounts(known, &queue.name);
             if !queue.lent.is_empty() {
                 report.actions = asker.policy_actions().await;
             }
         }
-        add_decisions(asker, &known, &focus, top, &mut report).await?;
+        add_decisions(asker, known, &focus, top, &mut report).await?;
     }
     report.not_evaluated = asker.unevaluated.rows();
     report.verdict = verdict::build_verdict(&report, &focus);

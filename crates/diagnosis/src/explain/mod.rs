@@ -5,6 +5,7 @@ mod free_capacity;
 mod gather;
 #[cfg(test)]
 mod impossible_tests;
+mod pending;
 mod phrases;
 mod quota;
 mod report;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+pub use pending::{PendingVerdict, explain_pending};
 use pumice_console::pinned_client::PinnedClient;
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::what_if::{QueryTarget, WhatIfArgs};

@@ -306,6 +306,23 @@ pub fn read_json_of(
     read(kind, object, rules)
 }
 
+/// Reads the bytes of a list of objects of one kind, as the API server pages it: its items leave out their kind.
+///
+/// # Errors
+/// The bytes are not JSON, or `items` is no list. `each` may have got some of the objects.
+pub fn read_json_list(
+    kind: ObjectKind,
+    bytes: &[u8],
+    rules: AmountRules,
+    limits: ObjectLimits,
+    each: &mut dyn FnMut(Result<ObjectRecord, Box<UnreadableObject>>),
+) -> Result<(), serde_json::Error> {
+    json::read_items(bytes, limits, &mut |_, item| {
+        each(read(kind, item, rules));
+        true
+    })
+}
+
 fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRules) -> ObjectOutcome {
     let value = match &object {
         Ok(value) | Err((_, value)) => value,

@@ -1,0 +1,170 @@
+//! Reasons where people look: why pods wait, as conditions of the pods and as events, written by one process of many.
+
+mod lease;
+mod waiting_pods;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube_client::Client;
+use tokio::time::MissedTickBehavior;
+
+use crate::credentials::{AccessError, ClusterAccess};
+use crate::requests::RequestError;
+use lease::WriterLease;
+use waiting_pods::{WaitingPod, waiting_pods};
+use writes::ReasonWrites;
+
+/// Time between two looks at the pods that wait.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// Pods whose reasons are asked for in one look.
+const PODS_ASKED: usize = 200;
+/// Pods whose reasons are written in one look, each with two requests.
+const PODS_WRITTEN: usize = 50;
+/// Time between two writes.
+const WRITE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Reason of a pod that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodReason {
+    /// Sentence for people.
+    pub sentence: String,
+    /// Pod group (`namespace/name`) that the sentence is about; `None`: the pod itself.
+    pub pod_group: Option<String>,
+}
+
+/// Those who know why pods wait.
+pub trait PendingReasons: Send + Sync {
+    /// Reason of each of these pods (`namespace/name`) that waits; others are left out.
+    ///
+    /// # Errors
+    /// The reasons cannot be found; the text says why.
+    fn reasons(&self, pods: Vec<String>) -> impl Future<Output = Result<BTreeMap<String, PodReason>, String>> + Send;
+}
+
+/// Settings of the writer.
+#[derive(Debug, Clone)]
+pub struct ReasonOptions {
+    /// Schedulers whose pods are explained.
+    pub schedulers: Vec<String>,
+    /// Name of this process, unlike that of any other.
+    pub holder: String,
+}
+
+/// Writer of reasons.
+#[derive(Debug)]
+pub struct ReasonWriter<R> {
+    access: ClusterAccess,
+    options: ReasonOptions,
+    reasons: R,
+    /// Pod after which the next look goes on, where not all can be looked at.
+    last: String,
+}
+
+/// Error of one look.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    #[error("{what}: {error}")]
+    Request { what: String, error: RequestError },
+    #[error("the reasons cannot be found: {0}")]
+    Reasons(String),
+}
+
+impl<R: PendingReasons> ReasonWriter<R> {
+    /// Writer of what these reasons say.
+    pub fn new(access: ClusterAccess, options: ReasonOptions, reasons: R) -> Self {
+        ReasonWriter {
+            access,
+            options,
+            reasons,
+            last: String::new(),
+        }
+    }
+
+    /// Looks at the pods that wait, again and again, as long as this process is the one that writes.
+    pub async fn run(mut self) {
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lease = WriterLease::new(self.options.holder.clone());
+        loop {
+            looks.tick().await;
+            if let Err(error) = self.look(&mut lease).await {
+                tracing::warn!(%error, "reasons of waiting pods are not written now; it is tried again");
+            }
+        }
+    }
+
+    async fn look(&mut self, lease: &mut WriterLease) -> Result<(), LookError> {
+        let client = self.access.client().await?;
+        // That of the pod, or of the kubeconfig's context.
+        let namespace = client.default_namespace().to_owned();
+        let held = lease.hold(&client, &namespace).await;
+        if !held.map_err(|error| LookError::Request {
+            what: format!("Lease {namespace}/{}", lease::NAME),
+            error,
+        })? {
+            return Ok(());
+        }
+        let mut pods = Vec::new();
+        for scheduler in &self.options.schedulers {
+            let waiting = waiting_pods(&client, scheduler).await;
+            pods.append(&mut waiting.map_err(|error| LookError::Request {
+                what: format!("pods of scheduler {scheduler}"),
+                error,
+            })?);
+        }
+        let pods = self.next_pods(pods);
+        self.write(&client, pods).await
+    }
+
+    /// Pods of this look: those after the last one of the look before, and then from the beginning.
+    fn next_pods(&mut self, mut pods: Vec<WaitingPod>) -> Vec<WaitingPod> {
+        pods.sort_by_key(WaitingPod::full_name);
+        let start = pods.partition_point(|pod| pod.full_name() <= self.last);
+        let length = pods.len();
+        pods.rotate_left(start.min(length));
+        pods.truncate(PODS_ASKED);
+        self.last = match pods.last() {
+            Some(last) if length > PODS_ASKED => last.full_name(),
+            _ => String::new(),
+        };
+        pods
+    }
+
+    async fn write(&self, client: &Client, pods: Vec<WaitingPod>) -> Result<(), LookError> {
+        let names = pods.iter().map(WaitingPod::full_name).collect();
+        let reasons = self.reasons.reasons(names).await.map_err(LookError::Reasons)?;
+        let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
+        let mut written: usize = 0;
+        let mut groups = BTreeSet::new();
+        for pod in pods {
+            let Some(reason) = reasons.get(&pod.full_name()) else {
+                continue;
+            };
+            let sentence = writes::cut(&reason.sentence);
+            if !pod.needs(&sentence) {
+                continue;
+            }
+            if written == PODS_WRITTEN {
+                tracing::debug!("more pods have new reasons; they are written at the next look");
+                break;
+            }
+            written = written.saturating_add(1);
+            let failed = |what: String| move |error| LookError::Request { what, error };
+            let of_pod = writes.write(&pod, &sentence).await;
+            of_pod.map_err(failed(format!("pod {}", pod.full_name())))?;
+            tokio::time::sleep(WRITE_PAUSE).await;
+            if let Some(group) = &reason.pod_group
+                && groups.insert(group.clone())
+            {
+                let of_group = writes.write_pod_group(group, &sentence).await;
+                of_group.map_err(failed(format!("pod group {group}")))?;
+                tokio::time::sleep(WRITE_PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+}

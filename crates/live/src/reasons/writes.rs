@@ -1,0 +1,191 @@
+//! Writes of one reason: the condition of the pod, and its event.
+
+use http::{Method, Request};
+use k8s_openapi::jiff::Timestamp;
+use kube_client::Client;
+use kube_client::client::Body;
+use serde_json::{Value, json};
+
+use super::waiting_pods::{CONDITION, WaitingPod};
+use crate::requests::{RequestError, get_page, send};
+
+/// Longest message, in bytes: events of the API have 1 KiB.
+const MESSAGE_BYTES: usize = 1_000;
+/// Reason of conditions and events.
+const REASON: &str = "Unschedulable";
+
+/// Writer of reasons of one look.
+pub(super) struct ReasonWrites {
+    client: Client,
+    holder: String,
+}
+
+impl ReasonWrites {
+    pub(super) fn new(client: Client, holder: String) -> Self {
+        ReasonWrites { client, holder }
+    }
+
+    /// Writes the reason of a pod: its condition, and one event of the pod that is written again. A pod that has gone needs none.
+    pub(super) async fn write(&self, pod: &WaitingPod, reason: &str) -> Result<(), RequestError> {
+        match self.write_condition(pod, reason).await {
+            // Another pod of this name, or none.
+            Err(RequestError::Refused { code: 404 | 409, .. }) => return Ok(()),
+            other => other?,
+        }
+        let object =
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid});
+        self.write_event(&object, reason).await
+    }
+
+    async fn write_condition(&self, pod: &WaitingPod, reason: &str) -> Result<(), RequestError> {
+        let now = now();
+        let condition = json!({
+            "type": CONDITION, "status": "False", "reason": REASON, "message": reason,
+            "lastProbeTime": now, "lastTransitionTime": now,
+        });
+        // With the uid, the pod of another incarnation is a conflict.
+        let patch = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
+        let status = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
+        self.request(Method::PATCH, &status, "application/strategic-merge-patch+json", &patch)
+            .await
+    }
+
+    /// Writes the reason of a pod group of Volcano in the same way. A group that has gone, or that changes meanwhile, gets it with the
+    /// next reason.
+    pub(super) async fn write_pod_group(&self, group: &str, reason: &str) -> Result<(), RequestError> {
+        let (namespace, name) = group.split_once('/').unwrap_or(("default", group));
+        let own = format!("/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}");
+        let found = match get_page(&self.client, &own).await {
+            Err(error) if error.is_absent() => return Ok(()),
+            found => found?,
+        };
+        let found: Value =
+            serde_json::from_slice(&found).map_err(|error| RequestError::Unreadable(error.to_string()))?;
+        let patch = pod_group_patch(&found, reason);
+        let patched = self
+            .request(
+                Method::PATCH,
+                &format!("{own}/status"),
+                "application/merge-patch+json",
+                &patch,
+            )
+            .await;
+        match patched {
+            Err(RequestError::Refused { code: 404 | 409, .. }) => {}
+            other => other?,
+        }
+        let uid = found
+            .pointer("/metadata/uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let object = json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+                            "namespace": namespace, "name": name, "uid": uid});
+        self.write_event(&object, reason).await
+    }
+
+    /// Writes the one event of an object again.
+    async fn write_event(&self, object: &Value, reason: &str) -> Result<(), RequestError> {
+        let now = now();
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let collection = format!("/api/v1/namespaces/{namespace}/events");
+        // One name for each incarnation of an object.
+        let suffix: String = text("uid").chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        let event_name = format!("{}.pumice-{suffix}", name.get(..200).unwrap_or(name));
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": event_name, "namespace": namespace},
+            "involvedObject": object,
+            "type": "Warning", "reason": REASON, "message": reason,
+            "source": {"component": "pumice"}, "reportingComponent": "pumice", "reportingInstance": self.holder, "action": "Scheduling",
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        });
+        match self
+            .request(Method::POST, &collection, "application/json", &event)
+            .await
+        {
+            Err(RequestError::Refused { code: 409, .. }) => {
+                let patch = json!({"message": reason, "lastTimestamp": now});
+                let former = format!("{collection}/{event_name}");
+                self.request(Method::PATCH, &former, "application/merge-patch+json", &patch)
+                    .await
+            }
+            other => other,
+        }
+    }
+
+    async fn request(&self, method: Method, path: &str, kind: &str, object: &Value) -> Result<(), RequestError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, kind)
+            .body(Body::from(object.to_string().into_bytes()))
+            .map_err(|error| RequestError::Unreadable(error.to_string()))?;
+        send(&self.client, request).await.map(drop)
+    }
+}
+
+/// Patch of the status of a pod group: its conditions, of which one is replaced. A list of a custom resource is replaced whole;
+/// with the version of what was found, a change in between is a conflict.
+fn pod_group_patch(found: &Value, reason: &str) -> Value {
+    let now = now();
+    let conditions = found.pointer("/status/conditions").and_then(Value::as_array);
+    let others = conditions.into_iter().flatten();
+    let others = others.filter(|condition| condition.get("type").and_then(Value::as_str) != Some(CONDITION));
+    let own = json!({
+        "type": CONDITION, "status": "False", "reason": REASON, "message": reason, "lastTransitionTime": now,
+    });
+    let conditions: Vec<Value> = others.cloned().chain([own]).collect();
+    json!({
+        "metadata": {"resourceVersion": found.pointer("/metadata/resourceVersion")},
+        "status": {"conditions": conditions},
+    })
+}
+
+/// Time of the machine, in seconds.
+fn now() -> String {
+    format!("{:.0}", Timestamp::now())
+}
+
+/// A message that fits into a condition and an event.
+pub(super) fn cut(message: &str) -> String {
+    let mut end = MESSAGE_BYTES.min(message.len());
+    while !message.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    let cut = message.get(..end).unwrap_or_default();
+    if end < message.len() {
+        format!("{cut}…")
+    } else {
+        cut.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        assert_eq!(cut("no cpu"), "no cpu");
+        let long = "é".repeat(MESSAGE_BYTES);
+        let cut = cut(&long);
+        assert!(
+            cut.len() <= MESSAGE_BYTES + "…".len() && cut.ends_with('…'),
+            "{}",
+            cut.len()
+        );
+    }
+
+    #[test]
+    fn the_conditions_of_others_stay() {
+        let found = json!({"metadata": {"resourceVersion": "7"}, "status": {"conditions": [
+            {"type": "Unschedulable", "status": "True"}, {"type": CONDITION, "message": "old"}]}});
+        let patch = pod_group_patch(&found, "no cpu");
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        let conditions = patch["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions.len(), 2);
+        assert_eq!(conditions[0], json!({"type": "Unschedulable", "status": "True"}));
+        assert_eq!(conditions[1]["message"], "no cpu");
+    }
+}
