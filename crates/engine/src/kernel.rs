@@ -33,8 +33,9 @@ macro_rules! kernel {
 
 pub(crate) use kernel;
 
-/// Number of places in a block. Loops of this constant length keep their form for the compiler, however few blocks they run over.
-pub(crate) const BLOCK_SIZE: usize = 16;
+/// Number of places in a block. Loops of this constant length are computed for several places at once, however few blocks they
+/// run over; shorter ones would be unrolled before.
+pub(crate) const BLOCK_SIZE: usize = 64;
 
 /// Places of a block.
 pub(crate) type BlockPlaces = [f64; BLOCK_SIZE];

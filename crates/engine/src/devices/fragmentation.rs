@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::usable::{UsableAmounts, UsableWeights};
 use super::{DeviceNode, DeviceScore, DeviceTask, FreeDevices, sigmoid, take_devices};
 use crate::devices::{DevicePick, pick_devices};
 use crate::kernel::kernel;
@@ -36,6 +37,8 @@ pub struct Fragmentation {
     named: Vec<(Arc<str>, ModelSums)>,
     /// Sums on other nodes.
     others: ModelSums,
+    /// Amounts for sums in another order; `None`: scores follow from the published order only.
+    amounts: Option<UsableAmounts>,
 }
 
 /// Frequencies by the sum that they belong to, on nodes of one model.
@@ -58,6 +61,8 @@ struct CpuSums {
     sharing: Vec<(f64, usize)>,
     /// Tasks with devices and without enough cpu.
     sharing_short: Vec<(f64, usize)>,
+    /// The tasks of `sharing` for sums in another order.
+    usable: UsableWeights,
 }
 
 /// State of a node's devices for one request.
@@ -95,13 +100,21 @@ impl Fragmentation {
         requests.dedup();
         cpus.sort_unstable();
         cpus.dedup();
+        let frequencies = typical.iter().map(|task| task.frequency);
+        let amounts = UsableAmounts::new(requests.iter().copied(), frequencies);
+        let sums = |model: Option<&str>| {
+            let mut own = ModelSums::new(typical, &requests, &cpus, model);
+            own.prepare_usable(&requests, amounts.as_ref());
+            own
+        };
         let named = models.into_iter().map(|model| {
-            let sums = ModelSums::new(typical, &requests, &cpus, Some(&model));
+            let sums = sums(Some(&model));
             (model, sums)
         });
         Self {
             named: named.collect(),
-            others: ModelSums::new(typical, &requests, &cpus, None),
+            others: sums(None),
+            amounts,
             requests,
             cpus,
         }
@@ -114,19 +127,48 @@ impl Fragmentation {
 
     /// Score of a node for a task that it has enough for: how much less fragmented the node is with it.
     pub fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
+        self.fast_score(task, node)
+            .unwrap_or_else(|| self.published_score(task, node))
+    }
+
+    /// Score of a node whose fragmentation is known.
+    pub fn score_known(&self, task: &DeviceTask, node: &DeviceNode<'_>, before: f64) -> DeviceScore {
+        self.fast_score(task, node).unwrap_or_else(|| {
+            let states = if task.is_share() {
+                self.states(node.free)
+            } else {
+                SmallVec::new()
+            };
+            self.score_from(task, node, before, &states)
+        })
+    }
+
+    /// Score by sums in the published order.
+    #[inline(never)]
+    pub(super) fn published_score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         let states = self.states(node.free);
         let before = self.of_states(node.model, node.free_cpu, node.idle() as f64, &states);
         self.score_from(task, node, before, &states)
     }
 
-    /// Score of a node whose fragmentation is known.
-    pub fn score_known(&self, task: &DeviceTask, node: &DeviceNode<'_>, before: f64) -> DeviceScore {
-        let states = if task.is_share() {
-            self.states(node.free)
-        } else {
-            SmallVec::new()
-        };
-        self.score_from(task, node, before, &states)
+    /// Score by sums in another order; `None`: the order may decide.
+    fn fast_score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> Option<DeviceScore> {
+        let amounts = self.amounts.as_ref()?;
+        let of_model = self.of_model(node.model);
+        let ranks = [node.free_cpu, node.free_cpu - task.cpu].map(|cpu| self.rank(cpu));
+        let [before, after] = ranks.map(|rank| of_model.by_cpu.get(rank).map(|sums| &sums.usable));
+        let weights = [before?, after?];
+        if task.is_share() {
+            return amounts.share_score(node.free, task.milli, weights);
+        }
+        if task.count == 0 {
+            if ranks[0] == ranks[1] {
+                // All sums are the same.
+                return Some(DeviceScore::of_node(sigmoid::score(0.0).0));
+            }
+            return amounts.node_score([node.free, node.free], weights);
+        }
+        amounts.node_score([node.free, &after_whole(task, node)], weights)
     }
 
     fn score_from(
@@ -139,13 +181,9 @@ impl Fragmentation {
         if task.is_share() {
             return self.share_score(task, node, before, states);
         }
-        let mut after = FreeDevices::from_slice(node.free);
-        // What is left does not depend on the indices, and whole devices are equal.
-        let taken = pick_devices(DevicePick::Tightest, task, node.free, None).unwrap_or(0);
-        take_devices(&mut after, taken, task.milli);
         let after = DeviceNode {
             free_cpu: node.free_cpu - task.cpu,
-            free: &after,
+            free: &after_whole(task, node),
             ..*node
         };
         let (score, _) = sigmoid::score((before - self.of(&after)) / 1000.0);
@@ -219,10 +257,18 @@ impl Fragmentation {
     }
 
     fn sums(&self, model: &str, free_cpu: i64) -> Option<(&[f64], &CpuSums)> {
+        let of_model = self.of_model(model);
+        Some((&of_model.inaccessible, of_model.by_cpu.get(self.rank(free_cpu))?))
+    }
+
+    fn of_model(&self, model: &str) -> &ModelSums {
         let named = self.named.iter().find(|(own, _)| **own == *model);
-        let of_model = named.map_or(&self.others, |(_, sums)| sums);
-        let rank = self.cpus.partition_point(|cpu| *cpu <= free_cpu);
-        Some((&of_model.inaccessible, of_model.by_cpu.get(rank)?))
+        named.map_or(&self.others, |(_, sums)| sums)
+    }
+
+    /// Number of cpu requests that fit.
+    fn rank(&self, free_cpu: i64) -> usize {
+        self.cpus.partition_point(|cpu| *cpu <= free_cpu)
     }
 
     fn of_states(&self, model: &str, free_cpu: i64, idle: f64, states: &[RequestState]) -> f64 {
@@ -278,6 +324,23 @@ impl ModelSums {
         }
         own
     }
+
+    fn prepare_usable(&mut self, requests: &[(u32, i32)], amounts: Option<&UsableAmounts>) {
+        let Some(amounts) = amounts else { return };
+        for sums in &mut self.by_cpu {
+            let request = |(frequency, at): &(f64, usize)| Some((*requests.get(*at)?, *frequency));
+            let own: Vec<((u32, i32), f64)> = sums.sharing.iter().filter_map(request).collect();
+            sums.usable = amounts.weights(requests, &own);
+        }
+    }
+}
+
+/// Free devices after a task without a share: what is left does not depend on the indices, and whole devices are equal.
+fn after_whole(task: &DeviceTask, node: &DeviceNode<'_>) -> FreeDevices {
+    let mut after = FreeDevices::from_slice(node.free);
+    let taken = pick_devices(DevicePick::Tightest, task, node.free, None).unwrap_or(0);
+    take_devices(&mut after, taken, task.milli);
+    after
 }
 
 /// Sum of products, from left to right.

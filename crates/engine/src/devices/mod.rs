@@ -5,6 +5,7 @@ mod scorer;
 mod sigmoid;
 #[cfg(test)]
 mod tests;
+mod usable;
 
 use std::sync::Arc;
 
@@ -185,5 +186,10 @@ pub fn take_devices(free: &mut [i32], devices: DeviceMask, milli: i32) {
 
 /// Indices of a set of devices, in order.
 pub fn device_indices(devices: DeviceMask) -> impl Iterator<Item = u32> {
-    (0..DeviceMask::BITS).filter(move |index| devices >> index & 1 == 1)
+    let mut left = devices;
+    std::iter::from_fn(move || {
+        let index = left.trailing_zeros();
+        left &= left.checked_sub(1)?;
+        Some(index)
+    })
 }

@@ -127,7 +127,29 @@ proptest! {
         if own.fits(&node(0, &free, model)) {
             let expected = plain_score(&typical, &own, &state);
             prop_assert_eq!(prepared.score(&own, &state), expected);
+            prop_assert_eq!(prepared.published_score(&own, &state), expected);
             prop_assert_eq!(prepared.score_known(&own, &state, before), expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Frequencies that are sums of powers of two, so that gains are often exactly at a step or 0, and many equal devices.
+    #[test]
+    fn scores_equal_the_plain_formula_at_the_edge(
+        typical in prop::collection::vec((0..3_i64, prop::sample::select(vec![(0, 0), (1, 250), (1, 500), (1, 1000), (2, 500), (2, 1000)])), 1..9),
+        (cpu, request) in (0..3_i64, prop::sample::select(vec![(0, 0), (1, 250), (1, 500), (1, 1000), (2, 500), (2, 1000)])),
+        free in prop::collection::vec(prop::sample::select(vec![0, 250, 500, 750, 1000]), 1..11),
+        free_cpu in 0..4_i64,
+    ) {
+        let typical: Vec<TypicalTask> = typical.into_iter().map(|(cpu, (count, milli))| TypicalTask { task: task(cpu, count, milli, &[]), frequency: 0.125 }).collect();
+        let prepared = Fragmentation::new(&typical);
+        let own = task(cpu, request.0, request.1, &[]);
+        let state = node(free_cpu + cpu, &free, "A");
+        if own.fits(&node(0, &free, "A")) {
+            prop_assert_eq!(prepared.score(&own, &state), plain_score(&typical, &own, &state));
         }
     }
 }

@@ -102,6 +102,13 @@ impl NodeEntries {
         Arc::make_mut(self.0.get_mut(offset / NODES_PER_GROUP)?).get_mut(offset % NODES_PER_GROUP)
     }
 
+    /// Offsets of the groups that these entries do not share with others.
+    pub(super) fn unshared_offsets<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
+        let pairs = self.0.iter().zip(&other.0).enumerate();
+        let different = pairs.filter(|(_, (one, next))| !Arc::ptr_eq(one, next));
+        different.flat_map(|(group, _)| group * NODES_PER_GROUP..(group + 1) * NODES_PER_GROUP)
+    }
+
     /// Bytes that these entries do not share with older ones.
     pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
         let groups = self.0.iter().zip(&older.0);

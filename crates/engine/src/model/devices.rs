@@ -46,14 +46,19 @@ impl DeviceRequest {
     /// Thousandths of one device on a node whose devices have this memory; above 1000 where one device has too little.
     /// Memory on a node that does not tell its own takes a whole device.
     pub fn milli_of(&self, device_memory: u32) -> i32 {
-        let whole = WHOLE_DEVICE.cast_unsigned();
-        let by_memory = match (self.memory_mib, device_memory) {
-            (0, _) => 0,
-            (_, 0) => u64::from(whole),
-            (own, all) => (u64::from(own) * u64::from(whole)).div_ceil(u64::from(all)),
-        };
-        i32::try_from(by_memory.max(u64::from(self.milli))).unwrap_or(i32::MAX)
+        milli_on(self.milli, self.memory_mib, device_memory)
     }
+}
+
+/// Thousandths of a device with this memory for a request of thousandths, and of memory.
+fn milli_on(milli: u32, memory_mib: u32, device_memory: u32) -> i32 {
+    let whole = WHOLE_DEVICE.cast_unsigned();
+    let by_memory = match (memory_mib, device_memory) {
+        (0, _) => 0,
+        (_, 0) => u64::from(whole),
+        (own, all) => (u64::from(own) * u64::from(whole)).div_ceil(u64::from(all)),
+    };
+    i32::try_from(by_memory.max(u64::from(milli))).unwrap_or(i32::MAX)
 }
 
 /// Use of a node's devices by one task, or by several equal ones.
@@ -82,12 +87,7 @@ impl DeviceUse {
     }
 
     fn milli_of(&self, device_memory: u32) -> i32 {
-        let request = DeviceRequest {
-            milli: self.milli,
-            memory_mib: self.memory_mib,
-            ..DeviceRequest::default()
-        };
-        request.milli_of(device_memory)
+        milli_on(self.milli, self.memory_mib, device_memory)
     }
 }
 

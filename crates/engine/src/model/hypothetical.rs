@@ -132,11 +132,8 @@ impl<'v> HypotheticalNodes<'v> {
             };
             dense &= source.fill(&self.nodes, self.chunks, column);
             if source.vector == NodeVector::Allocatable {
-                let mut offered = [false; CHUNK_SIZE];
-                for (offered, value) in offered.iter_mut().zip(&column.values) {
-                    *offered = *value > 0.0;
-                }
-                columns.offered = NodeMask::from_bools(&offered).and(&column.present);
+                let values = column.values.iter().take(self.nodes.len());
+                columns.offered = NodeMask::from_leading(values.map(|value| *value > 0.0)).and(&column.present);
                 // The property is not worth computing for a chunk that is read once.
                 columns.least_offered = 0.0;
             }
@@ -237,23 +234,23 @@ fn integer(dense: f64) -> i128 {
 impl ColumnSource<'_> {
     /// Fills the column; false: some float skips integers.
     fn fill(&self, places: &[HypotheticalNode], chunks: &NodeChunks, column: &mut ChunkColumn) -> bool {
-        let mut present = [false; CHUNK_SIZE];
         let mut dense = true;
-        let each = column.values.iter_mut().zip(&mut present).zip(places);
-        for ((value, present), place) in each {
+        let each = column.values.iter_mut().zip(places);
+        let present = each.map(|(value, place)| {
             let offset = usize::from(place.offset);
             let from = self.chunk_columns.get(place.chunk as usize).copied().flatten();
             let before = from.and_then(|from| from.values.get(offset)).copied().unwrap_or(0.0);
             *value = before;
-            *present = from.is_some_and(|from| from.present.get(offset));
+            let mut present = from.is_some_and(|from| from.present.get(offset));
             if let Some(added) = self.added {
                 let after = dense_sum(before, added, place.added_tasks);
                 dense &= after.is_some();
                 *value = after.unwrap_or_else(|| self.exact_sum(*place, chunks, before, added));
-                *present |= place.added_tasks > 0;
+                present |= place.added_tasks > 0;
             }
-        }
-        column.present = NodeMask::from_bools(&present);
+            present
+        });
+        column.present = NodeMask::from_leading(present);
         dense
     }
 
@@ -278,7 +275,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        NodeEntry, NodeRecord, ResourceAmounts, ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus,
+        NodeEntry, NodeRecord, PodSum, ResourceAmounts, ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus,
     };
 
     const NODES: NodeSlot = 600;
@@ -379,6 +376,22 @@ mod tests {
                         let narrow = |wide: i128| i64::try_from(wide).unwrap_or(i64::MAX);
                         prop_assert_eq!(chunk.integer_column(id, whole, narrow)[at], plain.integer_column(id, whole, narrow)[at]);
                     }
+                }
+                for sum in [PodSum::Requests, PodSum::NonzeroRequests] {
+                    let (integers, mut room) = (chunk.pod_sums(&cluster_state, id, sum), [0.0; CHUNK_SIZE]);
+                    let shown = chunk.shown_pod_floats(id, sum).copied();
+                    let computed = chunk.pod_sums_as_floats(&cluster_state, id, sum, &mut room).copied();
+                    for floats in shown.into_iter().chain(computed) {
+                        let (floats, integers) = (floats.map(f64::floor), integers.map(|integer| integer as f64));
+                        prop_assert_eq!(&floats[..asked.len()], &integers[..asked.len()]);
+                    }
+                }
+                let (whole, mut room) = (chunk.integer_column(id, WholeVector::Allocatable, |_| i64::MAX), [0.0; CHUNK_SIZE]);
+                let shown = chunk.shown_capacities(id).copied();
+                let computed = chunk.capacities_as_floats(id, &mut room).copied();
+                for floats in shown.into_iter().chain(computed) {
+                    let whole = whole.map(|integer| integer as f64);
+                    prop_assert_eq!(&floats[..asked.len()], &whole[..asked.len()]);
                 }
             }
         }

@@ -48,6 +48,22 @@ impl NodeMask {
         mask
     }
 
+    /// Nodes of the leading places whose items are true: few where there are few items.
+    pub(super) fn from_leading(mut members: impl Iterator<Item = bool>) -> Self {
+        let mut mask = Self::NONE;
+        for word in &mut mask.0 {
+            let mut count = 0;
+            for (bit, member) in (0..u64::BITS).zip(&mut members) {
+                *word |= u64::from(member) << bit;
+                count += 1;
+            }
+            if count < u64::BITS {
+                break;
+            }
+        }
+        mask
+    }
+
     /// First `count` places.
     pub fn first_n(count: usize) -> Self {
         let mut first = Self::NONE;
@@ -203,6 +219,10 @@ mod tests {
         assert_eq!(mask, one_by_one);
         assert!(mask.iter().eq((0..CHUNK_SIZE).filter(|&i| members[i])));
         assert_eq!(NodeMask::ALL.and_not(&mask).or(&mask), NodeMask::ALL);
+        for count in [0, 1, 63, 64, 65, 200, CHUNK_SIZE] {
+            let leading = NodeMask::from_leading(members.iter().take(count).copied());
+            assert_eq!(leading, mask.and(&NodeMask::first_n(count)), "{count}");
+        }
     }
 
     #[test]

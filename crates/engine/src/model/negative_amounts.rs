@@ -42,9 +42,9 @@ impl QueueRecord {
             ("deserved", &self.deserved),
             ("guarantee", &self.guarantee),
         ];
-        let mut found = fields
-            .into_iter()
-            .filter_map(|(field, amounts)| problem(&format!("queues[{}].{field}", self.name), amounts.as_ref(), names));
+        let mut found = fields.into_iter().filter_map(|(field, amounts)| {
+            problem(|| format!("queues[{}].{field}", self.name), amounts.as_ref(), names)
+        });
         found.next()
     }
 }
@@ -52,16 +52,21 @@ impl QueueRecord {
 impl JobRecord {
     /// Problem of the first negative amount; its field begins with `jobs[<name>]`.
     pub fn negative_problem(&self, names: &ResourceTable) -> Option<Problem> {
-        let field = format!("jobs[{}].min_resources", self.name);
-        problem(&field, self.min_resources.as_ref(), names)
+        let field = || format!("jobs[{}].min_resources", self.name);
+        problem(field, self.min_resources.as_ref(), names)
     }
 }
 
-fn problem(field: &str, amounts: Option<&ResourceAmounts>, names: &ResourceTable) -> Option<Problem> {
+/// Problem of the first negative amount. Records without one are the rule, and cost no text.
+fn problem(
+    field: impl FnOnce() -> String,
+    amounts: Option<&ResourceAmounts>,
+    names: &ResourceTable,
+) -> Option<Problem> {
     let (id, amount) = amounts?.first_negative()?;
     let name = names.name(id);
     let shown = format_amount(name, amount.into());
     let message = format!("`{shown}` of `{name}` is negative; {NEGATIVE_REMEDY}");
-    let field = format!("{field}.items[{name}]");
+    let field = format!("{}.items[{name}]", field());
     Some(Problem::new(ProblemKind::Invalid, NEGATIVE_QUANTITY, field, message))
 }

@@ -11,7 +11,7 @@ use super::column::NodeVector;
 use super::integer_column::{IntegerColumn, WholeVector, integer_of_float, integers_of_floats};
 use super::node::NodeEntry;
 use super::records::{TaskRecord, TaskStatus};
-use crate::kernel::{floor, kernel};
+use crate::kernel::{floor, kernel, quotient};
 
 /// Sum over the pods of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,9 +200,41 @@ fn small_float(amount: i128) -> Option<f64> {
 
 kernel! {
     /// True if none of the leading floats is negative or beyond [`SMALL_LIMIT`].
-    pub(crate) fn are_small / are_small_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
+    fn are_small / are_small_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
         let amounts = amounts.iter().take(lanes);
         amounts.fold(true, |all, amount| all & is_small(*amount))
+    }
+}
+
+kernel! {
+    /// True if the leading floats are integers, none of them negative or beyond [`SMALL_LIMIT`].
+    fn are_small_integers / are_small_integers_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
+        let amounts = amounts.iter().take(lanes);
+        amounts.fold(true, |all, amount| all & is_small(*amount) & (floor(*amount) == *amount))
+    }
+}
+
+/// Adds Kubernetes' integers of leading floats; false: some are negative or beyond [`SMALL_LIMIT`].
+fn add_integers(id: ResourceId, amounts: &[f64; CHUNK_SIZE], lanes: usize, sums: &mut [f64; CHUNK_SIZE]) -> bool {
+    if id.has_kubernetes_unit() {
+        add_whole(amounts, lanes, sums)
+    } else {
+        add_units(amounts, lanes, sums)
+    }
+}
+
+kernel! {
+    /// Adds the whole units, rounded up, of leading floats in thousandths; false: some are negative or beyond [`SMALL_LIMIT`].
+    /// A quotient of so small an integer is as far from an integer that it is not as floats can show.
+    fn add_units / add_units_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize, sums: &mut [f64; CHUNK_SIZE]) -> bool {
+        let mut small = true;
+        for (sum, amount) in sums.iter_mut().zip(amounts).take(lanes) {
+            small &= is_small(*amount);
+            let whole = floor(*amount);
+            let units = floor(quotient::<FUSED>(whole, 1_000.0, 1.0 / 1_000.0));
+            *sum += if units * 1_000.0 < whole { units + 1.0 } else { units };
+        }
+        small
     }
 }
 
@@ -231,32 +263,38 @@ impl NodeChunk {
         integers
     }
 
-    /// Sums of [`Self::pod_sums`] at the leading places as floats whose integer parts they are: a column that shows them, or in
-    /// `room`, which has zeros. `None`: some amount is negative or beyond [`SMALL_LIMIT`].
+    /// Column of floats whose integer parts are the sums of [`Self::pod_sums`] at the leading places; `None`: no column shows
+    /// them, or some are negative or beyond [`SMALL_LIMIT`].
+    pub(crate) fn shown_pod_floats(&self, id: ResourceId, sum: PodSum) -> Option<&[f64; CHUNK_SIZE]> {
+        let is_shown = id.has_kubernetes_unit()
+            && self.with_pod_sums.is_empty()
+            && self.added_pod_sums.is_none()
+            && self.column(id, NodeVector::Pipelined).present.is_empty()
+            && (sum == PodSum::Requests || self.exact_integers(id, WholeVector::Requested).is_none());
+        let used = &self.column(id, NodeVector::Used).values;
+        (is_shown && are_small(used, self.lanes())).then_some(used)
+    }
+
+    /// Sums of [`Self::pod_sums`] at the leading places as floats, in `room`, which has zeros; `None`: some amount is negative
+    /// or beyond [`SMALL_LIMIT`].
     pub(crate) fn pod_sums_as_floats<'c>(
-        &'c self,
+        &self,
         cluster_state: &ClusterState,
         id: ResourceId,
         sum: PodSum,
         room: &'c mut [f64; CHUNK_SIZE],
     ) -> Option<&'c [f64; CHUNK_SIZE]> {
-        if !id.has_kubernetes_unit() {
-            return None;
-        }
         let (lanes, used) = (self.lanes(), &self.column(id, NodeVector::Used).values);
         let pipelined = self.column(id, NodeVector::Pipelined);
         let exact = match sum {
-            PodSum::Requests => None,
-            PodSum::NonzeroRequests => self.exact_integers(id, WholeVector::Requested),
+            PodSum::Requests if id.has_kubernetes_unit() => None,
+            PodSum::Requests | PodSum::NonzeroRequests => self.exact_integers(id, WholeVector::Requested),
         };
         let is_changed = !self.with_pod_sums.is_empty() || self.added_pod_sums.is_some();
-        if exact.is_none() && pipelined.present.is_empty() && !is_changed {
-            return are_small(used, lanes).then_some(used);
-        }
-        if !add_whole(used, lanes, room) || exact.is_some_and(|exact| !exact.show_in(room)) {
+        if !add_integers(id, used, lanes, room) || exact.is_some_and(|exact| !exact.show_in(room)) {
             return None;
         }
-        if !pipelined.present.is_empty() && !add_whole(&pipelined.values, lanes, room) {
+        if !pipelined.present.is_empty() && !add_integers(id, &pipelined.values, lanes, room) {
             return None;
         }
         if is_changed {
@@ -265,6 +303,27 @@ impl NodeChunk {
             }
         }
         are_small(room, lanes).then_some(room)
+    }
+
+    /// Column of floats that shows the allocatable amounts at the leading places in Kubernetes' integers; `None`: no column
+    /// does, or some are negative or beyond [`SMALL_LIMIT`].
+    pub(crate) fn shown_capacities(&self, id: ResourceId) -> Option<&[f64; CHUNK_SIZE]> {
+        let amounts = &self.column(id, NodeVector::Allocatable).values;
+        let is_shown = id.has_kubernetes_unit() && self.exact_integers(id, WholeVector::Allocatable).is_none();
+        (is_shown && are_small_integers(amounts, self.lanes())).then_some(amounts)
+    }
+
+    /// Allocatable amounts at the leading places in Kubernetes' integers as floats, in `room`, which has zeros; `None`: some
+    /// amount is negative or beyond [`SMALL_LIMIT`].
+    pub(crate) fn capacities_as_floats<'c>(
+        &self,
+        id: ResourceId,
+        room: &'c mut [f64; CHUNK_SIZE],
+    ) -> Option<&'c [f64; CHUNK_SIZE]> {
+        let amounts = &self.column(id, NodeVector::Allocatable).values;
+        let exact = self.exact_integers(id, WholeVector::Allocatable);
+        let is_small = add_integers(id, amounts, self.lanes(), room) && exact.is_none_or(|exact| exact.show_in(room));
+        is_small.then_some(room)
     }
 
     /// Difference of one sum of a node from what the columns show.

@@ -57,7 +57,12 @@ impl FromIterator<(ResourceId, f64)> for ResourceVector {
     fn from_iter<I: IntoIterator<Item = (ResourceId, f64)>>(entries: I) -> Self {
         let mut vector = Self::default();
         for (id, amount) in entries {
-            vector.set(id, amount);
+            // Most lists are sorted.
+            if id > ResourceId::MEMORY && vector.scalars.last().is_none_or(|(last, _)| *last < id) {
+                vector.scalars.push((id, amount));
+            } else {
+                vector.set(id, amount);
+            }
         }
         vector
     }
@@ -167,8 +172,16 @@ impl ResourceVector {
 
     /// Adds every amount of another vector; its scalars become present.
     pub fn add(&mut self, other: &Self) {
-        for (id, amount) in other.iter() {
-            if let Some(place) = self.slot(id) {
+        self.cpu += other.cpu;
+        self.memory += other.memory;
+        for (at, (id, amount)) in other.scalars.iter().enumerate() {
+            // Most vectors have the same scalars.
+            let beside = self.scalars.get_mut(at).filter(|(own, _)| own == id);
+            let place = match beside {
+                Some((_, place)) => Some(place),
+                None => self.slot(*id),
+            };
+            if let Some(place) = place {
                 *place += amount;
             }
         }

@@ -51,27 +51,12 @@ impl<'a> StateDiff<'a> {
         let (old, new) = (self.old.chunks(), self.new.chunks());
         let mut changed = Vec::new();
         for number in 0..old.len().max(new.len()) {
-            let (old, new) = (old.get(number), new.get(number));
-            if let (Some(old), Some(new)) = (old, new)
-                && Arc::ptr_eq(old, new)
-            {
-                continue;
-            }
-            let entry = |chunk: Option<&'a Arc<NodeChunk>>, offset| chunk.and_then(|chunk| chunk.entry(offset));
-            for offset in 0..CHUNK_SIZE {
-                let (before, after) = (entry(old, offset), entry(new, offset));
-                let same = match (before, after) {
-                    (None, None) => true,
-                    (Some(before), Some(after)) => {
-                        Arc::ptr_eq(before, after)
-                            || Arc::ptr_eq(&before.record, &after.record)
-                            || before.record == after.record
-                    }
-                    (Some(_), None) | (None, Some(_)) => false,
-                };
-                if let (false, Ok(slot)) = (same, NodeSlot::try_from(number * CHUNK_SIZE + offset)) {
-                    changed.push(NodeChange { slot, before, after });
-                }
+            let mut compare =
+                |offset: usize| changed.extend(node_change(old.get(number), new.get(number), (number, offset)));
+            match (old.get(number), new.get(number)) {
+                (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {}
+                (Some(old), Some(new)) => old.changed_offsets(new).for_each(compare),
+                _ => (0..CHUNK_SIZE).for_each(&mut compare),
             }
         }
         changed
@@ -91,6 +76,25 @@ impl<'a> StateDiff<'a> {
     pub fn tasks(&self) -> Vec<RecordChange<'a, TaskRecord>> {
         changed_records(self.old.tasks(), self.new.tasks())
     }
+}
+
+/// Change of the node at an offset of two versions of a chunk; `None`: its record is the same.
+fn node_change<'a>(
+    old: Option<&'a Arc<NodeChunk>>,
+    new: Option<&'a Arc<NodeChunk>>,
+    (number, offset): (usize, usize),
+) -> Option<NodeChange<'a>> {
+    let entry = |chunk: Option<&'a Arc<NodeChunk>>| chunk.and_then(|chunk| chunk.entry(offset));
+    let (before, after) = (entry(old), entry(new));
+    let same = match (before, after) {
+        (None, None) => true,
+        (Some(before), Some(after)) => {
+            Arc::ptr_eq(before, after) || Arc::ptr_eq(&before.record, &after.record) || before.record == after.record
+        }
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    let slot = NodeSlot::try_from(number * CHUNK_SIZE + offset).ok()?;
+    (!same).then_some(NodeChange { slot, before, after })
 }
 
 fn changed_records<'a, R: PartialEq>(

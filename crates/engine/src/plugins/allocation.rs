@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::kernel::{BLOCK_SIZE, BlockPlaces, block_of, kernel, quotient, reciprocal};
+use crate::kernel::{BLOCK_SIZE, block_of, kernel, quotient, reciprocal};
 use crate::model::{CHUNK_SIZE, ChunkResource, NodeChunk, NodeVector, ResourceId};
 use crate::plugin::ChunkScores;
 
@@ -41,36 +41,25 @@ pub(super) struct StrategyMean {
     factor: f64,
 }
 
-/// Columns of one term over the nodes of a chunk.
+/// Columns of one term over the nodes of a chunk, or of one block.
 #[derive(Clone, Copy, Debug)]
-struct TermColumns<'k> {
+struct TermColumns<'k, const PLACES: usize = CHUNK_SIZE> {
     requested: f64,
-    /// Weight; negative if full nodes are preferred, see [`part`].
+    /// Weight; negative if full nodes are preferred, see [`term_score`].
     weight: f64,
     /// Factor of the capacity: 1 if free nodes are preferred, else 0.
     free_factor: f64,
-    allocatable: &'k ChunkScores,
-    used: &'k ChunkScores,
+    allocatable: &'k [f64; PLACES],
+    used: &'k [f64; PLACES],
     /// Reciprocals of the allocatable amounts.
-    reciprocals: &'k ChunkScores,
-}
-
-/// Columns of one term over the places of a block.
-#[derive(Clone, Copy, Debug)]
-struct TermBlock<'k> {
-    requested: f64,
-    weight: f64,
-    free_factor: f64,
-    allocatable: &'k BlockPlaces,
-    used: &'k BlockPlaces,
-    reciprocals: &'k BlockPlaces,
+    reciprocals: &'k [f64; PLACES],
 }
 
 impl<'k> TermColumns<'k> {
     #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
     #[inline(always)]
-    fn block(&self, number: usize) -> TermBlock<'k> {
-        TermBlock {
+    fn block(&self, number: usize) -> TermColumns<'k, BLOCK_SIZE> {
+        TermColumns {
             requested: self.requested,
             weight: self.weight,
             free_factor: self.free_factor,
@@ -203,7 +192,7 @@ kernel! {
     }
 }
 
-/// Sums all terms in one step.
+/// Sums all terms in one step: in one loop over a whole chunk, or block by block over its leading places.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
@@ -212,18 +201,31 @@ fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
     lanes: usize,
     scores: &mut ChunkScores,
 ) {
+    if lanes > CHUNK_SIZE / 2 {
+        return mean_of_places::<FUSED, GAPS, N, CHUNK_SIZE>(stocks, scale, scores);
+    }
     let blocks = scores.as_chunks_mut::<BLOCK_SIZE>().0.iter_mut();
     for (number, scores) in blocks.enumerate().take(lanes.div_ceil(BLOCK_SIZE)) {
         let stocks = stocks.each_ref().map(|stock| stock.block(number));
-        for (offset, score) in scores.iter_mut().enumerate() {
-            let (mut sum, mut is_over) = (0.0, false);
-            for stock in &stocks {
-                let (part, over) = term_score::<FUSED, GAPS>(stock, offset);
-                sum += part;
-                is_over |= over;
-            }
-            *score = scaled_mean::<FUSED>(sum, is_over, scale);
+        mean_of_places::<FUSED, GAPS, N, BLOCK_SIZE>(&stocks, scale, scores);
+    }
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn mean_of_places<const FUSED: bool, const GAPS: bool, const N: usize, const PLACES: usize>(
+    stocks: &[TermColumns<'_, PLACES>; N],
+    scale: MeanScale,
+    scores: &mut [f64; PLACES],
+) {
+    for (offset, score) in scores.iter_mut().enumerate() {
+        let (mut sum, mut is_over) = (0.0, false);
+        for stock in stocks {
+            let (part, over) = term_score::<FUSED, GAPS, PLACES>(stock, offset);
+            sum += part;
+            is_over |= over;
         }
+        *score = scaled_mean::<FUSED>(sum, is_over, scale);
     }
 }
 
@@ -235,15 +237,11 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
     scores: &mut ChunkScores,
     over: &mut ChunkScores,
 ) {
-    let blocks = scores.as_chunks_mut::<BLOCK_SIZE>().0.iter_mut();
-    for (number, (scores, over)) in blocks.zip(over.as_chunks_mut::<BLOCK_SIZE>().0).enumerate() {
-        let stocks = stocks.each_ref().map(|stock| stock.block(number));
-        for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
-            for stock in &stocks {
-                let (part, is_over) = term_score::<FUSED, GAPS>(stock, offset);
-                *score += part;
-                *over = if is_over { 1.0 } else { *over };
-            }
+    for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
+        for stock in stocks {
+            let (part, is_over) = term_score::<FUSED, GAPS, CHUNK_SIZE>(stock, offset);
+            *score += part;
+            *over = if is_over { 1.0 } else { *over };
         }
     }
 }
@@ -262,7 +260,10 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
     reason = "a branch here would keep the loop from being vectorised"
 )]
 #[inline(always)]
-fn term_score<const FUSED: bool, const GAPS: bool>(stock: &TermBlock<'_>, offset: usize) -> (f64, bool) {
+fn term_score<const FUSED: bool, const GAPS: bool, const PLACES: usize>(
+    stock: &TermColumns<'_, PLACES>,
+    offset: usize,
+) -> (f64, bool) {
     let capacity = stock.allocatable[offset];
     let finally = stock.requested + stock.used[offset];
     let left = if FUSED {

@@ -198,6 +198,11 @@ impl NodeChunk {
         self.entries.get(offset)?.as_ref()
     }
 
+    /// Offsets at which the entries of another chunk may differ.
+    pub(super) fn changed_offsets<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
+        self.entries.unshared_offsets(&other.entries)
+    }
+
     /// Columns of a resource, for a caller that reads several of them.
     pub(crate) fn resource(&self, id: ResourceId) -> ChunkResource<'_> {
         let at = self.columns.binary_search_by_key(&id, |columns| columns.id);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::COUNT_BYTES;
-use super::{SortedTable, TableBlock, TableLeaf, last_block_not_after};
+use super::{BlockTable, TableBlock, TableLeaf, last_block_not_after};
 
 /// Bytes of a shared block besides its items: two counts, and the list's own words.
 const BLOCK_HEAD: usize = COUNT_BYTES + size_of::<Vec<usize>>();
@@ -12,7 +12,7 @@ fn block_bytes<T>(items: &Arc<Vec<T>>) -> usize {
     BLOCK_HEAD + items.capacity() * size_of::<T>()
 }
 
-impl<V: Clone> SortedTable<V> {
+impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
     /// Bytes of the blocks that the other table does not share.
     pub(crate) fn unshared_bytes(&self, other: &Self) -> usize {
         let mut sum = 0;
@@ -69,8 +69,7 @@ fn block_like<'t, T>(own: &TableBlock<T>, at: usize, list: &'t [TableBlock<T>]) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::TableEntry;
-    use super::*;
+    use super::super::{SortedTable, TableEntry};
 
     fn table(names: usize) -> SortedTable<usize> {
         let mut table = SortedTable::default();

@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{EntryPosition, SortedTable, name_order};
+use super::{BlockTable, EntryPosition, name_order};
 
 /// Position of the last name that was looked up: a hint that is valid for any table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableCursor(EntryPosition);
 
-impl<V: Clone> SortedTable<V> {
+impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
     /// Value of a name, found without a search if it is next to the last one.
     pub fn get_with_cursor(&self, name: &str, near: &mut TableCursor) -> Option<&V> {
         let (at, leaf_at, found) = self.find_with_cursor(name, near)?.ok()?;
@@ -88,6 +88,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::SortedTable;
     use super::*;
 
     proptest! {

@@ -8,16 +8,10 @@ use std::sync::Arc;
 
 pub use cursor::TableCursor;
 
-/// Most entries in a leaf, and most leaves in a branch.
+/// Most entries in a leaf, and most leaves in a branch, of a table that weighs little.
 const BLOCK_ITEMS: usize = 128;
-
-/// Entries that a full leaf allocates beyond its present ones.
-const SPARE_ITEMS: usize = 16;
-
-/// Entries that stay in a block after a split. Names that arrive in order fill leaves one after the other, so the split
-/// is near the end. This number of three-word entries nearly fills a block of 2,560 bytes, which is a size class of
-/// allocators.
-const SPLIT_POINT: usize = 106;
+/// The same of a table of which single entries change often: a change copies, counts and frees a quarter as many pointers.
+const FEW_ITEMS: usize = 32;
 
 type TableEntry<V> = (Arc<str>, V);
 type TableLeaf<V> = TableBlock<TableEntry<V>>;
@@ -53,11 +47,17 @@ fn block_of<T: NamedItem>(items: Vec<T>) -> TableBlock<T> {
     }
 }
 
+/// Table with large blocks, for what has an entry for each task or node.
+pub type SortedTable<V> = BlockTable<V, BLOCK_ITEMS>;
+/// Table with small blocks, for what follows each change of a task.
+pub(crate) type NimbleTable<V> = BlockTable<V, FEW_ITEMS>;
+
 /// Names and values, sorted by name. Clones share everything that neither of them changes.
 ///
-/// Three levels of arrays: 128 × 128 entries per branch, so that a million entries are a list of some hundred branches.
+/// Three levels of arrays. With blocks of 128 a branch has up to 128 × 128 entries, so that a million entries are a list of
+/// some hundred branches.
 #[derive(Clone, Debug)]
-pub struct SortedTable<V> {
+pub struct BlockTable<V, const ITEMS: usize> {
     branches: Arc<Vec<TableBranch<V>>>,
     len: usize,
 }
@@ -70,7 +70,7 @@ type EntryPosition = (usize, usize, usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableHandle(EntryPosition);
 
-impl<V> Default for SortedTable<V> {
+impl<V, const ITEMS: usize> Default for BlockTable<V, ITEMS> {
     fn default() -> Self {
         Self {
             branches: Arc::default(),
@@ -106,7 +106,14 @@ fn last_block_not_after<T>(parts: &[TableBlock<T>], name: &str) -> usize {
         .saturating_sub(1)
 }
 
-impl<V: Clone> SortedTable<V> {
+impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
+    /// Entries that a full leaf allocates beyond its present ones.
+    const SPARE_ITEMS: usize = ITEMS / 8;
+    /// Entries that stay in a block after a split. Names that arrive in order fill leaves one after the other, so the split is
+    /// near the end. Of a block of 128 these are 106: so many three-word entries nearly fill a block of 2,560 bytes, which is a size
+    /// class of allocators.
+    const SPLIT_POINT: usize = ITEMS * 106 / BLOCK_ITEMS;
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -205,15 +212,15 @@ impl<V: Clone> SortedTable<V> {
             branch.first = Arc::clone(&name);
         }
         let entries = Arc::make_mut(&mut leaf.items);
-        grow(entries);
+        grow(entries, Self::SPARE_ITEMS);
         entries.insert(place, (name, value));
-        if entries.len() > BLOCK_ITEMS {
-            let right = block_of(split(entries));
-            grow(leaves);
+        if entries.len() > ITEMS {
+            let right = block_of(split(entries, Self::SPLIT_POINT));
+            grow(leaves, Self::SPARE_ITEMS);
             leaves.insert(leaf_at + 1, right);
         }
-        if leaves.len() > BLOCK_ITEMS {
-            let right = block_of(split(leaves));
+        if leaves.len() > ITEMS {
+            let right = block_of(split(leaves, Self::SPLIT_POINT));
             branches.insert(at + 1, right);
         }
     }
@@ -272,6 +279,17 @@ impl<V: Clone> SortedTable<V> {
         }
     }
 
+    /// Calls `change` with each name and value, by name. What clones share is copied.
+    pub(crate) fn update_each(&mut self, mut change: impl FnMut(&Arc<str>, &mut V)) {
+        for branch in Arc::make_mut(&mut self.branches) {
+            for leaf in Arc::make_mut(&mut branch.items) {
+                for (name, value) in Arc::make_mut(&mut leaf.items) {
+                    change(name, value);
+                }
+            }
+        }
+    }
+
     /// All entries, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &V)> {
         self.iter_after("")
@@ -306,7 +324,7 @@ struct DiffCursor<'a, V> {
 }
 
 impl<'a, V> DiffCursor<'a, V> {
-    fn at_start(table: &'a SortedTable<V>) -> Self {
+    fn at_start<const ITEMS: usize>(table: &'a BlockTable<V, ITEMS>) -> Self {
         Self {
             branches: &table.branches,
             branch: 0,
@@ -367,26 +385,30 @@ impl<'a, V> DiffCursor<'a, V> {
             other.branch += 1;
             return true;
         }
-        let leaves = self.leaf().zip(other.leaf());
-        let shared = leaves.is_some_and(|(a, b)| Arc::ptr_eq(&a.items, &b.items));
-        if shared {
-            self.step_leaf();
-            other.step_leaf();
+        let Some((one, next)) = branches else { return false };
+        let rest = |branch: &'a TableBranch<V>, leaf: usize| branch.items.get(leaf..).unwrap_or_default();
+        let pairs = rest(one, self.leaf).iter().zip(rest(next, other.leaf));
+        let shared = pairs.take_while(|(a, b)| Arc::ptr_eq(&a.items, &b.items)).count();
+        for (cursor, branch) in [(self, one), (other, next)] {
+            cursor.leaf += shared;
+            if cursor.leaf >= branch.items.len() {
+                (cursor.branch, cursor.leaf) = (cursor.branch + 1, 0);
+            }
         }
-        shared
+        shared > 0
     }
 }
 
 /// Reserves one entry and few more: a copied leaf must not double its size.
-fn grow<T>(items: &mut Vec<T>) {
+fn grow<T>(items: &mut Vec<T>, spare: usize) {
     if items.len() == items.capacity() {
-        items.reserve_exact(SPARE_ITEMS);
+        items.reserve_exact(spare);
     }
 }
 
 /// Splits off the upper entries. The lower ones move to a new block, since an allocator may not shrink the old one.
-fn split<T>(items: &mut Vec<T>) -> Vec<T> {
-    let right = items.split_off(SPLIT_POINT);
+fn split<T>(items: &mut Vec<T>, at: usize) -> Vec<T> {
+    let right = items.split_off(at);
     let mut left = Vec::with_capacity(items.len());
     left.append(items);
     *items = left;

@@ -6,31 +6,77 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Puts and removes names, and compares the table and a clone from half-way with a plain map.
+fn follow_plain_map<const ITEMS: usize>(steps: &[(bool, u16)]) -> Result<(), TestCaseError> {
+    let (mut table, mut plain) = (BlockTable::<usize, ITEMS>::default(), BTreeMap::new());
+    let mut clones = None;
+    for (i, (put, key)) in steps.iter().enumerate() {
+        let name: Arc<str> = format!("n{key}").into();
+        if *put {
+            prop_assert_eq!(table.insert(Arc::clone(&name), i), plain.insert(name, i));
+        } else {
+            prop_assert_eq!(table.remove(&name), plain.remove(&name));
+        }
+        if i == steps.len() / 2 {
+            clones = Some((table.clone(), plain.clone()));
+        }
+    }
+    let mut names = plain.keys();
+    table.update_each(|name, value| {
+        assert_eq!(Some(name), names.next());
+        *value += 1;
+    });
+    for value in plain.values_mut() {
+        *value += 1;
+    }
+    for (table, plain) in clones.into_iter().chain([(table, plain)]) {
+        prop_assert_eq!(table.len(), plain.len());
+        prop_assert!(table.iter().eq(plain.iter()));
+        for probe in ["", "n", "n1", "n1000", "n19", "n999", "zzz"] {
+            prop_assert_eq!(table.get(probe), plain.get(probe));
+            let after: Vec<_> = plain
+                .iter()
+                .filter(|(name, _)| probe.is_empty() || ***name > *probe)
+                .collect();
+            prop_assert!(table.iter_after(probe).eq(after));
+        }
+    }
+    Ok(())
+}
+
+/// Compares the differences of a table from an earlier clone with those of plain maps.
+fn compare_differences<const ITEMS: usize>(steps: &[(bool, u16)], cut: usize) -> Result<(), TestCaseError> {
+    let mut table = BlockTable::<usize, ITEMS>::default();
+    let mut clones = table.clone();
+    for (i, (put, key)) in steps.iter().enumerate() {
+        let name: Arc<str> = format!("n{key}").into();
+        if *put {
+            table.insert(name, i % 3);
+        } else {
+            table.remove(&name);
+        }
+        if i <= cut {
+            clones = table.clone();
+        }
+    }
+    let plain = |table: &BlockTable<usize, ITEMS>| -> BTreeMap<Arc<str>, usize> {
+        table.iter().map(|(name, value)| (Arc::clone(name), *value)).collect()
+    };
+    let (old, new) = (plain(&clones), plain(&table));
+    let mut names: Vec<&Arc<str>> = old.keys().chain(new.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let expected = names.into_iter().map(|name| (name, old.get(name), new.get(name)));
+    let expected: Vec<_> = expected.filter(|(_, before, after)| before != after).collect();
+    prop_assert_eq!(clones.differences(&table, |a, b| a == b), expected);
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn equals_a_plain_map_and_old_clones_stay(steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000)) {
-        let (mut table, mut plain) = (SortedTable::default(), BTreeMap::new());
-        let mut clones = None;
-        for (i, (put, key)) in steps.iter().enumerate() {
-            let name: Arc<str> = format!("n{key}").into();
-            if *put {
-                prop_assert_eq!(table.insert(Arc::clone(&name), i), plain.insert(name, i));
-            } else {
-                prop_assert_eq!(table.remove(&name), plain.remove(&name));
-            }
-            if i == steps.len() / 2 {
-                clones = Some((table.clone(), plain.clone()));
-            }
-        }
-        for (table, plain) in clones.into_iter().chain([(table, plain)]) {
-            prop_assert_eq!(table.len(), plain.len());
-            prop_assert!(table.iter().eq(plain.iter()));
-            for probe in ["", "n", "n1", "n1000", "n19", "n999", "zzz"] {
-                prop_assert_eq!(table.get(probe), plain.get(probe));
-                let after: Vec<_> = plain.iter().filter(|(name, _)| probe.is_empty() || ***name > *probe).collect();
-                prop_assert!(table.iter_after(probe).eq(after));
-            }
-        }
+        follow_plain_map::<BLOCK_ITEMS>(&steps)?;
+        follow_plain_map::<FEW_ITEMS>(&steps)?;
     }
 }
 
@@ -40,28 +86,8 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000),
         cut in 0usize..3_000,
     ) {
-        let (mut table, mut clones) = (SortedTable::default(), SortedTable::default());
-        for (i, (put, key)) in steps.iter().enumerate() {
-            let name: Arc<str> = format!("n{key}").into();
-            if *put {
-                table.insert(name, i % 3);
-            } else {
-                table.remove(&name);
-            }
-            if i <= cut {
-                clones = table.clone();
-            }
-        }
-        let plain = |table: &SortedTable<usize>| -> BTreeMap<Arc<str>, usize> {
-            table.iter().map(|(name, value)| (Arc::clone(name), *value)).collect()
-        };
-        let (old, new) = (plain(&clones), plain(&table));
-        let mut names: Vec<&Arc<str>> = old.keys().chain(new.keys()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let expected = names.into_iter().map(|name| (name, old.get(name), new.get(name)));
-        let expected: Vec<_> = expected.filter(|(_, before, after)| before != after).collect();
-        prop_assert_eq!(clones.differences(&table, |a, b| a == b), expected);
+        compare_differences::<BLOCK_ITEMS>(&steps, cut)?;
+        compare_differences::<FEW_ITEMS>(&steps, cut)?;
     }
 }
 

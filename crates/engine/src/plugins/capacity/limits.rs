@@ -1,6 +1,5 @@
 //! Limits and deserved amounts of queues, flat and down the tree.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
@@ -12,103 +11,131 @@ use crate::policy::Compatibility;
 
 /// Limits of a queue, and the amounts that it deserves.
 pub(super) type BoundsAndDeserved = (QueueBounds, ResourceVector);
+/// The same for each queue, by name.
+pub(super) type BoundsByQueue<'a> = Vec<(&'a Arc<str>, BoundsAndDeserved)>;
+
+/// Queue as its record limits it, until the tree says more.
+struct TreeRow<'a> {
+    name: &'a Arc<str>,
+    /// Capability as it is written.
+    written: Option<&'a ResourceAmounts>,
+    own: BoundsAndDeserved,
+}
 
 /// Limits of all queues of a flat configuration: the cluster without the guarantees of others.
-pub(super) fn flat_bounds(
-    cluster_state: &ClusterState,
+pub(super) fn flat_bounds<'a>(
+    cluster_state: &'a ClusterState,
     total: &ResourceVector,
     compatibility: Compatibility,
-) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
+) -> BoundsByQueue<'a> {
     let guaranteed = guarantee_sum(cluster_state, compatibility);
     let free = unguaranteed(total, &ResourceVector::from(&guaranteed), compatibility);
     let queues = cluster_state.queues().iter().map(|(name, stored)| {
         let mut bounds = QueueBounds::of(&stored.record, compatibility);
-        bounds.real_capability = free.clone();
-        bounds.real_capability.add(&bounds.guarantee);
         bounds.capability = stored
             .record
             .capability
             .as_ref()
             .and_then(|own| capability_limit(own, compatibility));
-        if let Some(capability) = &bounds.capability {
-            bounds.real_capability.lower_to_limit(capability);
-        }
+        limit_to(&mut bounds, &free);
         let mut deserved = optional_vector(stored.record.deserved.as_ref(), compatibility);
         deserved.lower_to_limit(&bounds.real_capability);
         let deserved = deserved.larger_of(&bounds.guarantee);
-        (Arc::clone(name), (bounds, deserved))
+        (name, (bounds, deserved))
     });
     queues.collect()
 }
 
 /// Limits of all queues of a tree. A queue that does not hang below the root may hold nothing.
-pub(super) fn tree_bounds(
-    cluster_state: &ClusterState,
+pub(super) fn tree_bounds<'a>(
+    cluster_state: &'a ClusterState,
     total: &ResourceVector,
     tree: &QuotaTree,
     compatibility: Compatibility,
-) -> BTreeMap<Arc<str>, BoundsAndDeserved> {
-    let mut all: BTreeMap<Arc<str>, BoundsAndDeserved> = BTreeMap::new();
-    for (name, stored) in cluster_state.queues().iter() {
-        all.insert(Arc::clone(name), written_bounds(&stored.record, compatibility));
-    }
-    let root: Arc<str> = Arc::from(ROOT);
-    let unlimited = unlimited(total);
-    let (mut bounds, _) = all.get(&root).cloned().unwrap_or_default();
-    let written = |name: &str| cluster_state.queues().get(name)?.record.capability.as_ref();
-    let is_upstream = compatibility == Compatibility::Upstream;
-    let mut capability = bounds.capability.take().filter(|own| match written(&root) {
-        Some(written) if !is_upstream => !written.is_empty(),
-        _ => !own.is_empty(),
+) -> BoundsByQueue<'a> {
+    let rows = cluster_state.queues().iter().map(|(name, stored)| TreeRow {
+        name,
+        written: stored.record.capability.as_ref(),
+        own: written_bounds(&stored.record, compatibility),
     });
-    if let Some(capability) = capability.as_mut().filter(|_| !is_upstream) {
-        inherit(capability, written(&root), &unlimited, compatibility);
-    }
-    let capability = capability.unwrap_or(unlimited);
-    bounds.real_capability = capability.clone();
-    bounds.capability = Some(capability);
-    let mut open = vec![(Arc::clone(&root), bounds)];
-    while let Some((name, mut parent)) = open.pop() {
-        let children = tree.children.get(&name).map_or(&[][..], Vec::as_slice);
+    let mut all: Vec<TreeRow<'a>> = rows.collect();
+    let is_upstream = compatibility == Compatibility::Upstream;
+    let root = row_of(&all, ROOT);
+    let bounds = root_bounds(root.and_then(|root| all.get(root)), total, compatibility);
+    let mut open = vec![(root, tree.children.get(ROOT), bounds)];
+    while let Some((row, children, mut parent)) = open.pop() {
+        let is_root = row == root;
+        let children = children.map_or(&[][..], Vec::as_slice).iter();
+        let children: Vec<usize> = children.filter_map(|child| row_of(&all, child)).collect();
         let (mut guaranteed, mut deserved_sum) = (ResourceVector::default(), ResourceVector::default());
         let above = parent.capability.clone().unwrap_or_default();
-        for child in children {
-            let Some((bounds, deserved)) = all.get_mut(child) else {
+        for child in &children {
+            let Some(TreeRow { written, own, .. }) = all.get_mut(*child) else {
                 continue;
             };
+            let (bounds, deserved) = own;
             *deserved = deserved.larger_of(&bounds.guarantee);
             let capability = bounds.capability.get_or_insert_default();
-            inherit(capability, written(child), &above, compatibility);
+            inherit(capability, *written, &above, compatibility);
             guaranteed.add(&bounds.guarantee);
         }
-        if name == root {
+        if is_root {
             parent.guarantee = guaranteed.clone();
         }
         let free = unguaranteed(&parent.real_capability, &guaranteed, compatibility);
         for child in children {
-            let Some((bounds, deserved)) = all.get_mut(child) else {
+            let Some(TreeRow { name, own, .. }) = all.get_mut(child) else {
                 continue;
             };
-            bounds.real_capability = free.clone();
-            bounds.real_capability.add(&bounds.guarantee);
-            if let Some(capability) = &bounds.capability {
-                bounds.real_capability.lower_to_limit(capability);
-            }
+            let (bounds, deserved) = own;
+            limit_to(bounds, &free);
             if !is_upstream {
                 // A queue deserves no more than it may hold, as without a tree.
                 deserved.lower_to_limit(&bounds.real_capability);
                 *deserved = deserved.larger_of(&bounds.guarantee);
             }
             deserved_sum.add(deserved);
-            open.push((Arc::clone(child), bounds.clone()));
+            if let Some(below) = tree.children.get(*name) {
+                open.push((Some(child), Some(below), bounds.clone()));
+            }
         }
-        if name == root
-            && let Some(own) = all.get_mut(&root)
-        {
-            *own = (parent, deserved_sum);
+        if is_root && let Some(own) = row.and_then(|row| all.get_mut(row)) {
+            own.own = (parent, deserved_sum);
         }
     }
-    all
+    all.into_iter().map(|row| (row.name, row.own)).collect()
+}
+
+/// Limits a queue to what is free and its guarantee, and to its capability.
+fn limit_to(bounds: &mut QueueBounds, free: &ResourceVector) {
+    bounds.real_capability = free.clone();
+    bounds.real_capability.add(&bounds.guarantee);
+    if let Some(capability) = &bounds.capability {
+        bounds.real_capability.lower_to_limit(capability);
+    }
+}
+
+fn row_of(all: &[TreeRow<'_>], name: &str) -> Option<usize> {
+    all.binary_search_by(|row| (**row.name).cmp(name)).ok()
+}
+
+/// Limits of the root: those that its record has, else none.
+fn root_bounds(root: Option<&TreeRow<'_>>, total: &ResourceVector, compatibility: Compatibility) -> QueueBounds {
+    let unlimited = unlimited(total);
+    let mut bounds = root.map(|root| root.own.0.clone()).unwrap_or_default();
+    let written = root.and_then(|root| root.written);
+    let is_upstream = compatibility == Compatibility::Upstream;
+    let mut capability = bounds.capability.take().filter(|own| match written {
+        Some(written) if !is_upstream => !written.is_empty(),
+        _ => !own.is_empty(),
+    });
+    if let Some(capability) = capability.as_mut().filter(|_| !is_upstream) {
+        inherit(capability, written, &unlimited, compatibility);
+    }
+    let capability = capability.unwrap_or(unlimited);
+    bounds.real_capability = capability.clone();
+    bounds.capability = Some(capability);
+    bounds
 }
 
 fn written_bounds(queue: &QueueRecord, compatibility: Compatibility) -> BoundsAndDeserved {

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::super::effective_values::{map_entry, value_map};
-use super::super::queue_accounts::{IntegerAmounts, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, sum_with};
+use super::super::queue_accounts::{
+    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, sum_with,
+};
 use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::record_rules::ParentRules;
@@ -116,8 +120,8 @@ impl Plugin for Capacity {
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
         let state = QueueCapacityState::of_context(context)?;
-        let account = state.existing_account(&job.queue)?;
-        let mut reasons = state.reasons_against_queue(&job.queue)?;
+        let levels = state.levels(&job.queue)?;
+        let mut reasons = state.reasons_against_levels(&levels);
         if !reasons.is_empty() {
             return Ok(Some(opinion(reasons, None)));
         }
@@ -125,8 +129,6 @@ impl Plugin for Capacity {
             return Ok(Some(AdmitOpinion::default()));
         };
         let names = &state.accounts.resources;
-        let mut levels = vec![(&*job.queue, account)];
-        levels.extend(state.chain(&job.queue).skip(1));
         for (queue, account) in levels {
             // The reference looks no further than the first limit, and so crashes at none above it.
             if self.compatibility == Compatibility::Upstream && !reasons.is_empty() {
@@ -150,7 +152,7 @@ impl Plugin for Capacity {
         let state = QueueCapacityState::of_context(context)?;
         state.known_account(queue)?;
         let requests = IntegerAmounts::from(&task.requests);
-        let mut reasons = state.reasons_against_queue(queue)?;
+        let mut reasons = state.reasons_against_levels(&state.levels(queue)?);
         if reasons.is_empty() {
             reasons = state.reasons_against_sum(queue, &requests, usize::MAX);
         }
@@ -206,27 +208,37 @@ impl QuotaPlugin for Capacity {
     }
 }
 
+/// Accounts of a queue and of those above it, with their names.
+type QueueLevels<'a> = SmallVec<[(&'a str, &'a Arc<QueueTotals>); 4]>;
+
 impl QueueCapacityState {
-    /// Reasons against everything new in a queue.
-    fn reasons_against_queue(&self, queue: &str) -> Result<Vec<QuotaReason>, Problem> {
+    /// Accounts of a queue that exists and of those above it, from below, with their names: each is looked up once.
+    fn levels<'a>(&'a self, queue: &'a str) -> Result<QueueLevels<'a>, Problem> {
+        let own = (queue, self.existing_account(queue)?);
+        let above = self.accounts.ancestors(queue).iter();
+        let above = above.filter_map(|name| Some((&**name, self.accounts.account(name)?)));
+        Ok(std::iter::once(own).chain(above).collect())
+    }
+
+    /// Reasons against everything new in the queue of the lowest level.
+    fn reasons_against_levels(&self, levels: &[(&str, &Arc<QueueTotals>)]) -> Vec<QuotaReason> {
         if let Some(why) = self.unready_reason() {
             let message = format!("the tree of queues is not ready: {why}");
-            return Ok(vec![lasting_reason(TREE_NOT_READY, message)]);
+            return vec![lasting_reason(TREE_NOT_READY, message)];
         }
-        let account = self.existing_account(queue)?;
         let mut reasons = Vec::new();
-        if self.tree.as_ref().is_some_and(|tree| !tree.is_leaf(queue)) {
+        let lowest = levels.first().map(|(queue, _)| *queue);
+        if let Some(queue) = lowest.filter(|queue| self.tree.as_ref().is_some_and(|tree| !tree.is_leaf(queue))) {
             let message = format!("Queue <{queue}> has queues below it and takes no jobs; use one of them");
             reasons.push(lasting_reason(NOT_A_LEAF, message));
         }
         let corrected = self.compatibility() == Compatibility::Corrected;
-        let above = self.chain(queue).skip(1).filter(|_| corrected);
-        for (name, account) in std::iter::once((queue, account)).chain(above) {
+        for (name, account) in levels.iter().take(if corrected { usize::MAX } else { 1 }) {
             if !account.limits.is_open {
                 reasons.push(not_open(PLUGIN, name));
             }
         }
-        Ok(reasons)
+        reasons
     }
 
     /// Reasons against more requests, of a queue and of so many above it.

@@ -8,7 +8,7 @@ use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::limits::{flat_bounds, tree_bounds};
 use super::tree::QuotaTree;
-use crate::model::{ClusterState, Problem, StateDiff};
+use crate::model::{ClusterState, Problem, StateDiff, TableCursor};
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
@@ -103,9 +103,9 @@ impl QueueCapacityState {
             Some(tree) => tree_bounds(cluster_state, &total, tree, self.compatibility()),
             None => flat_bounds(cluster_state, &total, self.compatibility()),
         };
+        let mut near = TableCursor::default();
         for (name, (bounds, deserved)) in bounds {
-            if let Some(account) = self.accounts.by_queue.get_mut(&name) {
-                let account = Arc::make_mut(account);
+            if let Some(account) = self.accounts.account_mut(name, &mut near) {
                 if *account.limits != bounds {
                     account.limits = Arc::new(bounds);
                 }

@@ -295,16 +295,16 @@ impl<'a> PodFilter<'a> {
         if !self.rules.counts_pods {
             return NodeMask::NONE;
         }
-        let pods = |vector| chunk.column(ResourceId::PODS, vector);
-        let [allocatable, used, pipelined, releasing] = [
-            NodeVector::Allocatable,
-            NodeVector::Used,
-            NodeVector::Pipelined,
-            NodeVector::Releasing,
-        ]
-        .map(|vector| &pods(vector).values);
-        let released = if self.rules.after_release { 1.0 } else { 0.0 };
-        let mut full = without_place(allocatable, used, pipelined, releasing, released);
+        let pods = chunk.resource(ResourceId::PODS);
+        let [pipelined, releasing] = [NodeVector::Pipelined, NodeVector::Releasing].map(|vector| pods.column(vector));
+        let [allocatable, used] = [NodeVector::Allocatable, NodeVector::Used].map(|vector| &pods.column(vector).values);
+        let released = self.rules.after_release && !releasing.present.is_empty();
+        let mut full = if released || !pipelined.present.is_empty() {
+            let factor = if released { 1.0 } else { 0.0 };
+            without_place(allocatable, used, &pipelined.values, &releasing.values, factor)
+        } else {
+            without_place_beside(allocatable, used)
+        };
         for offset in chunk.own_vectors().iter() {
             let own = chunk
                 .entry(offset)
@@ -404,6 +404,17 @@ kernel! {
             let pods = at(used, offset) + at(pipelined, offset) - released * at(releasing, offset);
             at(allocatable, offset) <= pods
         })
+    }
+}
+
+kernel! {
+    /// Nodes without a place beside the pods that hold one, where no other pods count.
+    fn without_place_beside / without_place_beside_portable(
+        allocatable: &[f64; CHUNK_SIZE],
+        used: &[f64; CHUNK_SIZE],
+    ) -> NodeMask {
+        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
+        NodeMask::gather(|offset| at(allocatable, offset) <= at(used, offset))
     }
 }
 

@@ -63,8 +63,10 @@ impl DivisionTable {
                 is_guaranteed: guarantee.is_some_and(|amount| amount >= 0.0 || id <= ResourceId::MEMORY),
             }
         };
-        let cells = queues.iter().flat_map(|queue| ids.iter().map(|id| cell(queue, *id)));
-        let cells = cells.collect();
+        let mut cells = Vec::with_capacity(queues.len() * ids.len());
+        for queue in queues {
+            cells.extend(ids.iter().map(|id| cell(queue, *id)));
+        }
         let wants_more = |queue: &DivisionShare<'_>| {
             let mut foreign = queue.request.iter().filter(|(id, _)| ids.binary_search(id).is_err());
             foreign.any(|(_, amount)| amount >= MIN_AMOUNT)

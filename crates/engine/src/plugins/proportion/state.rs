@@ -11,7 +11,7 @@ use super::PLUGIN;
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
 use crate::model::{
-    ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TaskRecord, TaskStatus,
+    ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TableCursor, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -55,12 +55,13 @@ impl ProportionState {
         let free = unguaranteed(&self.total.vector(), &ResourceVector::from(&guaranteed), compatibility);
         let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
+        let mut near = TableCursor::default();
         match only {
             Some(changed) => changed
                 .iter()
                 .filter_map(|queue| queue.after)
-                .for_each(|queue| self.set_limits_of(queue, &free)),
-            None => records().for_each(|(_, queue)| self.set_limits_of(queue, &free)),
+                .for_each(|queue| self.set_limits_of(queue, &free, &mut near)),
+            None => records().for_each(|(_, queue)| self.set_limits_of(queue, &free, &mut near)),
         }
         let mut problems = BTreeMap::new();
         if compatibility == Compatibility::Corrected {
@@ -73,7 +74,7 @@ impl ProportionState {
         }
     }
 
-    fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector) {
+    fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector, near: &mut TableCursor) {
         let mut limits = QueueBounds::of(queue, self.compatibility());
         limits.real_capability = free.clone();
         limits.real_capability.add(&limits.guarantee);
@@ -84,8 +85,9 @@ impl ProportionState {
         if let Some(capability) = &limits.capability {
             limits.real_capability.lower_to_limit(capability);
         }
-        if let Some(account) = self.accounts.by_queue.get_mut(&queue.name)
-            && *account.limits != limits
+        let known = self.accounts.by_queue.get_with_cursor(&queue.name, near);
+        if known.is_some_and(|account| *account.limits != limits)
+            && let Some(account) = self.accounts.by_queue.found_mut(near)
         {
             Arc::make_mut(account).limits = Arc::new(limits);
         }
@@ -94,23 +96,15 @@ impl ProportionState {
     /// Divides the cluster, and computes all shares. A queue that takes no part deserves its guarantee.
     fn divide(&mut self) {
         let mut divided = self.divided(None).into_iter().peekable();
-        let names: Vec<Arc<str>> = self
-            .accounts
-            .by_queue
-            .iter()
-            .map(|(name, _)| Arc::clone(name))
-            .collect();
-        for name in names {
-            let own = divided.next_if(|(taker, _)| *taker == name);
-            if let Some(account) = self.accounts.by_queue.get_mut(&name) {
-                let account = Arc::make_mut(account);
-                let deserved = own.map_or_else(|| account.limits.guarantee.clone(), |(_, deserved)| deserved);
-                if *account.deserved != deserved {
-                    account.deserved = Arc::new(deserved);
-                }
-                account.update_share();
+        self.accounts.by_queue.update_each(|name, account| {
+            let own = divided.next_if(|(taker, _)| taker == name);
+            let account = Arc::make_mut(account);
+            let deserved = own.map_or_else(|| account.limits.guarantee.clone(), |(_, deserved)| deserved);
+            if *account.deserved != deserved {
+                account.deserved = Arc::new(deserved);
             }
-        }
+            account.update_share();
+        });
     }
 
     /// Deserved amounts of the queues that take part in the division, those that have jobs, by name. `unbounded` takes part
@@ -122,24 +116,21 @@ impl ProportionState {
             takes && !self.problems.contains_key(&***name)
         };
         let takers = self.accounts.by_queue.iter().filter(takes_part);
-        let share = |(name, account): (&'_ Arc<str>, &'_ Arc<QueueTotals>)| {
-            let request = if unbounded == Some(&**name) {
-                total.clone()
-            } else {
-                ResourceVector::from(&account.request)
-            };
-            (Arc::clone(name), Arc::clone(account), request)
-        };
-        let takers: Vec<_> = takers.map(share).collect();
-        let shares = takers.iter().map(|(_, account, request)| DivisionShare {
-            weight: account.limits.weight,
-            request: request.clone(),
-            real_capability: &account.limits.real_capability,
-            guarantee: &account.limits.guarantee,
-        });
-        let shares: Vec<DivisionShare<'_>> = shares.collect();
+        let (mut names, mut shares) = (Vec::new(), Vec::new());
+        for (name, account) in takers {
+            names.push(Arc::clone(name));
+            shares.push(DivisionShare {
+                weight: account.limits.weight,
+                request: if unbounded == Some(&**name) {
+                    total.clone()
+                } else {
+                    ResourceVector::from(&account.request)
+                },
+                real_capability: &account.limits.real_capability,
+                guarantee: &account.limits.guarantee,
+            });
+        }
         let deserved = divide(&total, &shares, self.compatibility());
-        let names: Vec<Arc<str>> = takers.iter().map(|(name, _, _)| Arc::clone(name)).collect();
         names.into_iter().zip(deserved).collect()
     }
 

@@ -9,8 +9,8 @@ use super::account::QueueTotals;
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::{AccountContribution, JobRules, JobSums};
 use crate::model::{
-    ClusterState, JobRecord, Problem, ProblemKind, Reservation, ResourceTable, SortedTable, StateDiff, TaskRecord,
-    TaskStatus,
+    BlockTable, ClusterState, JobRecord, NimbleTable, Problem, ProblemKind, Reservation, ResourceTable, SortedTable,
+    StateDiff, TableCursor, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -26,9 +26,9 @@ pub(crate) struct QueueAccounts {
     /// Names of resources.
     pub(crate) resources: Arc<ResourceTable>,
     ancestors: Arc<QueueAncestors>,
-    jobs: SortedTable<Arc<JobSums>>,
+    jobs: NimbleTable<Arc<JobSums>>,
     /// Accounts of all queues that exist.
-    pub(crate) by_queue: SortedTable<Arc<QueueTotals>>,
+    pub(crate) by_queue: NimbleTable<Arc<QueueTotals>>,
     /// Promises to jobs that are not there, not of that incarnation, or not in that queue.
     detached: SortedTable<Arc<Reservation>>,
     /// Jobs that were enqueued until the next admission, unless the cycle confirms it; under `corrected` only.
@@ -37,7 +37,10 @@ pub(crate) struct QueueAccounts {
 
 impl PartialEq for QueueAccounts {
     fn eq(&self, other: &Self) -> bool {
-        fn same<V: PartialEq + Clone>(one: &SortedTable<V>, other: &SortedTable<V>) -> bool {
+        fn same<V: PartialEq + Clone, const ITEMS: usize>(
+            one: &BlockTable<V, ITEMS>,
+            other: &BlockTable<V, ITEMS>,
+        ) -> bool {
             one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| one == other)
         }
         self.rules == other.rules
@@ -57,8 +60,8 @@ impl QueueAccounts {
             rules: job_rules(compatibility, &resources),
             resources,
             ancestors: Arc::new(ancestors),
-            jobs: SortedTable::default(),
-            by_queue: SortedTable::default(),
+            jobs: NimbleTable::default(),
+            by_queue: NimbleTable::default(),
             detached: SortedTable::default(),
             tentative: Arc::default(),
         };
@@ -96,7 +99,7 @@ impl QueueAccounts {
             account.clear_sums();
             accounts.insert(Arc::clone(name), account);
         }
-        self.by_queue = SortedTable::default();
+        self.by_queue = NimbleTable::default();
         for (name, account) in accounts {
             self.by_queue.insert(name, Arc::new(account));
         }
@@ -127,6 +130,12 @@ impl QueueAccounts {
     /// Account of a queue that exists.
     pub(crate) fn account(&self, queue: &str) -> Option<&Arc<QueueTotals>> {
         self.by_queue.get(queue)
+    }
+
+    /// Account of a queue that exists, to change it; queues that are asked for by name are next to each other.
+    pub(crate) fn account_mut(&mut self, queue: &str, near: &mut TableCursor) -> Option<&mut QueueTotals> {
+        self.by_queue.get_with_cursor(queue, near)?;
+        self.by_queue.found_mut(near).map(Arc::make_mut)
     }
 
     /// Sums of a job that exists.
@@ -410,7 +419,7 @@ impl QueueAccounts {
 
     /// Bytes that these accounts hold and older ones do not share.
     pub(crate) fn held_bytes(&self, older: Option<&Self>) -> usize {
-        let (jobs, accounts) = (SortedTable::default(), SortedTable::default());
+        let (jobs, accounts) = (NimbleTable::default(), NimbleTable::default());
         let (old_jobs, old_accounts) = older.map_or((&jobs, &accounts), |older| (&older.jobs, &older.by_queue));
         let mut sum = self.jobs.unshared_bytes(old_jobs) + self.by_queue.unshared_bytes(old_accounts);
         self.jobs.unshared_entries(old_jobs, |own, before| {

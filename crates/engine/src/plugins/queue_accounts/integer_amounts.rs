@@ -22,7 +22,8 @@ impl From<&ResourceAmounts> for IntegerAmounts {
 
 impl From<&IntegerAmounts> for ResourceVector {
     fn from(amounts: &IntegerAmounts) -> Self {
-        amounts.iter().map(|(id, amount)| (id, amount as f64)).collect()
+        let float = |amount: i128| i64::try_from(amount).map_or_else(|_| amount as f64, |short| short as f64);
+        amounts.iter().map(|(id, amount)| (id, float(amount))).collect()
     }
 }
 
@@ -81,23 +82,31 @@ impl IntegerAmounts {
 
     /// Adds the amounts of a record, `times` times; a negative number subtracts.
     pub(crate) fn add_record(&mut self, amounts: &ResourceAmounts, times: i128) {
-        for (id, amount) in amounts.iter() {
+        for (at, (id, amount)) in amounts.iter().enumerate() {
             let exact = amounts.exact(id).unwrap_or_else(|| i128::from(amount));
-            self.change(id, exact * times);
+            self.change_near(at, id, exact * times);
+        }
+    }
+
+    /// Adds to the amount of a resource that is probably at this place: most lists have the same resources.
+    fn change_near(&mut self, at: usize, id: ResourceId, by: i128) {
+        match self.0.get_mut(at) {
+            Some((own, amount)) if *own == id && *amount + by != 0 => *amount += by,
+            Some(_) | None => self.change(id, by),
         }
     }
 
     /// Adds amounts.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (id, amount) in other.iter() {
-            self.change(id, amount);
+        for (at, (id, amount)) in other.iter().enumerate() {
+            self.change_near(at, id, amount);
         }
     }
 
     /// Subtracts amounts.
     pub(crate) fn subtract(&mut self, other: &Self) {
-        for (id, amount) in other.iter() {
-            self.change(id, -amount);
+        for (at, (id, amount)) in other.iter().enumerate() {
+            self.change_near(at, id, -amount);
         }
     }
 
