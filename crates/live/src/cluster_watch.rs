@@ -197,7 +197,7 @@ impl ClusterWatch {
         // The pods came after their owners.
         self.reader.take_stale_namespaces();
         self.feed.send_part(changes, true).await?;
-        self.tell_unreadable();
+        self.report_unreadable();
         Ok(starts)
     }
 
@@ -282,7 +282,7 @@ impl ClusterWatch {
             }
         }
         let changes = self.read_changed(objects).await?;
-        self.tell_unreadable();
+        self.report_unreadable();
         if !changes.is_empty() {
             self.feed.send_delta(changes).await?;
         }
@@ -346,7 +346,7 @@ impl ClusterWatch {
         Ok(())
     }
 
-    fn tell_unreadable(&mut self) {
+    fn report_unreadable(&mut self) {
         let (count, messages) = self.reader.take_unreadable();
         self.condition.count_unreadable(count);
         for message in messages {

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 /// Condition of one resource, in the whole cluster or in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceCondition {
-    /// Its objects are being listed.
+    /// The objects are being listed.
     Listing,
-    /// Its changes arrive.
+    /// The changes arrive.
     Watching,
-    /// Its changes do not arrive; the message says why.
+    /// The changes do not arrive; the message says why.
     Interrupted(String),
     /// The API server does not serve it; it is looked for from time to time.
     Absent,

@@ -16,7 +16,7 @@ const FENCED: &str = "FENCED";
 /// Time for which a batch is repeated.
 const RETRY_TIME: Duration = Duration::from_mins(1);
 /// Problems of one batch that are logged.
-const PROBLEMS_TOLD: usize = 10;
+const PROBLEMS_REPORTED: usize = 10;
 
 /// Error of a batch.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ impl SourceFeed {
             ..batch
         };
         let outcome = self.apply(batch).await?;
-        self.tell(&outcome);
+        self.report(&outcome);
         match outcome.resync {
             None => Ok(()),
             Some(resync) if resync.reason == FENCED => Err(FeedError::Fenced(self.source.clone(), resync.message)),
@@ -136,8 +136,8 @@ impl SourceFeed {
     }
 
     /// Logs the problems of records that the server reports.
-    fn tell(&self, outcome: &pb::BatchOutcome) {
-        for problem in outcome.refused.iter().take(PROBLEMS_TOLD) {
+    fn report(&self, outcome: &pb::BatchOutcome) {
+        for problem in outcome.refused.iter().take(PROBLEMS_REPORTED) {
             let pb::Problem {
                 reason, message, field, ..
             } = problem;
@@ -149,7 +149,7 @@ impl SourceFeed {
                 "the server refused a record"
             );
         }
-        for warning in outcome.warnings.iter().take(PROBLEMS_TOLD) {
+        for warning in outcome.warnings.iter().take(PROBLEMS_REPORTED) {
             let pb::Problem {
                 reason, message, field, ..
             } = warning;

@@ -21,7 +21,7 @@ pub(crate) struct ChangedObject {
 
 /// Change of one record.
 #[derive(Debug)]
-enum RecordChange {
+enum ChangedRecord {
     Put(Box<ObjectRecord>),
     Unreadable(pb::UnreadableRecord),
     Remove,
@@ -30,7 +30,7 @@ enum RecordChange {
 /// Changes of records, the last one of each name.
 #[derive(Debug, Default)]
 pub(crate) struct RecordChanges {
-    changes: BTreeMap<(i32, String), RecordChange>,
+    changes: BTreeMap<(i32, String), ChangedRecord>,
     bytes: usize,
 }
 
@@ -44,11 +44,11 @@ impl RecordChanges {
         self.bytes
     }
 
-    fn set(&mut self, kind: pb::RecordKind, name: &str, change: RecordChange) {
+    fn set(&mut self, kind: pb::RecordKind, name: &str, change: ChangedRecord) {
         let bytes = match &change {
-            RecordChange::Put(record) => record_bytes(record),
-            RecordChange::Unreadable(record) => record.encoded_len(),
-            RecordChange::Remove => name.len(),
+            ChangedRecord::Put(record) => record_bytes(record),
+            ChangedRecord::Unreadable(record) => record.encoded_len(),
+            ChangedRecord::Remove => name.len(),
         };
         self.bytes = self.bytes.saturating_add(bytes);
         self.changes.insert((kind.into(), name.to_owned()), change);
@@ -61,9 +61,9 @@ impl RecordChanges {
         let mut unreadable = Vec::new();
         for ((kind, name), change) in self.changes {
             match change {
-                RecordChange::Put(record) => put_record(&mut put, *record),
-                RecordChange::Unreadable(record) => unreadable.push(record),
-                RecordChange::Remove => remove_record(&mut removals, kind, name),
+                ChangedRecord::Put(record) => put_record(&mut put, *record),
+                ChangedRecord::Unreadable(record) => unreadable.push(record),
+                ChangedRecord::Remove => remove_record(&mut removals, kind, name),
             }
         }
         (put, removals, unreadable)
@@ -121,7 +121,7 @@ pub(crate) struct ObjectReader {
 }
 
 /// Messages about unreadable objects that are kept.
-const UNREADABLE_TOLD: usize = 20;
+const UNREADABLE_REPORTED: usize = 20;
 
 impl ObjectReader {
     /// Reader that expects all kinds of owners.
@@ -175,7 +175,7 @@ impl ObjectReader {
                     }
                 }
                 let name = record.name_and_uid().0.to_owned();
-                changes.set(kind.record_kind(), &name, RecordChange::Put(Box::new(record)));
+                changes.set(kind.record_kind(), &name, ChangedRecord::Put(Box::new(record)));
             }
             Err(unreadable) => self.note_unreadable(*unreadable, changes),
         }
@@ -193,11 +193,11 @@ impl ObjectReader {
                     self.stale_namespaces.insert(namespace);
                 }
             }
-            Ok(record) => changes.set(kind.record_kind(), record.name_and_uid().0, RecordChange::Remove),
+            Ok(record) => changes.set(kind.record_kind(), record.name_and_uid().0, ChangedRecord::Remove),
             // An object that cannot be read goes by its name.
             Err(unreadable) => {
                 if let Some(RecordIdentity { kind, name, .. }) = unreadable.record {
-                    changes.set(kind, &name, RecordChange::Remove);
+                    changes.set(kind, &name, ChangedRecord::Remove);
                 }
             }
         }
@@ -206,7 +206,7 @@ impl ObjectReader {
     fn note_unreadable(&mut self, unreadable: UnreadableObject, changes: &mut RecordChanges) {
         let UnreadableObject { title, error, record } = unreadable;
         self.unreadable_count = self.unreadable_count.saturating_add(1);
-        if self.unreadable.len() < UNREADABLE_TOLD {
+        if self.unreadable.len() < UNREADABLE_REPORTED {
             self.unreadable.push(format!("{title}: {error}"));
         }
         if let Some(RecordIdentity { kind, name, node }) = record {
@@ -217,7 +217,7 @@ impl ObjectReader {
                 message: error.reason,
                 node,
             };
-            changes.set(kind, &name, RecordChange::Unreadable(record));
+            changes.set(kind, &name, ChangedRecord::Unreadable(record));
         }
     }
 

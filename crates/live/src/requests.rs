@@ -89,9 +89,9 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body
         return Ok(response.into_body());
     }
     let body = whole(response.into_body(), ERROR_BYTES).await.unwrap_or_default();
-    let told: Option<ApiStatus> = serde_json::from_slice(&body).ok();
-    let message = match told {
-        Some(told) if !told.message.is_empty() => told.message,
+    let reported: Option<ApiStatus> = serde_json::from_slice(&body).ok();
+    let message = match reported {
+        Some(reported) if !reported.message.is_empty() => reported.message,
         _ => status.to_string(),
     };
     Err(RequestError::Refused {

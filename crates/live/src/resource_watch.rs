@@ -29,9 +29,9 @@ const STREAMED_OBJECTS: usize = 500;
 /// Way in which a list is asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListMode {
-    /// Page by page.
+    /// List page by page.
     Paged,
-    /// As the beginning of a watch, where the API server offers that; else page by page.
+    /// List as the beginning of a watch, where the API server offers that; else page by page.
     #[default]
     Streamed,
 }

@@ -43,10 +43,10 @@ func TestReasonsStandWherePeopleLook(t *testing.T) {
 	for _, server := range servers {
 		cluster.until("the server is ready", func() error { return get(http.DefaultClient, server.page+"/readyz", "") })
 	}
-	cluster.until("the pod says why it waits", func() error { return cluster.told("huge", servers[0]) })
-	cluster.until("the pod of the gang says why it waits", func() error { return cluster.told("train-0", servers[0]) })
-	cluster.until("the gang says why it waits", cluster.gangTold)
-	if err := cluster.told("other", servers[0]); err == nil {
+	cluster.until("the pod says why it waits", func() error { return cluster.says("huge", servers[0]) })
+	cluster.until("the pod of the gang says why it waits", func() error { return cluster.says("train-0", servers[0]) })
+	cluster.until("the gang says why it waits", cluster.gangSays)
+	if err := cluster.says("other", servers[0]); err == nil {
 		t.Fatal("a pod of another scheduler is explained")
 	}
 	lease, err := cluster.client.CoordinationV1().Leases("pumice").Get(ctx, "pumice-reasons", metav1.GetOptions{})
@@ -63,7 +63,7 @@ func TestReasonsStandWherePeopleLook(t *testing.T) {
 	cluster.waits("later", "elsewhere", "500", nil)
 	cluster.until("the other server writes", func() error {
 		for _, server := range servers {
-			if err := cluster.told("later", server); err == nil {
+			if err := cluster.says("later", server); err == nil {
 				return nil
 			}
 		}
@@ -101,8 +101,8 @@ func (live *live) addGang() {
 	})
 }
 
-// gangTold wants the condition of the pod group beside that of others, and an event.
-func (live *live) gangTold() error {
+// gangSays wants the condition of the pod group beside that of others, and an event.
+func (live *live) gangSays() error {
 	text, err := live.client.RESTClient().Get().AbsPath(podGroups + "/train").DoRaw(context.Background())
 	if err != nil {
 		return err
@@ -126,8 +126,8 @@ func (live *live) gangTold() error {
 	return nil
 }
 
-// told wants a condition and one event that say what the command says.
-func (live *live) told(name string, server *watched) error {
+// says wants a condition and one event that say what the command says.
+func (live *live) says(name string, server *watched) error {
 	target := []string{"explain", "task", "default/" + name}
 	if name == "train-0" {
 		target = []string{"explain", "job", "default/train"}

@@ -191,7 +191,7 @@ impl PodOwners {
         }
     }
 
-    /// As [`PodOwners::complete`], for pods that may come without their owners: if no owner came at all, pods that may have
+    /// Does the same as [`PodOwners::complete`] for pods that may come without their owners: if no owner came at all, pods that may have
     /// some name the selector as not evaluated.
     pub fn complete_if_known(&self, task: &mut pb::Task, controller: Option<&PodController>) {
         if self.has_owners {
@@ -201,7 +201,7 @@ impl PodOwners {
         }
     }
 
-    /// As [`PodOwners::complete`], where owners are missing: pods that may have some name the selector as not evaluated.
+    /// Does the same as [`PodOwners::complete`] where owners are missing: pods that may have some name the selector as not evaluated.
     pub fn complete_partly(&self, task: &mut pb::Task, controller: Option<&PodController>) {
         self.complete(task, controller);
         let constraints = task.constraints.as_ref();

@@ -34,7 +34,7 @@ pub struct PodReason {
     pub pod_group: Option<String>,
 }
 
-/// Those who know why pods wait.
+/// Source of the reasons of waiting pods.
 pub trait PendingReasons: Send + Sync {
     /// Reason of each of these pods (`namespace/name`) that waits; others are left out.
     ///

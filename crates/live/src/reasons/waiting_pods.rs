@@ -23,7 +23,7 @@ pub(super) struct WaitingPod {
     pub(super) name: String,
     pub(super) uid: String,
     /// Reason that stands in the pod, and when it was written.
-    told: Option<(String, Option<Timestamp>)>,
+    reported: Option<(String, Option<Timestamp>)>,
 }
 
 impl WaitingPod {
@@ -33,8 +33,8 @@ impl WaitingPod {
 
     /// True if the pod needs this reason: it has none, or another one that is old enough.
     pub(super) fn needs(&self, reason: &str) -> bool {
-        match &self.told {
-            Some((told, _)) if told == reason => false,
+        match &self.reported {
+            Some((reported, _)) if reported == reason => false,
             Some((_, Some(since))) => Timestamp::now().duration_since(*since).unsigned_abs() >= REASON_AGE,
             None | Some((_, None)) => true,
         }
@@ -59,7 +59,7 @@ struct ListMetadata {
 struct ListedPod {
     metadata: PodMetadata,
     #[serde(default)]
-    status: PodStatus,
+    status: ListedStatus,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ struct PodMetadata {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct PodStatus {
+struct ListedStatus {
     #[serde(default)]
     phase: String,
     #[serde(default)]
@@ -117,12 +117,12 @@ fn waiting_pod(pod: ListedPod) -> Option<WaitingPod> {
     let ListedPod { metadata, status } = pod;
     let waits = metadata.deletion_timestamp.is_none() && matches!(status.phase.as_str(), "" | "Pending");
     let conditions = status.conditions.unwrap_or_default();
-    let told = conditions.into_iter().find(|condition| condition.kind == CONDITION);
+    let reported = conditions.into_iter().find(|condition| condition.kind == CONDITION);
     waits.then(|| WaitingPod {
         namespace: metadata.namespace,
         name: metadata.name,
         uid: metadata.uid,
-        told: told.map(|condition| (condition.message, condition.last_probe_time)),
+        reported: reported.map(|condition| (condition.message, condition.last_probe_time)),
     })
 }
 
@@ -138,17 +138,17 @@ mod tests {
     fn a_reason_is_written_once_and_another_one_not_at_once() {
         let new = pod(r#"{"metadata":{"namespace":"a","name":"b","uid":"c"},"status":{"phase":"Pending"}}"#).unwrap();
         assert!(new.needs("no cpu"));
-        let told = |time: &str| {
+        let reported = |time: &str| {
             let condition = format!(r#"{{"type":"PumiceSchedulable","message":"no cpu","lastProbeTime":{time}}}"#);
             let text = format!(
                 r#"{{"metadata":{{"namespace":"a","name":"b","uid":"c"}},"status":{{"phase":"Pending","conditions":[{condition}]}}}}"#
             );
             pod(&text).unwrap()
         };
-        assert!(!told("null").needs("no cpu"));
-        assert!(told("null").needs("no memory"));
-        assert!(told(r#""2020-01-01T00:00:00Z""#).needs("no memory"));
-        assert!(!told(&format!("\"{}\"", Timestamp::now())).needs("no memory"));
+        assert!(!reported("null").needs("no cpu"));
+        assert!(reported("null").needs("no memory"));
+        assert!(reported(r#""2020-01-01T00:00:00Z""#).needs("no memory"));
+        assert!(!reported(&format!("\"{}\"", Timestamp::now())).needs("no memory"));
     }
 
     #[test]
