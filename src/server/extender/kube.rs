@@ -147,7 +147,7 @@ impl AskedPod {
 #[derive(Debug)]
 pub(super) struct AskedNodes {
     pub(super) names: Vec<String>,
-    /// Where each whole node stands in the body; `None`: the request names nodes only.
+    /// Where each whole node is in the body; `None`: the request names nodes only.
     pub(super) whole: Option<Vec<Range<usize>>>,
 }
 

@@ -19,7 +19,7 @@ use super::kube::to_json;
 use super::kube_filter::latest;
 use super::volcano_messages::{
     EventMessage, EventResponse, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse, PrioritizeMessage,
-    PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VolcanoTask, VoteResponse, read,
+    PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, ExtenderTask, VoteResponse, read,
 };
 use super::{ExtenderFront, HttpError, error_text};
 use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
@@ -270,7 +270,7 @@ impl ExtenderFront {
             VolcanoVerb::JobReady => self.job_ready(path, body).await,
             VolcanoVerb::AllocateFunc => self.event(path, body, allocated).await,
             VolcanoVerb::DeallocateFunc => {
-                let undone = |task: &VolcanoTask| SessionChange::Unallocate(task.record_name().into());
+                let undone = |task: &ExtenderTask| SessionChange::Unallocate(task.record_name().into());
                 self.event(path, body, undone).await
             }
         }
@@ -330,15 +330,15 @@ impl ExtenderFront {
         let message: VictimsMessage<'_> = read(body)?;
         let evictees = message.evictees.unwrap_or_default();
         let read_task = |raw: &&RawValue| {
-            let task: Result<VolcanoTask, _> = serde_json::from_str(raw.get());
+            let task: Result<ExtenderTask, _> = serde_json::from_str(raw.get());
             task.map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("evictees: {error}")))
         };
-        let candidates: Vec<VolcanoTask> = evictees.iter().map(read_task).collect::<Result<_, _>>()?;
+        let candidates: Vec<ExtenderTask> = evictees.iter().map(read_task).collect::<Result<_, _>>()?;
         let request = pb::SelectVictimsRequest {
             kind: kind.into(),
             groups: vec![pb::VictimGroup {
                 preemptor: Some(message.evictor.task()),
-                candidates: candidates.iter().map(VolcanoTask::stored).collect(),
+                candidates: candidates.iter().map(ExtenderTask::stored).collect(),
                 ..pb::VictimGroup::default()
             }],
             ..pb::SelectVictimsRequest::default()
@@ -419,7 +419,7 @@ impl ExtenderFront {
         self: &Arc<Self>,
         path: &SchedulerPath,
         body: &Bytes,
-        change: impl FnOnce(&VolcanoTask) -> SessionChange,
+        change: impl FnOnce(&ExtenderTask) -> SessionChange,
     ) -> Result<Vec<u8>, CallError> {
         let message: EventMessage = self.volcano_message(body, read_owned).await?;
         self.change(path, change(&message.task)).await?;
@@ -438,7 +438,7 @@ impl ExtenderFront {
     }
 }
 
-fn allocated(task: &VolcanoTask) -> SessionChange {
+fn allocated(task: &ExtenderTask) -> SessionChange {
     SessionChange::Allocate(TaskPlacement {
         task: task.record_name().into(),
         node: task.node.as_str().into(),

@@ -9,7 +9,7 @@ use crate::server::status::CallError;
 
 /// Task of the scheduler.
 #[derive(Debug, Deserialize)]
-pub(super) struct VolcanoTask {
+pub(super) struct ExtenderTask {
     #[serde(rename = "UID", default)]
     uid: String,
     #[serde(rename = "Job", default)]
@@ -24,7 +24,7 @@ pub(super) struct VolcanoTask {
     pod: Option<Box<RawValue>>,
 }
 
-impl VolcanoTask {
+impl ExtenderTask {
     /// Name of the task's record.
     pub(super) fn record_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -70,19 +70,19 @@ pub(super) struct VolcanoNamed {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PredicateMessage {
-    pub(super) task: VolcanoTask,
+    pub(super) task: ExtenderTask,
     pub(super) node: VolcanoNode,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PrioritizeMessage {
-    pub(super) task: VolcanoTask,
+    pub(super) task: ExtenderTask,
     pub(super) nodes: Vec<VolcanoNode>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct VictimsMessage<'b> {
-    pub(super) evictor: VolcanoTask,
+    pub(super) evictor: ExtenderTask,
     #[serde(borrow, default)]
     pub(super) evictees: Option<Vec<&'b RawValue>>,
 }
@@ -99,7 +99,7 @@ pub(super) struct QueueMessage {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventMessage {
-    pub(super) task: VolcanoTask,
+    pub(super) task: ExtenderTask,
 }
 
 #[derive(Debug, Serialize)]

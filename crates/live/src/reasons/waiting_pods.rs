@@ -22,7 +22,7 @@ pub(super) struct WaitingPod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
-    /// Reason that stands in the pod, and when it was written.
+    /// Reason that is in the pod, and when it was written.
     reported: Option<(String, Option<Timestamp>)>,
 }
 
