@@ -18,8 +18,9 @@ use super::body::read_body;
 use super::kube::to_json;
 use super::kube_filter::latest;
 use super::volcano_messages::{
-    EventMessage, EventResponse, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse, PrioritizeMessage,
-    PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, ExtenderTask, VoteResponse, read,
+    EventMessage, EventResponse, ExtenderTask, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse,
+    PrioritizeMessage, PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VoteResponse,
+    read,
 };
 use super::{ExtenderFront, HttpError, error_text};
 use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
