@@ -16,3 +16,4 @@ pub mod config;
 pub mod limits;
 pub mod server;
 pub mod telemetry;
+pub mod tls;

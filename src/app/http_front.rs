@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -30,8 +30,9 @@ use crate::server::probe::METRICS_PATH;
 use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 
-use super::listen::{ACCEPT_RETRY_DELAY, TimedConnection};
-use crate::server::wait_until_true;
+use super::listen::{ACCEPT_RETRY_DELAY, ListenerSecurity, http_stream};
+use super::timed_connection::TimedConnection;
+use crate::server::{PendingFacts, wait_until_true};
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
@@ -152,7 +153,7 @@ pub(super) async fn serve_http(
     listener: TcpListener,
     router: Router,
     limits: &EdgeLimits,
-    metrics: Arc<Metrics>,
+    (metrics, security): (Arc<Metrics>, Option<ListenerSecurity>),
     quitting: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let places = HttpPlaces::new(limits, metrics);
@@ -166,7 +167,10 @@ pub(super) async fn serve_http(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = serve_connection(stream, router.clone(), places.enter(), header_time, stalled);
+                    let facts = PendingFacts::default();
+                    let stream = http_stream(stream, security.as_ref(), &facts);
+                    let stream = TimedConnection::of_http(stream, facts, stalled);
+                    let connection = serve_connection(stream, router.clone(), places.enter(), header_time);
                     connections.spawn(connection);
                 }
                 Err(error) => {
@@ -184,13 +188,7 @@ pub(super) async fn serve_http(
 }
 
 /// Serves one request. The connection ends with its response, at a time limit, or when another needs its place.
-async fn serve_connection(
-    stream: TcpStream,
-    router: Router,
-    place: HttpPlace,
-    header_time: Duration,
-    stalled: Duration,
-) {
+async fn serve_connection(stream: TimedConnection, router: Router, place: HttpPlace, header_time: Duration) {
     let place = Arc::new(place);
     let asked = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -207,7 +205,7 @@ async fn serve_connection(
         .header_read_timeout(header_time)
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false);
-    let stream = TokioIo::new(TimedConnection::of_http(stream, stalled));
+    let stream = TokioIo::new(stream);
     tokio::select! {
         // An error means that the caller is gone, or was too slow.
         _ = http.serve_connection(stream, service) => {}

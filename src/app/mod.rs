@@ -6,6 +6,9 @@ mod huge_pages;
 mod in_process;
 mod listen;
 mod memory_release;
+mod server_stream;
+mod socket_file;
+mod timed_connection;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -27,13 +30,18 @@ use crate::server::{
     reload_policy, wait_until_true, watch_policy_file,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
+use crate::tls::{TlsError, TlsKeeper, TlsStart};
 use pumice_state::store::{DiskStore, MemoryStore, Store};
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use http_front::serve_http;
 pub use in_process::{InProcessError, InProcessServer};
 
-use listen::{ConnectionTimeouts, GrpcListener, SocketFile};
+use listen::{GrpcListener, ListenerSecurity};
+use server_stream::HandshakeTable;
+pub use socket_file::SocketAccess;
+use socket_file::SocketFile;
+use timed_connection::ConnectionTimeouts;
 
 /// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +73,9 @@ pub enum ServeError {
     /// The policy is rejected.
     #[error("{0}")]
     Policy(PolicyError),
+    /// The files of TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
@@ -93,6 +104,7 @@ pub struct BoundServer {
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,
     policy_file: Option<(PolicyFile, Arc<str>)>,
+    tls: Option<TlsStart>,
     hangup: HangupSignal,
 }
 
@@ -145,13 +157,15 @@ async fn bind_with(
     };
     let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
+    let tls = load_tls(&config, &metrics)?;
     let policy_file = load_policy(&config, &state, &metrics).await?;
     let socket = match &config.grpc_socket {
         None => None,
-        Some(path) => Some(SocketFile::bind(path).await.map_err(|source| ServeError::Socket {
-            path: path.clone(),
-            source,
-        })?),
+        Some(path) => {
+            let bound = SocketFile::bind(path, &config.grpc_socket_access).await;
+            let path = path.clone();
+            Some(bound.map_err(|source| ServeError::Socket { path, source })?)
+        }
     };
     let (grpc, grpc_address) = listen(config.grpc_address).await?;
     let (http, http_address) = listen(config.http_address).await?;
@@ -165,24 +179,29 @@ async fn bind_with(
         state,
         metrics,
         policy_file,
+        tls,
         hangup,
     })
 }
 
-/// Warns of addresses that other machines reach: the services neither know their callers nor encrypt.
+/// Loads certificate, key and client authorities, if there is TLS.
+fn load_tls(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Option<TlsStart>, TlsError> {
+    let paths = config.tls_paths();
+    let load = |paths| TlsKeeper::load(paths, config.tls_poll, Arc::clone(metrics));
+    paths.map(load).transpose()
+}
+
+/// Warns of addresses at which other machines are served in plain text, which was asked for.
 fn warn_of_open_addresses(config: &ServerConfig) {
-    for (setting, address) in [
-        ("grpc_address", config.grpc_address),
-        ("http_address", config.http_address),
-    ] {
-        if !address.ip().is_loopback() {
-            tracing::warn!(
-                setting,
-                %address,
-                "everybody who reaches this address can use the server: it asks for no name and encrypts nothing; bound \
-                 who can connect, or listen on 127.0.0.1"
-            );
-        }
+    for (setting, address) in config.open_listeners() {
+        let insecure = config.insecure.name();
+        tracing::warn!(
+            setting,
+            %address,
+            insecure,
+            "everybody on the network can read what is sent to and from this address, and change it: it is served in plain \
+             text because `insecure` says so; set `tls_certificate` and `tls_key` instead"
+        );
     }
 }
 
@@ -273,6 +292,7 @@ impl BoundServer {
             state,
             metrics,
             policy_file,
+            tls,
             hangup,
         } = self;
         let (drain, draining) = watch::channel(false);
@@ -285,11 +305,22 @@ impl BoundServer {
             random_epoch(),
         );
         let file = policy_file.as_ref().map(|(file, _)| file.clone());
-        let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
+        let keeper = tls.as_ref().map(|tls| Arc::clone(&tls.keeper));
+        let probe = health_probe(
+            &config,
+            &edge,
+            (&state, &metrics),
+            (file, keeper.clone()),
+            draining.clone(),
+        );
         let stopped_state = Arc::clone(&state);
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
+        let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
+        if let Some(tls) = tls {
+            tokio::spawn(tls.watch_files(draining.clone()));
+        }
         tokio::spawn(watch_policy_file(
             policy_file,
             hangup,
@@ -297,13 +328,14 @@ impl BoundServer {
             Arc::clone(&metrics),
             draining,
         ));
-        let incoming = grpc_listener(&config, grpc, socket, table);
+        let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
         let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
+        let guarded = (metrics, http_security);
         let mut http =
-            tokio::spawn(async move { serve_http(http, probe.router(), &edge_limits, metrics, quitting).await });
+            tokio::spawn(async move { serve_http(http, probe.router(), &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}
@@ -351,22 +383,44 @@ fn spawn_watchers(
 
 fn grpc_listener(
     config: &ServerConfig,
-    grpc: TcpListener,
-    socket: Option<SocketFile>,
+    (grpc, socket): (TcpListener, Option<SocketFile>),
+    security: Option<ListenerSecurity>,
     table: Arc<ConnectionTable>,
 ) -> GrpcListener {
     let timeouts = ConnectionTimeouts {
         first_byte: Some(config.keepalive_timeout),
         write: config.limits.edge.stalled,
     };
-    GrpcListener::new(grpc, socket, table, timeouts)
+    GrpcListener::new(grpc, socket, security, table, timeouts)
+}
+
+/// TLS of the gRPC services, and of probes and metrics.
+fn listener_security(
+    config: &ServerConfig,
+    keeper: Option<Arc<TlsKeeper>>,
+    metrics: &Arc<Metrics>,
+) -> (Option<ListenerSecurity>, Option<ListenerSecurity>) {
+    let edge = &config.limits.edge;
+    let security = keeper.map(|keeper| ListenerSecurity {
+        keeper,
+        plain_too: config.insecure.allows_grpc(),
+        handshake_time: edge.handshake,
+        metrics: Arc::clone(metrics),
+        handshakes: HandshakeTable::new(edge.handshakes, Arc::clone(metrics)),
+    });
+    let http = security.clone().map(|security| ListenerSecurity {
+        plain_too: config.insecure.allows_http(),
+        handshake_time: edge.http_header,
+        ..security
+    });
+    (security, http)
 }
 
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
     (state, metrics): (&Arc<SharedState>, &Arc<Metrics>),
-    policy_file: Option<PolicyFile>,
+    (policy_file, tls): (Option<PolicyFile>, Option<Arc<TlsKeeper>>),
     draining: watch::Receiver<bool>,
 ) -> HealthProbe {
     HealthProbe {
@@ -374,6 +428,7 @@ fn health_probe(
         metrics: Arc::clone(metrics),
         workers: Arc::clone(edge.workers()),
         policy_file,
+        tls,
         expected_sources: config.expected_sources.clone(),
         expected_policies: config.expected_policies.clone(),
         draining,

@@ -92,6 +92,15 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
+    (
+        "certs init",
+        "pumice certs init certs --name pumice.pumice.svc\n\
+         pumice certs init certs --client admin --client spiffe://cluster.local/ns/volcano-system/sa/volcano-scheduler",
+    ),
+    (
+        "certs issue",
+        "pumice certs issue certs --name pumice.pumice.svc\npumice certs issue certs --client admin --days 90",
+    ),
     ("schema", "pumice schema policy\npumice schema settings"),
     ("completions", "pumice completions bash"),
     ("man", "pumice man --dir /usr/local/share/man/man1"),
@@ -137,7 +146,7 @@ mod tests {
     fn every_command_has_examples_that_it_accepts() {
         let mut all = Vec::new();
         paths(&command_line(), "", &mut all);
-        for group in ["policy", "state", "reservations"] {
+        for group in ["policy", "state", "reservations", "certs"] {
             all.retain(|path| path != group);
         }
         for path in &all {

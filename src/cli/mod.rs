@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, and the answer is yes; 1 the answer is no, or the request was refused or failed; 2 the command line
 //! itself is wrong; 3 no server answers.
 
+mod certs;
 mod completions;
 mod demo;
 mod document_diff;
@@ -104,6 +105,9 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
+    /// Make an authority and certificates for TLS
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Write the JSON schema of a kind of document, for editors and other checks
     Schema(schema_command::SchemaArgs),
     /// Write the completions of a shell
@@ -137,6 +141,7 @@ fn parse() -> Result<Cli, CommandError> {
         cli.command,
         CliCommand::Serve(_)
             | CliCommand::Demo(_)
+            | CliCommand::Certs(_)
             | CliCommand::Schema(_)
             | CliCommand::Completions(_)
             | CliCommand::Man(_)
@@ -189,6 +194,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Tune(args) => tune::run(&args),
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
+        CliCommand::Certs(command) => certs::run(&command),
         CliCommand::Schema(args) => schema_command::run(&args),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),

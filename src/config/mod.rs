@@ -1,5 +1,6 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
+mod plain_text;
 mod serve_args;
 mod settings;
 mod standard_variables;
@@ -10,11 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::app::SocketAccess;
 use crate::limits::ServerLimits;
 use crate::server::probe::ExpectedPolicy;
-use crate::telemetry::{LogFormat, LogOptions};
+use crate::telemetry::{CollectorTls, LogFormat, LogOptions};
+use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
+pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 
@@ -30,8 +34,22 @@ pub struct ServerConfig {
     pub grpc_address: SocketAddr,
     /// Unix socket of the gRPC services in addition to the address; `None`: none.
     pub grpc_socket: Option<PathBuf>,
+    /// Who may connect to that socket.
+    pub grpc_socket_access: SocketAccess,
     /// Address of probes and metrics.
     pub http_address: SocketAddr,
+    /// Certificate of the server, with those between it and its authority; `None`: no TLS.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Authorities whose certificates callers may show; `None`: callers are asked for none.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether callers of the gRPC services have to show a certificate.
+    pub tls_client_auth: ClientAuth,
+    /// Period of the check for changed files of TLS and identities; zero: never.
+    pub tls_poll: Duration,
+    /// What is served in plain text to other machines.
+    pub insecure: PlainText,
     /// Directory of durable state; `None`: the state is held in memory only.
     pub data_dir: Option<PathBuf>,
     /// Policy document to serve as `default`; `None`: the built-in one.
@@ -64,6 +82,12 @@ pub struct ServerConfig {
     pub log_format: LogFormat,
     /// Collector that traces are sent to; `None`: none.
     pub otlp_endpoint: Option<String>,
+    /// Authority that vouches for the collector; `None`: it is reached in plain text.
+    pub otlp_ca: Option<PathBuf>,
+    /// Certificate that the collector is shown.
+    pub otlp_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub otlp_key: Option<PathBuf>,
     /// Name of this service in traces.
     pub otlp_service_name: String,
     /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
@@ -80,7 +104,14 @@ impl Default for ServerConfig {
         Self {
             grpc_address: GRPC_ADDRESS,
             grpc_socket: None,
+            grpc_socket_access: SocketAccess::default(),
             http_address: HTTP_ADDRESS,
+            tls_certificate: None,
+            tls_key: None,
+            tls_client_ca: None,
+            tls_client_auth: ClientAuth::default(),
+            tls_poll: Duration::from_secs(1),
+            insecure: PlainText::default(),
             data_dir: None,
             policy_file: None,
             policy_poll: Duration::from_millis(500),
@@ -97,6 +128,9 @@ impl Default for ServerConfig {
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             otlp_endpoint: None,
+            otlp_ca: None,
+            otlp_certificate: None,
+            otlp_key: None,
             otlp_service_name: "pumice".to_owned(),
             trace_ratio: 1.0,
             #[cfg(debug_assertions)]
@@ -112,6 +146,11 @@ impl ServerConfig {
             filter: &self.log,
             format: self.log_format,
             otlp_endpoint: self.otlp_endpoint.as_deref(),
+            otlp_tls: CollectorTls {
+                authority: self.otlp_ca.as_deref(),
+                certificate: self.otlp_certificate.as_deref(),
+                key: self.otlp_key.as_deref(),
+            },
             otlp_service_name: &self.otlp_service_name,
             trace_ratio: self.trace_ratio,
         }
@@ -134,6 +173,7 @@ impl ServerConfig {
             let message = format!("`{}` is the `grpc_address`, too", self.http_address);
             problems.push(("http_address", message));
         }
+        problems.extend(self.security_conflicts());
         let (sources, most) = (self.expected_sources.len(), self.limits.state.sources);
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");

@@ -2,11 +2,12 @@
 
 use clap::ValueEnum as _;
 
-use super::ServerConfig;
 use super::values::{
-    address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
-    path_text, policies, positive, ratio, service_name, sources,
+    address, assign, client_auth, compatibility, endpoint, file_mode, filter, milliseconds, parse_bytes,
+    parse_milliseconds, parse_value, path, path_text, policies, positive, ratio, service_name, set_socket_owner,
+    socket_owner_text, sources,
 };
+use super::{PlainText, ServerConfig};
 use crate::limits::{LIMITS, LimitDef};
 use crate::telemetry::LogFormat;
 
@@ -84,8 +85,14 @@ impl Setting {
 
 /// Text of a value: plain numbers and words as they are, others in quotes.
 fn quoted(value: &str) -> String {
-    let plain = value.chars().all(|c| c.is_ascii_digit() || c == '.')
-        || matches!(value, "text" | "json" | "corrected" | "upstream" | "info");
+    // YAML takes digits behind a zero as an octal number.
+    let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '.')
+        && !(value.len() > 1 && value.starts_with('0') && !value.contains('.'));
+    let plain = is_number
+        || matches!(
+            value,
+            "text" | "json" | "corrected" | "upstream" | "info" | "true" | "false" | "http" | "required" | "optional"
+        );
     if plain && !value.is_empty() {
         value.to_owned()
     } else {
@@ -133,12 +140,84 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "grpc_socket_mode",
+        value_name: "MODE",
+        help: "Mode of the Unix socket, octal: connecting takes the permission to write; with 0666 the permissions of its directory decide",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.grpc_socket_access.mode, file_mode(value)),
+            |config| format!("0{:o}", config.grpc_socket_access.mode),
+        ),
+    },
+    Setting {
+        name: "grpc_socket_owner",
+        value_name: "USER:GROUP",
+        help: "Owner of the Unix socket by number, as 1000:2000, 1000 or :2000; empty: the process",
+        kind: SettingKind::Single(
+            |config, value| set_socket_owner(&mut config.grpc_socket_access, value),
+            |config| socket_owner_text(&config.grpc_socket_access),
+        ),
+    },
+    Setting {
         name: "http_address",
         value_name: "HOST:PORT",
         help: "Address of /livez, /readyz and /metrics, in the same notations; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.http_address, address(value)),
             |config| config.http_address.to_string(),
+        ),
+    },
+    Setting {
+        name: "tls_certificate",
+        value_name: "FILE",
+        help: "Certificate of the server, with those between it and its authority (PEM), for the gRPC services, probes and metrics; empty: no TLS",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.tls_certificate, Ok(path(value))),
+            |config| path_text(config.tls_certificate.as_ref()),
+        ),
+    },
+    Setting {
+        name: "tls_key",
+        value_name: "FILE",
+        help: "Private key of that certificate (PEM)",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.tls_key, Ok(path(value))),
+            |config| path_text(config.tls_key.as_ref()),
+        ),
+    },
+    Setting {
+        name: "tls_client_ca",
+        value_name: "FILE",
+        help: "Authorities whose certificates callers show (PEM); empty: callers are asked for none",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.tls_client_ca, Ok(path(value))),
+            |config| path_text(config.tls_client_ca.as_ref()),
+        ),
+    },
+    Setting {
+        name: "tls_client_auth",
+        value_name: "NAME",
+        help: "Whether callers of the gRPC services show a certificate of `tls_client_ca`: `required` or `optional`; of probes and metrics it is optional",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.tls_client_auth, client_auth(value)),
+            |config| config.tls_client_auth.name().to_owned(),
+        ),
+    },
+    Setting {
+        name: "tls_poll_ms",
+        value_name: "MS",
+        help: "Period of the check for changed files of TLS; 0: never",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.tls_poll, milliseconds(value)),
+            |config| config.tls_poll.as_millis().to_string(),
+        ),
+    },
+    Setting {
+        name: "insecure",
+        value_name: "WHAT",
+        help: "Plain text on addresses that other machines reach: `false`, `http` (probes and metrics) or `true` (everything); with TLS, connections with and without it are served then",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.insecure, PlainText::from_name(value)),
+            |config| config.insecure.name().to_owned(),
         ),
     },
     Setting {
@@ -281,6 +360,33 @@ static PROCESS_SETTINGS: &[Setting] = &[
         kind: SettingKind::Single(
             |config, value| assign(&mut config.otlp_endpoint, endpoint(value)),
             |config| config.otlp_endpoint.clone().unwrap_or_default(),
+        ),
+    },
+    Setting {
+        name: "otlp_ca",
+        value_name: "FILE",
+        help: "Authority that vouches for a collector with https:// (PEM)",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.otlp_ca, Ok(path(value))),
+            |config| path_text(config.otlp_ca.as_ref()),
+        ),
+    },
+    Setting {
+        name: "otlp_certificate",
+        value_name: "FILE",
+        help: "Certificate that the collector is shown (PEM)",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.otlp_certificate, Ok(path(value))),
+            |config| path_text(config.otlp_certificate.as_ref()),
+        ),
+    },
+    Setting {
+        name: "otlp_key",
+        value_name: "FILE",
+        help: "Private key of that certificate (PEM)",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.otlp_key, Ok(path(value))),
+            |config| path_text(config.otlp_key.as_ref()),
         ),
     },
     Setting {

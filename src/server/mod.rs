@@ -35,6 +35,7 @@ mod stream_body;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod transport_facts;
 mod work_queue;
 mod worker_pool;
 
@@ -63,6 +64,7 @@ pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;
 pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};
 pub use throttle::ThrottleLayer;
+pub use transport_facts::{PendingFacts, TransportFacts, TransportKind};
 pub use worker_pool::{WorkerGate, WorkerPool};
 
 /// Policy that is in force when none is given.

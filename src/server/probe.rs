@@ -16,6 +16,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::telemetry::{Metrics, SharedPage};
+use crate::tls::TlsKeeper;
 use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 
 use super::PolicyFile;
@@ -47,6 +48,8 @@ pub struct HealthProbe {
     pub workers: Arc<WorkerPool>,
     /// Policy file, if there is one.
     pub policy_file: Option<PolicyFile>,
+    /// TLS of the listeners, if there is TLS.
+    pub tls: Option<Arc<TlsKeeper>>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Policies that must be in force before the server is ready.
@@ -119,6 +122,7 @@ impl HealthProbe {
         checks.push(self.store_check());
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
+        checks.extend(self.tls_check());
         checks.extend(self.source_checks());
         checks
     }
@@ -167,6 +171,15 @@ impl HealthProbe {
                 None => format!("{path} is watched"),
                 Some(trouble) => format!("{path} cannot be read: {trouble}"),
             },
+        })
+    }
+
+    /// Check of TLS. A problem leaves the server ready, because the former files stay in force.
+    fn tls_check(&self) -> Option<HealthCheck> {
+        Some(HealthCheck {
+            name: "tls".to_owned(),
+            passed: true,
+            detail: self.tls.as_ref()?.status(),
         })
     }
 
