@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
+use crate::access::{AccessKeeper, AccessRejection, CallerAccess};
 use crate::limits::EdgeLimits;
 use crate::server::probe::METRICS_PATH;
 use crate::telemetry::{Metrics, WarningGate};
@@ -153,9 +155,14 @@ pub(super) async fn serve_http(
     listener: TcpListener,
     router: Router,
     limits: &EdgeLimits,
-    (metrics, security): (Arc<Metrics>, Option<ListenerSecurity>),
+    guard: HttpGuard,
     quitting: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    let HttpGuard {
+        metrics,
+        security,
+        identities,
+    } = guard;
     let places = HttpPlaces::new(limits, metrics);
     let (header_time, stalled) = (limits.http_header, limits.stalled);
     let failures = WarningGate::new();
@@ -166,11 +173,16 @@ pub(super) async fn serve_http(
             () = &mut quit => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let facts = PendingFacts::default();
                     let stream = http_stream(stream, security.as_ref(), &facts);
-                    let stream = TimedConnection::of_http(stream, facts, stalled);
-                    let connection = serve_connection(stream, router.clone(), places.enter(), header_time);
+                    let stream = TimedConnection::of_http(stream, facts.clone(), stalled);
+                    let caller = HttpCaller {
+                        identities: Arc::clone(&identities),
+                        facts,
+                        address: peer.ip(),
+                    };
+                    let connection = serve_connection(stream, router.clone(), (places.enter(), caller), header_time);
                     connections.spawn(connection);
                 }
                 Err(error) => {
@@ -188,12 +200,22 @@ pub(super) async fn serve_http(
 }
 
 /// Serves one request. The connection ends with its response, at a time limit, or when another needs its place.
-async fn serve_connection(stream: TimedConnection, router: Router, place: HttpPlace, header_time: Duration) {
+async fn serve_connection(
+    stream: TimedConnection,
+    router: Router,
+    (place, caller): (HttpPlace, HttpCaller),
+    header_time: Duration,
+) {
+    let caller = Arc::new(caller);
     let place = Arc::new(place);
     let asked = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (router, place) = (router.clone(), Arc::clone(&asked));
+        let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&caller));
         async move {
+            if let Err(rejection) = caller.check(&request) {
+                place.places.metrics.security().record_rejection(rejection.unknown);
+                return Ok(refused_page(&rejection));
+            }
             if request.uri().path() == METRICS_PATH && !place.begin_scrape() {
                 return Ok::<_, Infallible>(place.too_many_scrapes());
             }
@@ -210,6 +232,40 @@ async fn serve_connection(stream: TimedConnection, router: Router, place: HttpPl
         // An error means that the caller is gone, or was too slow.
         _ = http.serve_connection(stream, service) => {}
         () = place.closing.notified() => {}
+    }
+}
+
+/// What the front looks at before it answers.
+pub(super) struct HttpGuard {
+    pub(super) metrics: Arc<Metrics>,
+    /// TLS of the listener.
+    pub(super) security: Option<ListenerSecurity>,
+    /// Identities in force.
+    pub(super) identities: Arc<AccessKeeper>,
+}
+
+/// Caller of one connection.
+struct HttpCaller {
+    identities: Arc<AccessKeeper>,
+    facts: PendingFacts,
+    address: IpAddr,
+}
+
+impl HttpCaller {
+    /// Checks whether the caller may read the page.
+    fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
+        let (identities, facts) = (Arc::clone(&self.identities), self.facts.clone());
+        let access = CallerAccess::new(identities, facts, Some(self.address), request.headers());
+        access.check_page(request.uri().path() == METRICS_PATH)
+    }
+}
+
+fn refused_page(rejection: &AccessRejection) -> Response {
+    let text = format!("{}\n", rejection.message);
+    if rejection.unknown {
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], text).into_response()
+    } else {
+        (StatusCode::FORBIDDEN, text).into_response()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Composition root: builds state, services and listeners, and defines the order in which they stop.
 
 mod file_limit;
+mod guards;
 mod http_front;
 mod huge_pages;
 mod in_process;
@@ -22,23 +23,27 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
+use crate::access::{AccessError, AccessKeeper};
+use crate::audit::AuditLog;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    BUILT_IN_POLICY, ConnectionTable, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext, ThrottleLayer, pb,
-    reload_policy, wait_until_true, watch_policy_file,
+    AccessLayer, BUILT_IN_POLICY, ConnectionTable, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext,
+    ThrottleLayer, pb, reload_policy, wait_until_true,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
-use crate::tls::{TlsError, TlsKeeper, TlsStart};
+use crate::tls::TlsError;
 use pumice_state::store::{DiskStore, MemoryStore, Store};
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
-use http_front::serve_http;
+use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 
+use guards::{
+    FileKeepers, WatchedFiles, listener_security, load_tls, open_audit, warn_of_open_addresses, warn_of_unknown_callers,
+};
 use listen::{GrpcListener, ListenerSecurity};
-use server_stream::HandshakeTable;
 pub use socket_file::SocketAccess;
 use socket_file::SocketFile;
 use timed_connection::ConnectionTimeouts;
@@ -76,6 +81,17 @@ pub enum ServeError {
     /// The files of TLS cannot be used.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
+    /// The files of identities cannot be used.
+    #[error("identities: {0}")]
+    Access(#[from] AccessError),
+    /// The audit log cannot be opened.
+    #[error("cannot open the audit log {}: {source}", path.display())]
+    Audit {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
     /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
@@ -103,9 +119,7 @@ pub struct BoundServer {
     http_address: SocketAddr,
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,
-    policy_file: Option<(PolicyFile, Arc<str>)>,
-    tls: Option<TlsStart>,
-    hangup: HangupSignal,
+    files: WatchedFiles,
 }
 
 /// Serves until `shutdown` completes, then drains.
@@ -158,7 +172,14 @@ async fn bind_with(
     let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
     let tls = load_tls(&config, &metrics)?;
-    let policy_file = load_policy(&config, &state, &metrics).await?;
+    let audit = open_audit(&config, &metrics)?;
+    let access = AccessKeeper::load(
+        config.identities_file.clone(),
+        config.tls_poll,
+        (Arc::clone(&metrics), Arc::clone(&audit)),
+    )?;
+    warn_of_unknown_callers(&config, &access.keeper);
+    let policy_file = load_policy(&config, &state, &metrics, audit).await?;
     let socket = match &config.grpc_socket {
         None => None,
         Some(path) => {
@@ -178,31 +199,13 @@ async fn bind_with(
         http_address,
         state,
         metrics,
-        policy_file,
-        tls,
-        hangup,
+        files: WatchedFiles {
+            policy: policy_file,
+            tls,
+            access,
+            hangup,
+        },
     })
-}
-
-/// Loads certificate, key and client authorities, if there is TLS.
-fn load_tls(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Option<TlsStart>, TlsError> {
-    let paths = config.tls_paths();
-    let load = |paths| TlsKeeper::load(paths, config.tls_poll, Arc::clone(metrics));
-    paths.map(load).transpose()
-}
-
-/// Warns of addresses at which other machines are served in plain text, which was asked for.
-fn warn_of_open_addresses(config: &ServerConfig) {
-    for (setting, address) in config.open_listeners() {
-        let insecure = config.insecure.name();
-        tracing::warn!(
-            setting,
-            %address,
-            insecure,
-            "everybody on the network can read what is sent to and from this address, and change it: it is served in plain \
-             text because `insecure` says so; set `tls_certificate` and `tls_key` instead"
-        );
-    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -219,6 +222,7 @@ async fn load_policy(
     config: &ServerConfig,
     state: &Arc<SharedState>,
     metrics: &Metrics,
+    audit: Arc<AuditLog>,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
         if let Ok(version) = state.policy_version(&DEFAULT_POLICY.into(), 0)
@@ -234,10 +238,10 @@ async fn load_policy(
             state,
             metrics,
         );
-        return reload.await.map(|()| None).map_err(ServeError::Policy);
+        return reload.await.map(|_| None).map_err(ServeError::Policy);
     };
     let most = config.limits.state.policy_bytes;
-    let file = PolicyFile::new(path, config.policy_poll, config.compatibility, most);
+    let file = PolicyFile::new((path, most), config.policy_poll, config.compatibility, audit);
     let content = file.read().map_err(|source| ServeError::PolicyFile {
         path: file.path().to_owned(),
         source,
@@ -254,6 +258,9 @@ async fn load_policy(
 
 /// Time that the store has to end what it is writing when the server stops.
 const STORE_STOP_TIME: Duration = Duration::from_secs(5);
+
+/// Time that the audit log has to write what waits when the server stops.
+const AUDIT_STOP_TIME: Duration = Duration::from_secs(1);
 
 /// Number that no other start of the process is likely to have.
 fn random_epoch() -> u64 {
@@ -291,9 +298,7 @@ impl BoundServer {
             http_address,
             state,
             metrics,
-            policy_file,
-            tls,
-            hangup,
+            files,
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
@@ -304,36 +309,29 @@ impl BoundServer {
             draining.clone(),
             random_epoch(),
         );
-        let file = policy_file.as_ref().map(|(file, _)| file.clone());
-        let keeper = tls.as_ref().map(|tls| Arc::clone(&tls.keeper));
-        let probe = health_probe(
-            &config,
-            &edge,
-            (&state, &metrics),
-            (file, keeper.clone()),
-            draining.clone(),
-        );
+        let watched = files.keepers();
+        let (_, keeper, identities) = watched.clone();
+        let audit = Arc::clone(identities.audit());
+        let probe = health_probe(&config, &edge, (&state, &metrics), watched, draining.clone());
         let stopped_state = Arc::clone(&state);
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
-        if let Some(tls) = tls {
-            tokio::spawn(tls.watch_files(draining.clone()));
-        }
-        tokio::spawn(watch_policy_file(
-            policy_file,
-            hangup,
-            state,
-            Arc::clone(&metrics),
-            draining,
-        ));
+        files.watch(state, &metrics, &draining);
         let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
-        let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
+        let guard = AccessLayer {
+            keeper: Arc::clone(&identities),
+        };
+        let layers = (CallMetricsLayer(Arc::clone(&metrics)), guard, throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
-        let guarded = (metrics, http_security);
+        let guarded = HttpGuard {
+            metrics,
+            security: http_security,
+            identities,
+        };
         let mut http =
             tokio::spawn(async move { serve_http(http, probe.router(), &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
@@ -342,18 +340,29 @@ impl BoundServer {
             ended = &mut grpc => return Err(transport_error("gRPC", ended.map(|ended| ended.map_err(|error| error.to_string())))),
             ended = &mut http => return Err(transport_error("HTTP", ended.map(|ended| ended.map_err(|error| error.to_string())))),
         }
-        tracing::info!("draining");
-        drain.send_replace(true);
-        tokio::time::sleep(config.drain_delay).await;
-        stop.send_replace(true);
-        await_server_end("gRPC", grpc, config.drain_deadline).await;
-        quit.send_replace(true);
-        await_server_end("HTTP", http, config.drain_deadline).await;
+        drain_servers(&config, (drain, stop, quit), grpc, http).await;
         memory_release_task.abort();
         await_store_end(&stopped_state).await;
+        audit.stop(AUDIT_STOP_TIME).await;
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// Ends both servers in order: health first, then the gRPC services, then probes and metrics.
+async fn drain_servers(
+    config: &ServerConfig,
+    (drain, stop, quit): (watch::Sender<bool>, watch::Sender<bool>, watch::Sender<bool>),
+    grpc: GrpcTask,
+    http: JoinHandle<io::Result<()>>,
+) {
+    tracing::info!("draining");
+    drain.send_replace(true);
+    tokio::time::sleep(config.drain_delay).await;
+    stop.send_replace(true);
+    await_server_end("gRPC", grpc, config.drain_deadline).await;
+    quit.send_replace(true);
+    await_server_end("HTTP", http, config.drain_deadline).await;
 }
 
 async fn await_store_end(state: &SharedState) {
@@ -394,33 +403,11 @@ fn grpc_listener(
     GrpcListener::new(grpc, socket, security, table, timeouts)
 }
 
-/// TLS of the gRPC services, and of probes and metrics.
-fn listener_security(
-    config: &ServerConfig,
-    keeper: Option<Arc<TlsKeeper>>,
-    metrics: &Arc<Metrics>,
-) -> (Option<ListenerSecurity>, Option<ListenerSecurity>) {
-    let edge = &config.limits.edge;
-    let security = keeper.map(|keeper| ListenerSecurity {
-        keeper,
-        plain_too: config.insecure.allows_grpc(),
-        handshake_time: edge.handshake,
-        metrics: Arc::clone(metrics),
-        handshakes: HandshakeTable::new(edge.handshakes, Arc::clone(metrics)),
-    });
-    let http = security.clone().map(|security| ListenerSecurity {
-        plain_too: config.insecure.allows_http(),
-        handshake_time: edge.http_header,
-        ..security
-    });
-    (security, http)
-}
-
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
     (state, metrics): (&Arc<SharedState>, &Arc<Metrics>),
-    (policy_file, tls): (Option<PolicyFile>, Option<Arc<TlsKeeper>>),
+    (policy_file, tls, identities): FileKeepers,
     draining: watch::Receiver<bool>,
 ) -> HealthProbe {
     HealthProbe {
@@ -429,6 +416,7 @@ fn health_probe(
         workers: Arc::clone(edge.workers()),
         policy_file,
         tls,
+        identities,
         expected_sources: config.expected_sources.clone(),
         expected_policies: config.expected_policies.clone(),
         draining,
@@ -441,7 +429,7 @@ async fn spawn_grpc(
     config: &ServerConfig,
     incoming: GrpcListener,
     edge: &Arc<ServerContext>,
-    (metrics, throttle): (CallMetricsLayer, ThrottleLayer),
+    (metrics, guard, throttle): (CallMetricsLayer, AccessLayer, ThrottleLayer),
     probe: HealthProbe,
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
@@ -471,6 +459,7 @@ async fn spawn_grpc(
     }
     let server = server
         .layer(metrics)
+        .layer(guard)
         .layer(throttle)
         .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
         .add_routes(edge.routes())

@@ -93,7 +93,7 @@ enum SecuringStage {
     /// The first byte is awaited, which tells TLS from plain text.
     Looking(TcpStream),
     /// The handshake is under way.
-    Handshake(Accept<TcpStream>),
+    Handshake(Box<Accept<TcpStream>>),
     /// The attempt is over.
     Over,
 }
@@ -138,7 +138,7 @@ impl ServerStream {
         let stage = if security.plain_too {
             SecuringStage::Looking(stream)
         } else {
-            SecuringStage::Handshake(security.acceptor.accept(stream))
+            SecuringStage::Handshake(Box::new(security.acceptor.accept(stream)))
         };
         Self::Securing(Box::new(SecuringStream {
             stage,
@@ -146,6 +146,11 @@ impl ServerStream {
             security,
             _place: place,
         }))
+    }
+
+    /// True if the stream can be read and written.
+    pub(super) fn is_secured(&self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Unix(_) | Self::Tls(_))
     }
 
     /// Ready when the stream can be read and written. The facts are set then.
@@ -228,12 +233,12 @@ impl SecuringStream {
                 };
                 return Poll::Ready(Ok((ServerStream::Tcp(stream), facts)));
             }
-            self.stage = SecuringStage::Handshake(self.security.acceptor.accept(stream));
+            self.stage = SecuringStage::Handshake(Box::new(self.security.acceptor.accept(stream)));
         }
         let SecuringStage::Handshake(accept) = &mut self.stage else {
             return Poll::Ready(Err(not_secured()));
         };
-        let stream = ready!(Pin::new(accept).poll(context));
+        let stream = ready!(Pin::new(accept.as_mut()).poll(context));
         self.stage = SecuringStage::Over;
         let stream = stream?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);

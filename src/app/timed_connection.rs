@@ -88,8 +88,24 @@ impl TimedConnection {
     }
 
     fn poll_secured(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.stream.is_secured() {
+            return Poll::Ready(Ok(()));
+        }
+        // The transport writes before it reads, so that this may be all that is asked of the connection.
+        if self
+            .guard
+            .as_ref()
+            .is_some_and(|guard| guard.connection.poll_closed(context).is_ready())
+        {
+            return Poll::Ready(Err(closed_for_others()));
+        }
         self.stream.poll_secured(context, &self.facts)
     }
+}
+
+fn closed_for_others() -> io::Error {
+    let message = "the connection was closed for the sake of others";
+    io::Error::new(io::ErrorKind::ConnectionAborted, message)
 }
 
 impl Connected for TimedConnection {
@@ -105,8 +121,7 @@ impl AsyncRead for TimedConnection {
         if let Some(guard) = &self.guard
             && guard.connection.poll_closed(context).is_ready()
         {
-            let message = "the connection was closed for the sake of others";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, message)));
+            return Poll::Ready(Err(closed_for_others()));
         }
         ready!(self.poll_secured(context))?;
         let read = self.stream.poll_read(context, into);

@@ -17,6 +17,7 @@ use rcgen::{
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
+use super::store_records::hexadecimal;
 use pumice_console::{CommandError, output};
 use pumice_state::{Clock as _, SystemClock};
 
@@ -136,12 +137,8 @@ fn authority_params(key: &KeyPair, days: u32) -> CertificateParams {
     let mut params = valid_for(days);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let id: String = params
-        .key_identifier(key)
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let id = params.key_identifier(key);
+    let id = hexadecimal(id.get(..4).unwrap_or(&id));
     params
         .distinguished_name
         .push(DnType::CommonName, format!("Pumice authority {id}"));
@@ -326,7 +323,9 @@ fn pem(label: &str, der: &[u8]) -> String {
         }
         text.push(digit);
     }
-    text.push_str(&format!("\n-----END {label}-----\n"));
+    text.push_str("\n-----END ");
+    text.push_str(label);
+    text.push_str("-----\n");
     text
 }
 

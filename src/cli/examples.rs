@@ -6,6 +6,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "serve",
         "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461",
     ),
+    (
+        "whoami",
+        "pumice whoami\npumice whoami --server https://pumice.example:7461 --ca ca.crt --certificate me.crt --key me.key",
+    ),
     ("demo", "pumice demo"),
     (
         "policy check",
@@ -92,6 +96,9 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
+    ("store check", "pumice store check /var/lib/pumice"),
+    ("store export", "pumice store export /var/lib/pumice --out pumice.jsonl"),
+    ("store import", "pumice store import /var/lib/pumice pumice.jsonl"),
     (
         "certs init",
         "pumice certs init certs --name pumice.pumice.svc\n\
@@ -146,7 +153,7 @@ mod tests {
     fn every_command_has_examples_that_it_accepts() {
         let mut all = Vec::new();
         paths(&command_line(), "", &mut all);
-        for group in ["policy", "state", "reservations", "certs"] {
+        for group in ["policy", "state", "reservations", "certs", "store"] {
             all.retain(|path| path != group);
         }
         for path in &all {

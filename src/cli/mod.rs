@@ -30,6 +30,9 @@ mod state_forget;
 mod state_load;
 mod state_show;
 mod state_watch;
+mod store;
+mod store_records;
+mod whoami;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -74,6 +77,9 @@ struct Cli {
 enum CliCommand {
     /// Serve decisions; without options on loopback, under the built-in policy
     Serve(pumice::config::ServeArgs),
+    /// Show who the server takes you for, and what you may do
+    #[command(name = "whoami")]
+    WhoAmI(whoami::WhoAmIArgs),
     /// Start a server, load small clusters, show and check its answers; ends by itself
     Demo(pumice_simulation::demo::DemoArgs),
     /// Check, push and read policies
@@ -105,6 +111,9 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
+    /// Check, export or import the durable state of a server that is stopped
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Make an authority and certificates for TLS
     #[command(subcommand)]
     Certs(certs::CertsCommand),
@@ -142,6 +151,7 @@ fn parse() -> Result<Cli, CommandError> {
         CliCommand::Serve(_)
             | CliCommand::Demo(_)
             | CliCommand::Certs(_)
+            | CliCommand::Store(_)
             | CliCommand::Schema(_)
             | CliCommand::Completions(_)
             | CliCommand::Man(_)
@@ -180,6 +190,7 @@ pub(crate) fn main() -> ExitCode {
 async fn run(command: CliCommand) -> Result<(), CommandError> {
     match command {
         CliCommand::Serve(args) => serve::run(args).await,
+        CliCommand::WhoAmI(args) => whoami::run(args).await,
         CliCommand::Demo(args) => demo::run(args).await,
         CliCommand::Policy(command) => policy::run(command).await,
         CliCommand::State(command) => state::run(command).await,
@@ -194,6 +205,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Tune(args) => tune::run(&args),
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
+        CliCommand::Store(command) => store::run(&command),
         CliCommand::Certs(command) => certs::run(&command),
         CliCommand::Schema(args) => schema_command::run(&args),
         CliCommand::Completions(args) => completions::run(&args),

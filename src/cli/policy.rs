@@ -350,7 +350,12 @@ async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
             policy.hash.get(..12).unwrap_or(&policy.hash).to_owned(),
             if policy.active { "yes" } else { "" }.to_owned(),
             policy.accept_time.map(|time| time.to_string()).unwrap_or_default(),
-            policy.origin.clone(),
+            match policy.caller.as_str() {
+                caller if policy.origin.starts_with("rollback:") && !caller.is_empty() => {
+                    format!("{} by {caller}", policy.origin)
+                }
+                _ => policy.origin.clone(),
+            },
         ]);
     }
     output::table(&table)

@@ -1,6 +1,7 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
 mod plain_text;
+mod security_settings;
 mod serve_args;
 mod settings;
 mod standard_variables;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::SocketAccess;
+use crate::audit::AuditOptions;
 use crate::limits::ServerLimits;
 use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::{CollectorTls, LogFormat, LogOptions};
@@ -46,6 +48,8 @@ pub struct ServerConfig {
     pub tls_client_ca: Option<PathBuf>,
     /// Whether callers of the gRPC services have to show a certificate.
     pub tls_client_auth: ClientAuth,
+    /// File of identities; `None`: whoever can connect has all roles.
+    pub identities_file: Option<PathBuf>,
     /// Period of the check for changed files of TLS and identities; zero: never.
     pub tls_poll: Duration,
     /// What is served in plain text to other machines.
@@ -76,6 +80,12 @@ pub struct ServerConfig {
     pub max_connection_age_grace: Duration,
     /// Limits of the server.
     pub limits: ServerLimits,
+    /// Audit log; `None`: none is written.
+    pub audit_log: Option<PathBuf>,
+    /// Size at which another file of it begins, in bytes.
+    pub audit_log_bytes: u64,
+    /// Number of full files of it that are kept.
+    pub audit_log_files: usize,
     /// Filter of log lines.
     pub log: String,
     /// Format of log lines.
@@ -110,6 +120,7 @@ impl Default for ServerConfig {
             tls_key: None,
             tls_client_ca: None,
             tls_client_auth: ClientAuth::default(),
+            identities_file: None,
             tls_poll: Duration::from_secs(1),
             insecure: PlainText::default(),
             data_dir: None,
@@ -125,6 +136,9 @@ impl Default for ServerConfig {
             max_connection_age: Duration::ZERO,
             max_connection_age_grace: Duration::from_secs(10),
             limits: ServerLimits::default(),
+            audit_log: None,
+            audit_log_bytes: 16 << 20,
+            audit_log_files: 8,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             otlp_endpoint: None,
@@ -154,6 +168,15 @@ impl ServerConfig {
             otlp_service_name: &self.otlp_service_name,
             trace_ratio: self.trace_ratio,
         }
+    }
+
+    /// Options of the audit log, if there is one.
+    pub fn audit_options(&self) -> Option<AuditOptions> {
+        Some(AuditOptions {
+            path: self.audit_log.clone()?,
+            file_bytes: self.audit_log_bytes,
+            files: self.audit_log_files,
+        })
     }
 
     /// Settings for a server on free ports of the loopback address.

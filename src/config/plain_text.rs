@@ -19,6 +19,9 @@ pub enum PlainText {
 
 impl PlainText {
     /// Value of a setting.
+    ///
+    /// # Errors
+    /// There is no such value.
     pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "false" => Ok(Self::None),

@@ -2,12 +2,12 @@
 
 use clap::ValueEnum as _;
 
+use super::ServerConfig;
+use super::security_settings::SECURITY_SETTINGS;
 use super::values::{
-    address, assign, client_auth, compatibility, endpoint, file_mode, filter, milliseconds, parse_bytes,
-    parse_milliseconds, parse_value, path, path_text, policies, positive, ratio, service_name, set_socket_owner,
-    socket_owner_text, sources,
+    address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
+    path_text, policies, positive, ratio, service_name, sources,
 };
-use super::{PlainText, ServerConfig};
 use crate::limits::{LIMITS, LimitDef};
 use crate::telemetry::LogFormat;
 
@@ -20,11 +20,11 @@ pub struct Setting {
     pub value_name: &'static str,
     /// Help text.
     pub help: &'static str,
-    kind: SettingKind,
+    pub(super) kind: SettingKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum SettingKind {
+pub(super) enum SettingKind {
     Single(
         fn(&mut ServerConfig, &str) -> Result<(), String>,
         fn(&ServerConfig) -> String,
@@ -108,7 +108,8 @@ pub fn settings() -> impl Iterator<Item = Setting> {
         help: row.help,
         kind: SettingKind::Limit(row),
     };
-    PROCESS_SETTINGS.iter().copied().chain(LIMITS.iter().map(limit))
+    let own = PROCESS_SETTINGS.iter().chain(SECURITY_SETTINGS).copied();
+    own.chain(LIMITS.iter().map(limit))
 }
 
 fn limit_unit(name: &str) -> &'static str {
@@ -140,84 +141,12 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
-        name: "grpc_socket_mode",
-        value_name: "MODE",
-        help: "Mode of the Unix socket, octal: connecting takes the permission to write; with 0666 the permissions of its directory decide",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.grpc_socket_access.mode, file_mode(value)),
-            |config| format!("0{:o}", config.grpc_socket_access.mode),
-        ),
-    },
-    Setting {
-        name: "grpc_socket_owner",
-        value_name: "USER:GROUP",
-        help: "Owner of the Unix socket by number, as 1000:2000, 1000 or :2000; empty: the process",
-        kind: SettingKind::Single(
-            |config, value| set_socket_owner(&mut config.grpc_socket_access, value),
-            |config| socket_owner_text(&config.grpc_socket_access),
-        ),
-    },
-    Setting {
         name: "http_address",
         value_name: "HOST:PORT",
         help: "Address of /livez, /readyz and /metrics, in the same notations; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.http_address, address(value)),
             |config| config.http_address.to_string(),
-        ),
-    },
-    Setting {
-        name: "tls_certificate",
-        value_name: "FILE",
-        help: "Certificate of the server, with those between it and its authority (PEM), for the gRPC services, probes and metrics; empty: no TLS",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.tls_certificate, Ok(path(value))),
-            |config| path_text(config.tls_certificate.as_ref()),
-        ),
-    },
-    Setting {
-        name: "tls_key",
-        value_name: "FILE",
-        help: "Private key of that certificate (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.tls_key, Ok(path(value))),
-            |config| path_text(config.tls_key.as_ref()),
-        ),
-    },
-    Setting {
-        name: "tls_client_ca",
-        value_name: "FILE",
-        help: "Authorities whose certificates callers show (PEM); empty: callers are asked for none",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.tls_client_ca, Ok(path(value))),
-            |config| path_text(config.tls_client_ca.as_ref()),
-        ),
-    },
-    Setting {
-        name: "tls_client_auth",
-        value_name: "NAME",
-        help: "Whether callers of the gRPC services show a certificate of `tls_client_ca`: `required` or `optional`; of probes and metrics it is optional",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.tls_client_auth, client_auth(value)),
-            |config| config.tls_client_auth.name().to_owned(),
-        ),
-    },
-    Setting {
-        name: "tls_poll_ms",
-        value_name: "MS",
-        help: "Period of the check for changed files of TLS; 0: never",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.tls_poll, milliseconds(value)),
-            |config| config.tls_poll.as_millis().to_string(),
-        ),
-    },
-    Setting {
-        name: "insecure",
-        value_name: "WHAT",
-        help: "Plain text on addresses that other machines reach: `false`, `http` (probes and metrics) or `true` (everything); with TLS, connections with and without it are served then",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.insecure, PlainText::from_name(value)),
-            |config| config.insecure.name().to_owned(),
         ),
     },
     Setting {
@@ -360,33 +289,6 @@ static PROCESS_SETTINGS: &[Setting] = &[
         kind: SettingKind::Single(
             |config, value| assign(&mut config.otlp_endpoint, endpoint(value)),
             |config| config.otlp_endpoint.clone().unwrap_or_default(),
-        ),
-    },
-    Setting {
-        name: "otlp_ca",
-        value_name: "FILE",
-        help: "Authority that vouches for a collector with https:// (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.otlp_ca, Ok(path(value))),
-            |config| path_text(config.otlp_ca.as_ref()),
-        ),
-    },
-    Setting {
-        name: "otlp_certificate",
-        value_name: "FILE",
-        help: "Certificate that the collector is shown (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.otlp_certificate, Ok(path(value))),
-            |config| path_text(config.otlp_certificate.as_ref()),
-        ),
-    },
-    Setting {
-        name: "otlp_key",
-        value_name: "FILE",
-        help: "Private key of that certificate (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.otlp_key, Ok(path(value))),
-            |config| path_text(config.otlp_key.as_ref()),
         ),
     },
     Setting {

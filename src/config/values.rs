@@ -105,6 +105,24 @@ pub(super) fn client_auth(value: &str) -> Result<ClientAuth, String> {
     ClientAuth::from_name(value).ok_or_else(|| format!("`{value}` is neither `required` nor `optional`"))
 }
 
+/// Size of a file, in bytes.
+pub(super) fn file_bytes(value: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(value)?;
+    if (4_096..=1 << 40).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("`{value}` is not within 4Ki and 1024Gi"))
+}
+
+/// Number of files.
+pub(super) fn file_count(value: &str) -> Result<usize, String> {
+    let count = parse_value(value, "a whole number")?;
+    if count > 1_000 {
+        return Err(format!("`{value}` is more than 1000 files"));
+    }
+    Ok(count)
+}
+
 /// Mode of a file, in octal digits.
 pub(super) fn file_mode(value: &str) -> Result<u32, String> {
     // YAML takes 0660 without quotes as the number 432: without a zero in front nobody knows what was meant.

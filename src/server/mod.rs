@@ -1,6 +1,7 @@
 //! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module knows gRPC and
 //! HTTP.
 
+mod access_layer;
 mod admit;
 pub mod codec;
 mod commit;
@@ -16,6 +17,7 @@ mod large_messages;
 pub mod pb;
 mod place;
 mod policy;
+mod policy_audit;
 mod policy_file;
 pub mod probe;
 mod query_size;
@@ -36,6 +38,7 @@ mod stream_body;
 mod tests;
 mod throttle;
 mod transport_facts;
+mod who_am_i;
 mod work_queue;
 mod worker_pool;
 
@@ -59,6 +62,7 @@ use pb::state_service_server::StateServiceServer;
 use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
+pub use access_layer::AccessLayer;
 pub use connection::{CallerConnection, ConnectionTable};
 pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::access::AccessKeeper;
 use crate::telemetry::{Metrics, SharedPage};
 use crate::tls::TlsKeeper;
 use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
@@ -50,6 +51,8 @@ pub struct HealthProbe {
     pub policy_file: Option<PolicyFile>,
     /// TLS of the listeners, if there is TLS.
     pub tls: Option<Arc<TlsKeeper>>,
+    /// Identities in force.
+    pub identities: Arc<AccessKeeper>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Policies that must be in force before the server is ready.
@@ -123,6 +126,11 @@ impl HealthProbe {
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
         checks.extend(self.tls_check());
+        checks.extend(self.identities.status().map(|detail| HealthCheck {
+            name: "identities".to_owned(),
+            passed: true,
+            detail,
+        }));
         checks.extend(self.source_checks());
         checks
     }

@@ -130,6 +130,11 @@ impl CallError {
         self
     }
 
+    /// Message of the error.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Delay after which the caller may retry, if it may.
     pub(super) fn retry_delay(&self) -> Option<Duration> {
         self.retry

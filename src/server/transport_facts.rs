@@ -15,6 +15,17 @@ pub enum TransportKind {
     Tls,
 }
 
+impl TransportKind {
+    /// Name of the kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Socket => "socket",
+            Self::Tls => "tls",
+        }
+    }
+}
+
 /// What the transport knows about the caller of a connection.
 #[derive(Debug)]
 pub struct TransportFacts {

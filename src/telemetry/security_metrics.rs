@@ -18,6 +18,14 @@ struct HandshakeLabel {
     outcome: HandshakeOutcome,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AccessRejectionLabel {
+    code: &'static str,
+}
+
+/// Codes of calls that were refused for their callers.
+const REJECTION_CODES: [&str; 2] = ["PERMISSION_DENIED", "UNAUTHENTICATED"];
+
 /// Outcome of changed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum FileOutcome {
@@ -56,6 +64,10 @@ pub(crate) struct SecurityMetrics {
     tls_refused: SecondsGauge,
     certificate_end: SecondsGauge,
     handshakes: Family<HandshakeLabel, Counter>,
+    identity_reloads: Family<ReloadLabel, Counter>,
+    identities_refused: SecondsGauge,
+    rejections: Family<AccessRejectionLabel, Counter>,
+    lost_audit: Counter,
 }
 
 impl SecurityMetrics {
@@ -73,8 +85,20 @@ impl SecurityMetrics {
         );
         let help = "TLS handshakes, by outcome";
         own.register("tls_handshakes", help, self.handshakes.clone());
+        let help = "Changed files of identities, by outcome";
+        own.register("identity_reloads", help, self.identity_reloads.clone());
+        let help = "1 if the files of identities on disk were refused and former ones are in force, else 0";
+        own.register("identities_rejected", help, self.identities_refused.clone());
+        let help = "Lines of the audit log that were lost";
+        own.register("audit_lost_lines", help, self.lost_audit.clone());
+        let help = "Calls and pages that were refused for their callers, by code";
+        own.register("access_rejections", help, self.rejections.clone());
         for outcome in [FileOutcome::accepted, FileOutcome::rejected] {
             drop(self.tls_reloads.get_or_create(&ReloadLabel { outcome }));
+            drop(self.identity_reloads.get_or_create(&ReloadLabel { outcome }));
+        }
+        for code in REJECTION_CODES {
+            drop(self.rejections.get_or_create(&AccessRejectionLabel { code }));
         }
         for outcome in [
             HandshakeOutcome::completed,
@@ -95,6 +119,30 @@ impl SecurityMetrics {
     /// Tells whether the files of TLS on disk are refused.
     pub(crate) fn set_tls_refused(&self, refused: bool) {
         self.tls_refused.set(refused.into());
+    }
+
+    /// Counts changed files of identities.
+    pub(crate) fn record_identity_reload(&self, accepted: bool) {
+        let outcome = FileOutcome::of(accepted);
+        self.identity_reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        self.set_identities_refused(!accepted);
+    }
+
+    /// Tells whether the files of identities on disk are refused.
+    pub(crate) fn set_identities_refused(&self, refused: bool) {
+        self.identities_refused.set(refused.into());
+    }
+
+    /// Counts a call or a page that was refused for its caller.
+    pub(crate) fn record_rejection(&self, unknown: bool) {
+        let [denied, unauthenticated] = REJECTION_CODES;
+        let code = if unknown { unauthenticated } else { denied };
+        self.rejections.get_or_create(&AccessRejectionLabel { code }).inc();
+    }
+
+    /// Counts a line of the audit log that was lost.
+    pub(crate) fn record_lost_audit(&self) {
+        self.lost_audit.inc();
     }
 
     /// Sets the end of the certificate in force.

@@ -114,8 +114,9 @@ impl fmt::Debug for TlsMaterial {
 impl TlsPaths {
     /// Reads the files. Blocks.
     pub(super) fn read(&self) -> Result<TlsContent, TlsError> {
-        let read =
-            |path: &Path| read_bounded(path).map_err(|error| problem(path, format!("it cannot be read: {error}")));
+        let read = |path: &Path| {
+            read_bounded(path, FILE_BYTES).map_err(|error| problem(path, format!("it cannot be read: {error}")))
+        };
         Ok(TlsContent {
             certificate: read(&self.certificate)?,
             key: read(&self.key)?,
@@ -233,13 +234,13 @@ fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// Content of a file that is not larger than files of certificates are.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+/// Content of a file that is no larger than this.
+pub(crate) fn read_bounded(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    let most = u64::try_from(FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     File::open(path)?.take(most).read_to_end(&mut content)?;
-    if content.len() > FILE_BYTES {
-        return Err(io::Error::other(format!("it has more than {FILE_BYTES} bytes")));
+    if content.len() > limit {
+        return Err(io::Error::other(format!("it has more than {limit} bytes")));
     }
     Ok(content)
 }

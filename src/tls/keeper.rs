@@ -125,13 +125,13 @@ impl TlsKeeper {
             }
             Err(_) => return,
         };
-        let settled = looks.seen.as_ref() == Some(&content);
-        if settled && content == looks.in_force {
+        let unchanged = looks.seen.as_ref() == Some(&content);
+        if unchanged && content == looks.in_force {
             if self.problem.swap(None).is_some() {
                 self.metrics.security().set_tls_refused(false);
                 tracing::info!("the files of TLS are again those that are in force");
             }
-        } else if settled && looks.tried.as_ref() != Some(&content) {
+        } else if unchanged && looks.tried.as_ref() != Some(&content) {
             match self.paths.build(&content, self.clock.wall().as_secs()) {
                 Ok(material) => {
                     self.material.store(Arc::new(material));

@@ -8,5 +8,6 @@ mod files;
 mod keeper;
 
 pub use certificate::CertificateNames;
+pub(crate) use files::read_bounded;
 pub use files::{ClientAuth, TlsError, TlsPaths};
 pub use keeper::{TlsKeeper, TlsStart};

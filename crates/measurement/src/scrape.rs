@@ -291,6 +291,6 @@ mod tests {
         let given = MetricsArgs {
             metrics: Some("http://a:1/m".to_owned()),
         };
-        assert_eq!(given.url("lab:1"), "http://a:1/m");
+        assert_eq!(given.url("lab:1", false), "http://a:1/m");
     }
 }

@@ -2,6 +2,7 @@
 //! `deploy/check` asks a validator about documents that the program accepts and refuses.
 
 mod cases;
+mod identities;
 mod policy;
 
 use pumice::config::{Setting, settings};

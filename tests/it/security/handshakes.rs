@@ -16,26 +16,39 @@ fn is_closed(mut stream: TcpStream) -> bool {
     }
 }
 
+/// Connections that say nothing, or the begin of a handshake.
+fn stalled(address: std::net::SocketAddr, count: usize) -> Vec<TcpStream> {
+    let begin_of_handshake = [0x16, 3, 1, 2, 0, 1];
+    let one = |number| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        if number % 2 == 0 {
+            stream.write_all(&begin_of_handshake).unwrap();
+        }
+        stream
+    };
+    (0..count).map(one).collect()
+}
+
 #[test]
 fn handshakes_that_stall_give_way_and_end() {
     let authority = TestAuthority::new(&["admin"]);
-    let program = authority.serve(&["--handshakes", "4", "--handshake-ms", "1500"]);
     let runtime = runtime();
+    // In number: the first ones make room, long before their time is over.
+    let program = authority.serve(&["--handshakes", "4", "--handshake-ms", "10m"]);
     let options = authority.options(program.grpc, Some("admin"));
-    let begin_of_handshake = [0x16, 3, 1, 2, 0, 1];
-    let stalled: Vec<TcpStream> = (0..40)
-        .map(|number| {
-            let mut stream = TcpStream::connect(program.grpc).unwrap();
-            if number % 2 == 0 {
-                stream.write_all(&begin_of_handshake).unwrap();
-            }
-            stream
-        })
-        .collect();
+    let mut held = stalled(program.grpc, 40);
     for _ in 0..5 {
         runtime.block_on(ask(&options)).unwrap();
     }
-    for stream in stalled {
+    let last = held.split_off(35);
+    for stream in held {
+        assert!(is_closed(stream));
+    }
+    drop(last);
+    // In time.
+    let program = authority.serve(&["--handshake-ms", "300"]);
+    let options = authority.options(program.grpc, Some("admin"));
+    for stream in stalled(program.grpc, 10) {
         assert!(is_closed(stream));
     }
     runtime.block_on(ask(&options)).unwrap();

@@ -47,12 +47,12 @@ fn every_certificate_is_exchanged_under_load_and_no_call_fails() {
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let load: Vec<_> = [true, false]
         .into_iter()
-        .map(|kept| {
+        .map(|reused| {
             let (stop, calls, options) = (Arc::clone(&stop), Arc::clone(&calls), old.clone());
             runtime.spawn(async move {
                 let mut connection = ClientConnection::open_with(&options).await.unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    if !kept {
+                    if !reused {
                         connection = ClientConnection::open_with(&options).await.unwrap();
                     }
                     let request = pb::GetServerInfoRequest {};
@@ -92,7 +92,7 @@ fn every_certificate_is_exchanged_under_load_and_no_call_fails() {
 }
 
 #[test]
-fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
+fn files_that_cannot_be_used_change_nothing_and_are_reported() {
     let authority = TestAuthority::new(&["admin"]);
     let program = authority.serve(&[]);
     let runtime = runtime();
@@ -106,7 +106,7 @@ fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
     ] {
         let good = authority.read(file);
         authority.replace(file, &content);
-        until("the refusal is told", || readiness().contains(said));
+        until("the rejection is told", || readiness().contains(said));
         let ready = readiness();
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
         let metrics = runtime.block_on(page(&program, &options, "/metrics"));
