@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture hostile vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ torture: rust ## Storm the admission ledger for long: 100 kills, 500 first start
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
 	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks hostile::overload::overload --exact --ignored --nocapture --test-threads 1
+
+soak: rust ## Mixed load for 20 minutes with TLS, roles, durable state and audit; memory, threads, files and latencies have to be steady (SECONDS=N; PUMICE_BIN: another program)
+	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
+	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) SECONDS_TO_SOAK=$(or $(SECONDS),1200) $(CARGO) test --locked --quiet --test it -- security::soak::the_server_is_steady_under_mixed_load --exact --ignored --nocapture
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \

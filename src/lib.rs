@@ -10,9 +10,12 @@
 //! [`pumice_engine::Snapshot`], or a session's private copy of one). `pumice_engine::decide` evaluates the query as a pure function
 //! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
+pub mod access;
 pub mod app;
+pub mod audit;
 pub mod build_info;
 pub mod config;
 pub mod limits;
 pub mod server;
 pub mod telemetry;
+pub mod tls;

@@ -37,6 +37,11 @@ func (client *Client) GetServerInfo(ctx context.Context) (*pb.GetServerInfoRespo
 	return call(ctx, client, "GetServerInfo", repeatable, client.state.GetServerInfo, &pb.GetServerInfoRequest{})
 }
 
+// WhoAmI returns who the server takes the caller for.
+func (client *Client) WhoAmI(ctx context.Context) (*pb.WhoAmIResponse, error) {
+	return call(ctx, client, "WhoAmI", repeatable, client.state.WhoAmI, &pb.WhoAmIRequest{})
+}
+
 // ListNodes returns one page of nodes with their usage.
 func (client *Client) ListNodes(ctx context.Context, request *pb.ListNodesRequest) (*pb.ListNodesResponse, error) {
 	return call(ctx, client, "ListNodes", repeatable, client.state.ListNodes, request)

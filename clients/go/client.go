@@ -86,6 +86,13 @@ func Dial(target string, options Options) (*Client, error) {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestResponse)),
 	}
+	if options.TokenFile != "" {
+		token, err := newFileToken(options.TokenFile, target)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, grpc.WithPerRPCCredentials(token))
+	}
 	connection, err := grpc.NewClient(target, append(settings, options.DialOptions...)...)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,9 @@ import (
 type Options struct {
 	// TLS encrypts the connection. Nil: no encryption, unless the target begins with https://.
 	TLS *tls.Config
+	// TokenFile has a bearer token that is sent with each call, over TLS or to this machine only. It is read again every ten
+	// seconds. Empty: none.
+	TokenFile string
 	// Timeout bounds a whole call, attempts and waits included, unless its context ends sooner. Default 2 s.
 	Timeout time.Duration
 	// AttemptTimeout bounds one attempt. Default: the time that is left.

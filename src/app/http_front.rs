@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,20 +21,22 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
+use crate::access::{AccessKeeper, AccessRejection, CallerAccess};
 use crate::limits::EdgeLimits;
 use crate::server::is_extender_path;
 use crate::server::probe::METRICS_PATH;
 use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 
-use super::listen::{ACCEPT_RETRY_DELAY, TimedConnection};
-use crate::server::wait_until_true;
+use super::listen::{ACCEPT_RETRY_DELAY, ListenerSecurity, http_stream};
+use super::timed_connection::TimedConnection;
+use crate::server::{PendingFacts, wait_until_true};
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
@@ -174,9 +177,14 @@ pub(super) async fn serve_http(
     listener: TcpListener,
     router: Router,
     limits: &EdgeLimits,
-    metrics: Arc<Metrics>,
+    guard: HttpGuard,
     quitting: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    let HttpGuard {
+        metrics,
+        security,
+        identities,
+    } = guard;
     let places = HttpPlaces::new(limits, metrics);
     let times = (limits.http_header, limits.stalled);
     let failures = WarningGate::new();
@@ -187,8 +195,16 @@ pub(super) async fn serve_http(
             () = &mut quit => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let connection = serve_connection(stream, router.clone(), places.enter(), times, quitting.clone());
+                Ok((stream, peer)) => {
+                    let facts = PendingFacts::default();
+                    let stream = http_stream(stream, security.as_ref(), &facts);
+                    let stream = TimedConnection::of_http(stream, facts.clone(), times.1);
+                    let caller = HttpCaller {
+                        identities: Arc::clone(&identities),
+                        facts,
+                        address: peer.ip(),
+                    };
+                    let connection = serve_connection(stream, router.clone(), (places.enter(), caller), times.0, quitting.clone());
                     connections.spawn(connection);
                 }
                 Err(error) => {
@@ -221,17 +237,22 @@ fn too_many_schedulers() -> Response {
 /// Serves the requests of a connection: of a scheduler all, of others the first. The connection ends at a time limit, too, or when
 /// another needs its place.
 async fn serve_connection(
-    stream: TcpStream,
+    stream: TimedConnection,
     router: Router,
-    place: HttpPlace,
-    (header_time, stalled): (Duration, Duration),
+    (place, caller): (HttpPlace, HttpCaller),
+    header_time: Duration,
     quitting: watch::Receiver<bool>,
 ) {
+    let caller = Arc::new(caller);
     let place = Arc::new(place);
     let asked = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (router, place) = (router.clone(), Arc::clone(&asked));
+        let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&caller));
         async move {
+            if let Err(rejection) = caller.check(&request) {
+                place.places.metrics.security().record_rejection(rejection.unknown);
+                return Ok(closing(refused_page(&rejection)));
+            }
             let path = request.uri().path();
             if is_extender_path(path) {
                 if !place.begin_scheduler() {
@@ -249,7 +270,7 @@ async fn serve_connection(
     http.timer(TokioTimer::new())
         .header_read_timeout(header_time)
         .max_buf_size(HEAD_BYTES);
-    let stream = TokioIo::new(TimedConnection::of_http(stream, stalled));
+    let stream = TokioIo::new(stream);
     let mut connection = std::pin::pin!(http.serve_connection(stream, service));
     tokio::select! {
         // An error means that the caller is gone, or was too slow.
@@ -258,6 +279,45 @@ async fn serve_connection(
         () = wait_until_true(quitting) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// What the front looks at before it answers.
+pub(super) struct HttpGuard {
+    pub(super) metrics: Arc<Metrics>,
+    /// TLS of the listener.
+    pub(super) security: Option<ListenerSecurity>,
+    /// Identities in force.
+    pub(super) identities: Arc<AccessKeeper>,
+}
+
+/// Caller of one connection.
+struct HttpCaller {
+    identities: Arc<AccessKeeper>,
+    facts: PendingFacts,
+    address: IpAddr,
+}
+
+impl HttpCaller {
+    /// Checks whether the caller may read the page.
+    fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
+        let (identities, facts) = (Arc::clone(&self.identities), self.facts.clone());
+        let access = CallerAccess::new(identities, facts, Some(self.address), request.headers());
+        let path = request.uri().path();
+        if is_extender_path(path) {
+            access.check_extender(path)
+        } else {
+            access.check_page(path == METRICS_PATH)
+        }
+    }
+}
+
+fn refused_page(rejection: &AccessRejection) -> Response {
+    let text = format!("{}\n", rejection.message);
+    if rejection.unknown {
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], text).into_response()
+    } else {
+        (StatusCode::FORBIDDEN, text).into_response()
+    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,15 @@
 
 mod cluster;
 mod file_limit;
+mod guards;
 mod http_front;
 mod huge_pages;
 mod in_process;
 mod listen;
 mod memory_release;
+mod server_stream;
+mod socket_file;
+mod timed_connection;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -20,23 +24,31 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
+use crate::access::{AccessError, AccessKeeper};
+use crate::audit::AuditLog;
 use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, LargeMessageLayer, PolicyFile, ServerContext,
-    ThrottleLayer, pb, reload_policy, wait_until_true, watch_policy_file,
+    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, LargeMessageLayer, PolicyFile,
+    ServerContext, ThrottleLayer, pb, reload_policy, wait_until_true,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
-use pumice_live::AccessError;
+use crate::tls::TlsError;
 use pumice_state::store::{DiskStore, MemoryStore, Store};
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use cluster::WatchedCluster;
-use http_front::serve_http;
+use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 
-use listen::{ConnectionTimeouts, GrpcListener, SocketFile};
+use guards::{
+    FileKeepers, WatchedFiles, listener_security, load_tls, open_audit, warn_of_open_addresses, warn_of_unknown_callers,
+};
+use listen::{GrpcListener, ListenerSecurity};
+pub use socket_file::SocketAccess;
+use socket_file::SocketFile;
+use timed_connection::ConnectionTimeouts;
 
 /// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
@@ -68,12 +80,26 @@ pub enum ServeError {
     /// The policy is rejected.
     #[error("{0}")]
     Policy(PolicyError),
+    /// The files of TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+    /// The files of identities cannot be used.
+    #[error("identities: {0}")]
+    Access(#[from] AccessError),
+    /// The audit log cannot be opened.
+    #[error("cannot open the audit log {}: {source}", path.display())]
+    Audit {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
     /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
     /// The cluster that is to be watched cannot be reached by these credentials.
     #[error("the watched cluster: {0}")]
-    Cluster(AccessError),
+    Cluster(pumice_live::AccessError),
     /// The reflection service rejects the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),
@@ -98,8 +124,7 @@ pub struct BoundServer {
     http_address: SocketAddr,
     state: Arc<SharedState>,
     metrics: Arc<Metrics>,
-    policy_file: Option<(PolicyFile, Arc<str>)>,
-    hangup: HangupSignal,
+    files: WatchedFiles,
 }
 
 /// Serves until `shutdown` completes, then drains.
@@ -152,13 +177,22 @@ async fn bind_with(
     };
     let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
-    let policy_file = load_policy(&config, &state, &metrics).await?;
+    let tls = load_tls(&config, &metrics)?;
+    let audit = open_audit(&config, &metrics)?;
+    let access = AccessKeeper::load(
+        config.identities_file.clone(),
+        config.tls_poll,
+        (Arc::clone(&metrics), Arc::clone(&audit)),
+    )?;
+    warn_of_unknown_callers(&config, &access.keeper);
+    let policy_file = load_policy(&config, &state, &metrics, audit).await?;
     let socket = match &config.grpc_socket {
         None => None,
-        Some(path) => Some(SocketFile::bind(path).await.map_err(|source| ServeError::Socket {
-            path: path.clone(),
-            source,
-        })?),
+        Some(path) => {
+            let bound = SocketFile::bind(path, &config.grpc_socket_access).await;
+            let path = path.clone();
+            Some(bound.map_err(|source| ServeError::Socket { path, source })?)
+        }
     };
     let (grpc, grpc_address) = listen(config.grpc_address).await?;
     let (http, http_address) = listen(config.http_address).await?;
@@ -171,26 +205,13 @@ async fn bind_with(
         http_address,
         state,
         metrics,
-        policy_file,
-        hangup,
+        files: WatchedFiles {
+            policy: policy_file,
+            tls,
+            access,
+            hangup,
+        },
     })
-}
-
-/// Warns of addresses that other machines reach: the services neither know their callers nor encrypt.
-fn warn_of_open_addresses(config: &ServerConfig) {
-    for (setting, address) in [
-        ("grpc_address", config.grpc_address),
-        ("http_address", config.http_address),
-    ] {
-        if !address.ip().is_loopback() {
-            tracing::warn!(
-                setting,
-                %address,
-                "everybody who reaches this address can use the server: it asks for no name and encrypts nothing; bound \
-                 who can connect, or listen on 127.0.0.1"
-            );
-        }
-    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -207,6 +228,7 @@ async fn load_policy(
     config: &ServerConfig,
     state: &Arc<SharedState>,
     metrics: &Metrics,
+    audit: Arc<AuditLog>,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
         if let Ok(version) = state.policy_version(&DEFAULT_POLICY.into(), 0)
@@ -222,10 +244,10 @@ async fn load_policy(
             state,
             metrics,
         );
-        return reload.await.map(|()| None).map_err(ServeError::Policy);
+        return reload.await.map(|_| None).map_err(ServeError::Policy);
     };
     let most = config.limits.state.policy_bytes;
-    let file = PolicyFile::new(path, config.policy_poll, config.compatibility, most);
+    let file = PolicyFile::new((path, most), config.policy_poll, config.compatibility, audit);
     let content = file.read().map_err(|source| ServeError::PolicyFile {
         path: file.path().to_owned(),
         source,
@@ -242,6 +264,9 @@ async fn load_policy(
 
 /// Time that the store has to end what it is writing when the server stops.
 const STORE_STOP_TIME: Duration = Duration::from_secs(5);
+
+/// Time that the audit log has to write what waits when the server stops.
+const AUDIT_STOP_TIME: Duration = Duration::from_secs(1);
 
 /// Number that no other start of the process is likely to have.
 fn random_epoch() -> u64 {
@@ -279,8 +304,7 @@ impl BoundServer {
             http_address,
             state,
             metrics,
-            policy_file,
-            hangup,
+            files,
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
@@ -292,43 +316,60 @@ impl BoundServer {
             random_epoch(),
         );
         let watched = WatchedCluster::start(&config, &edge, &metrics);
-        let parts = (&state, &metrics, &watched);
-        let probe = health_probe(&config, &edge, parts, policy_file.as_ref(), draining.clone());
+        let keepers = files.keepers();
+        let (_, keeper, identities) = keepers.clone();
+        let audit = Arc::clone(identities.audit());
+        let probe = health_probe(&config, &edge, (&state, &metrics, &watched), keepers, draining.clone());
+        let stopped_state = Arc::clone(&state);
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
         let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
-        tokio::spawn(watch_policy_file(
-            policy_file,
-            hangup,
-            Arc::clone(&state),
-            Arc::clone(&metrics),
-            draining,
-        ));
-        let incoming = grpc_listener(&config, grpc, socket, table);
-        let layers = (CallMetricsLayer(Arc::clone(&metrics)), throttle);
+        let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
+        files.watch(state, &metrics, &draining);
+        let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
+        let guard = AccessLayer {
+            keeper: Arc::clone(&identities),
+        };
+        let layers = (CallMetricsLayer(Arc::clone(&metrics)), guard, throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
+        let guarded = HttpGuard {
+            metrics,
+            security: http_security,
+            identities,
+        };
         let pages = probe.router().merge(ExtenderFront::new(edge).router());
-        let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, metrics, quitting).await });
+        let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}
             ended = &mut grpc => return Err(transport_error("gRPC", ended.map(|ended| ended.map_err(|error| error.to_string())))),
             ended = &mut http => return Err(transport_error("HTTP", ended.map(|ended| ended.map_err(|error| error.to_string())))),
         }
-        tracing::info!("draining");
-        drain.send_replace(true);
-        tokio::time::sleep(config.drain_delay).await;
-        stop.send_replace(true);
-        await_server_end("gRPC", grpc, config.drain_deadline).await;
-        quit.send_replace(true);
-        await_server_end("HTTP", http, config.drain_deadline).await;
+        drain_servers(&config, (drain, stop, quit), grpc, http).await;
         memory_release_task.abort();
-        await_store_end(&state).await;
+        await_store_end(&stopped_state).await;
+        audit.stop(AUDIT_STOP_TIME).await;
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// Ends both servers in order: health first, then the gRPC services, then probes and metrics.
+async fn drain_servers(
+    config: &ServerConfig,
+    (drain, stop, quit): (watch::Sender<bool>, watch::Sender<bool>, watch::Sender<bool>),
+    grpc: GrpcTask,
+    http: JoinHandle<io::Result<()>>,
+) {
+    tracing::info!("draining");
+    drain.send_replace(true);
+    tokio::time::sleep(config.drain_delay).await;
+    stop.send_replace(true);
+    await_server_end("gRPC", grpc, config.drain_deadline).await;
+    quit.send_replace(true);
+    await_server_end("HTTP", http, config.drain_deadline).await;
 }
 
 async fn await_store_end(state: &SharedState) {
@@ -358,29 +399,31 @@ fn spawn_watchers(
 
 fn grpc_listener(
     config: &ServerConfig,
-    grpc: TcpListener,
-    socket: Option<SocketFile>,
+    (grpc, socket): (TcpListener, Option<SocketFile>),
+    security: Option<ListenerSecurity>,
     table: Arc<ConnectionTable>,
 ) -> GrpcListener {
     let timeouts = ConnectionTimeouts {
         first_byte: Some(config.keepalive_timeout),
         write: config.limits.edge.stalled,
     };
-    GrpcListener::new(grpc, socket, table, timeouts)
+    GrpcListener::new(grpc, socket, security, table, timeouts)
 }
 
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
     (state, metrics, watched): (&Arc<SharedState>, &Arc<Metrics>, &WatchedCluster),
-    policy_file: Option<&(PolicyFile, Arc<str>)>,
+    (policy_file, tls, identities): FileKeepers,
     draining: watch::Receiver<bool>,
 ) -> HealthProbe {
     HealthProbe {
         state: Arc::clone(state),
         metrics: Arc::clone(metrics),
         workers: Arc::clone(edge.workers()),
-        policy_file: policy_file.map(|(file, _)| file.clone()),
+        policy_file,
+        tls,
+        identities,
         expected_sources: config.awaited_sources(),
         cluster: watched.condition().cloned(),
         expected_policies: config.expected_policies.clone(),
@@ -394,7 +437,7 @@ async fn spawn_grpc(
     config: &ServerConfig,
     incoming: GrpcListener,
     edge: &Arc<ServerContext>,
-    (metrics, throttle): (CallMetricsLayer, ThrottleLayer),
+    (metrics, guard, throttle): (CallMetricsLayer, AccessLayer, ThrottleLayer),
     probe: HealthProbe,
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
@@ -424,6 +467,7 @@ async fn spawn_grpc(
     }
     let server = server
         .layer(metrics)
+        .layer(guard)
         .layer(throttle)
         .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
         .add_routes(edge.routes())

@@ -6,6 +6,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "serve",
         "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461",
     ),
+    (
+        "whoami",
+        "pumice whoami\npumice whoami --server https://pumice.example:7461 --ca ca.crt --certificate me.crt --key me.key",
+    ),
     ("demo", "pumice demo"),
     (
         "policy check",
@@ -96,6 +100,18 @@ const EXAMPLES: &[(&str, &str)] = &[
         "extender check",
         "pumice extender check filter body.json\npumice extender check prioritize body.json --policy batch",
     ),
+    ("store check", "pumice store check /var/lib/pumice"),
+    ("store export", "pumice store export /var/lib/pumice --out pumice.jsonl"),
+    ("store import", "pumice store import /var/lib/pumice pumice.jsonl"),
+    (
+        "certs init",
+        "pumice certs init certs --name pumice.pumice.svc\n\
+         pumice certs init certs --client admin --client spiffe://cluster.local/ns/volcano-system/sa/volcano-scheduler",
+    ),
+    (
+        "certs issue",
+        "pumice certs issue certs --name pumice.pumice.svc\npumice certs issue certs --client admin --days 90",
+    ),
     ("schema", "pumice schema policy\npumice schema settings"),
     ("completions", "pumice completions bash"),
     ("man", "pumice man --dir /usr/local/share/man/man1"),
@@ -141,7 +157,7 @@ mod tests {
     fn every_command_has_examples_that_it_accepts() {
         let mut all = Vec::new();
         paths(&command_line(), "", &mut all);
-        for group in ["policy", "state", "reservations"] {
+        for group in ["policy", "state", "reservations", "certs", "store"] {
             all.retain(|path| path != group);
         }
         for path in &all {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, and the answer is yes; 1 the answer is no, or the request was refused or failed; 2 the command line
 //! itself is wrong; 3 no server answers.
 
+mod certs;
 mod completions;
 mod demo;
 mod document_diff;
@@ -30,6 +31,9 @@ mod state_load;
 mod state_show;
 mod state_sync;
 mod state_watch;
+mod store;
+mod store_records;
+mod whoami;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -74,6 +78,9 @@ struct Cli {
 enum CliCommand {
     /// Serve decisions; without options on loopback, under the built-in policy
     Serve(pumice::config::ServeArgs),
+    /// Show who the server takes you for, and what you may do
+    #[command(name = "whoami")]
+    WhoAmI(whoami::WhoAmIArgs),
     /// Start a server, load small clusters, show and check its answers; ends by itself
     Demo(pumice_simulation::demo::DemoArgs),
     /// Check, push and read policies
@@ -108,6 +115,12 @@ enum CliCommand {
     /// Try what a scheduler that asks by an extender protocol is answered
     #[command(subcommand)]
     Extender(extender::ExtenderCommand),
+    /// Check, export or import the durable state of a server that is stopped
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Make an authority and certificates for TLS
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Write the JSON schema of a kind of document, for editors and other checks
     Schema(schema_command::SchemaArgs),
     /// Write the completions of a shell
@@ -141,6 +154,8 @@ fn parse() -> Result<Cli, CommandError> {
         cli.command,
         CliCommand::Serve(_)
             | CliCommand::Demo(_)
+            | CliCommand::Certs(_)
+            | CliCommand::Store(_)
             | CliCommand::Schema(_)
             | CliCommand::Completions(_)
             | CliCommand::Man(_)
@@ -179,6 +194,7 @@ pub(crate) fn main() -> ExitCode {
 async fn run(command: CliCommand) -> Result<(), CommandError> {
     match command {
         CliCommand::Serve(args) => serve::run(args).await,
+        CliCommand::WhoAmI(args) => whoami::run(args).await,
         CliCommand::Demo(args) => demo::run(args).await,
         CliCommand::Policy(command) => policy::run(command).await,
         CliCommand::State(command) => state::run(command).await,
@@ -194,6 +210,8 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Bench(args) => bench::run(args).await,
         CliCommand::Top(args) => top::run(args).await,
         CliCommand::Extender(command) => extender::run(command).await,
+        CliCommand::Store(command) => store::run(&command),
+        CliCommand::Certs(command) => certs::run(&command),
         CliCommand::Schema(args) => schema_command::run(&args),
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),

@@ -144,7 +144,7 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
         strict: args.strict,
         ..pb::ReloadPolicyRequest::default()
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.reload_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
@@ -169,7 +169,7 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
         expected_version: args.expected_version,
         dry_run: args.dry_run,
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.rollback_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
@@ -280,7 +280,7 @@ async fn delete(args: DeletePolicyArgs) -> Result<(), CommandError> {
         name: args.name,
         expected_version: args.expected_version,
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let reply = connection.policies.delete_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
         return output::json("DeletePolicyResponse", &reply);
@@ -303,7 +303,7 @@ async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
         name: args.name,
         version: args.version,
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let reply = connection.policies.get_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
         return output::json("GetPolicyResponse", &reply);
@@ -325,7 +325,7 @@ async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
 }
 
 async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let policies = pages::all(async |page_token| {
         let request = pb::ListPoliciesRequest {
             name: args.name.clone(),
@@ -350,7 +350,12 @@ async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
             policy.hash.get(..12).unwrap_or(&policy.hash).to_owned(),
             if policy.active { "yes" } else { "" }.to_owned(),
             policy.accept_time.map(|time| time.to_string()).unwrap_or_default(),
-            policy.origin.clone(),
+            match policy.caller.as_str() {
+                caller if policy.origin.starts_with("rollback:") && !caller.is_empty() => {
+                    format!("{} by {caller}", policy.origin)
+                }
+                _ => policy.origin.clone(),
+            },
         ]);
     }
     output::table(&table)

@@ -109,7 +109,7 @@ async fn open_connection<'c>(
 ) -> Result<&'c mut ClientConnection, CommandError> {
     let open = match server.take() {
         Some(open) => open,
-        None => ClientConnection::open(&args.client.server).await?,
+        None => args.client.connect().await?,
     };
     Ok(server.insert(open))
 }

@@ -16,13 +16,25 @@ use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, y
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
 /// Keys of a profile.
-const PROFILE_KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
+const PROFILE_KEYS: [&str; 9] = [
+    "server",
+    "metrics",
+    "policy",
+    "output",
+    "ca",
+    "certificate",
+    "key",
+    "server_name",
+    "token_file",
+];
+/// Keys whose values are paths: those that are relative begin at the folder of the file of profiles.
+const PATH_KEYS: [&str; 4] = ["ca", "certificate", "key", "token_file"];
 
 /// Choice of a profile, and of the file with profiles.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(super) struct ProfileArgs {
-    /// Take server, metrics, policy and output from this profile where no flag or variable says them
+    /// Take server, metrics, policy, output and the files of TLS from this profile where no flag or variable says them
     #[arg(
         id = "client_profile",
         long = "profile",
@@ -72,7 +84,7 @@ impl ProfileArgs {
             return Ok(None);
         };
         if let Some(profile) = all.profiles.remove(&name) {
-            return Ok(Some(profile));
+            return Ok(Some(profile.with_paths_of(path.parent())));
         }
         let known: Vec<&str> = all.profiles.keys().map(String::as_str).collect();
         Err(usage(&format!(
@@ -91,6 +103,18 @@ fn default_path() -> Option<PathBuf> {
 }
 
 impl ClientProfile {
+    /// The profile with its relative paths behind a folder.
+    fn with_paths_of(mut self, folder: Option<&Path>) -> Self {
+        for (key, value) in &mut self.0 {
+            if let Some(folder) = folder
+                && PATH_KEYS.contains(key)
+            {
+                *value = folder.join(&*value).display().to_string();
+            }
+        }
+        self
+    }
+
     /// The command line with the profile's values as defaults.
     pub(super) fn apply_as_defaults(self, command: Command) -> Command {
         let command = command.mut_args(|arg| {
@@ -109,7 +133,7 @@ impl ClientProfile {
             }
         });
         command.mut_subcommands(|command| match command.get_name() {
-            "serve" | "demo" | "completions" | "man" => command,
+            "serve" | "demo" | "certs" | "store" | "completions" | "man" => command,
             _ => self.clone().apply_as_defaults(command),
         })
     }

@@ -69,7 +69,7 @@ async fn fetch_reservations(
 }
 
 async fn list(args: ListReservationsArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let all = fetch_reservations(&mut connection, &args.queues).await?;
     if args.client.output == OutputFormat::Json {
         return output::json("ListReservationsResponse", &all);
@@ -101,7 +101,7 @@ async fn list(args: ListReservationsArgs) -> Result<(), CommandError> {
 }
 
 async fn release(args: ReleaseReservationArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let attempt = if let Some(attempt) = args.attempt {
         attempt
     } else {

@@ -19,6 +19,8 @@ enum DocumentKind {
     Policy,
     /// A file of settings for `pumice serve`
     Settings,
+    /// A file of identities for `pumice serve`
+    Identities,
     /// A file of cases for `pumice policy test`
     PolicyTest,
 }
@@ -28,6 +30,7 @@ pub(super) fn run(args: &SchemaArgs) -> Result<(), CommandError> {
     let schema = match args.kind {
         DocumentKind::Policy => include_str!("../../schemas/policy.schema.json"),
         DocumentKind::Settings => include_str!("../../schemas/settings.schema.json"),
+        DocumentKind::Identities => include_str!("../../schemas/identities.schema.json"),
         DocumentKind::PolicyTest => include_str!("../../schemas/policy-test.schema.json"),
     };
     output::line(schema.trim_end())

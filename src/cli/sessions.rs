@@ -4,7 +4,6 @@ use clap::{Args, Subcommand};
 
 use pumice_console::output::{self, TextTable};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
-use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice sessions`.
@@ -43,7 +42,7 @@ pub(super) async fn run(args: SessionsArgs) -> Result<(), CommandError> {
 }
 
 async fn list(client: ClientArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&client.server).await?;
+    let mut connection = client.connect().await?;
     let sessions = pages::all(async |token| {
         let request = pb::ListSessionsRequest {
             page: Some(pages::at(token)),
@@ -103,7 +102,7 @@ fn seconds(time: Option<prost_types::Duration>) -> String {
 }
 
 async fn close(args: CloseSessionArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let request = pb::CloseSessionRequest {
         session: args.session.clone(),
     };

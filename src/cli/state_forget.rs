@@ -24,7 +24,7 @@ pub(super) struct ForgetSourceArgs {
 
 /// Runs it.
 pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     if let Some(resource) = args.resource {
         return forget_resource(connection, resource, args.client.output).await;
     }

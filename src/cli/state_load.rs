@@ -11,7 +11,6 @@ use pumice_console::full_sync::{LoadOutcome, send_full_sync_with};
 use pumice_console::import_files::{self, ImportedFiles};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, state_check};
 use pumice_kubernetes::import::AmountRules;
-use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
 /// Refused records that the output names.
@@ -60,7 +59,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
         return Err(nothing_loaded(&unread.lines, &args.source));
     }
     let counts = record_counts(&cluster);
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     state_check::drop_known(&mut connection, Some(&args.source), &mut warnings, &ProgramServices).await?;
     if args.strict {
         state_check::report(&warnings);

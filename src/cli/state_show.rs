@@ -40,7 +40,7 @@ pub(super) struct ShowStateArgs {
 
 /// Shows the records.
 pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let (names, format) = (args.names, args.client.output);
     match args.kind {
         None => server(&mut connection, format).await,

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::serve::shutdown_signal;
 use pumice::config::{KUBERNETES, namespaces};
-use pumice::telemetry::{self, LogFormat, LogOptions};
+use pumice::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::next_epoch;
-use pumice_console::{CommandError, output};
+use pumice_console::{CommandError, CredentialArgs, output};
 use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, ListMode, WatchOptions};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -39,6 +39,8 @@ pub(super) struct SyncStateArgs {
     /// Address of the server
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
+    #[command(flatten)]
+    credentials: CredentialArgs,
     /// Filter of log lines, on standard error
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
@@ -55,13 +57,14 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
     let namespaces = namespaces(args.namespaces).map_err(|error| said(&error))?;
     // What is wrong with the credentials shows before anything runs.
     access.client().await.map_err(|error| said(&error))?;
-    let mut connection = ClientConnection::open(&args.server).await?;
+    let mut connection = ClientConnection::open_with(&args.credentials.read(&args.server)?).await?;
     let source_epoch = next_epoch(&mut connection, &args.source).await?;
     let heartbeat = stale_time(&mut connection).await? / 3;
     let log = LogOptions {
         filter: &args.log,
         format: LogFormat::Text,
         otlp_endpoint: None,
+        otlp_tls: CollectorTls::default(),
         otlp_service_name: "pumice",
         trace_ratio: 0.0,
     };

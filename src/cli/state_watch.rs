@@ -50,7 +50,7 @@ pub(super) struct DiffStateArgs {
 
 /// Prints changes as the revision advances. Listings are read only after it did.
 pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let mut seen = ClusterRecords::read(&mut connection).await?;
     let mut before = seen.fields()?;
     let number = |records: &ClusterRecords| records.revision.map_or(0, |revision| revision.number);
@@ -106,7 +106,7 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
 /// `1` and `1000m` are the same, and labels that the server left out are in neither.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut imported = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut connection = args.client.connect().await?;
     let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
     let sources = info.into_inner().sources;
     let stored = LabelKinds {

@@ -1,6 +1,8 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
 mod cluster_settings;
+mod plain_text;
+mod security_settings;
 mod serve_args;
 mod settings;
 mod standard_variables;
@@ -11,12 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::app::SocketAccess;
+use crate::audit::AuditOptions;
 use crate::limits::ServerLimits;
 use crate::server::probe::ExpectedPolicy;
-use crate::telemetry::{LogFormat, LogOptions};
+use crate::telemetry::{CollectorTls, LogFormat, LogOptions};
+use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
 pub use cluster_settings::{ClusterSettings, KUBERNETES, namespaces};
+pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 
@@ -32,8 +38,24 @@ pub struct ServerConfig {
     pub grpc_address: SocketAddr,
     /// Unix socket of the gRPC services in addition to the address; `None`: none.
     pub grpc_socket: Option<PathBuf>,
+    /// Who may connect to that socket.
+    pub grpc_socket_access: SocketAccess,
     /// Address of probes and metrics.
     pub http_address: SocketAddr,
+    /// Certificate of the server, with those between it and its authority; `None`: no TLS.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Authorities whose certificates callers may show; `None`: callers are asked for none.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether callers of the gRPC services have to show a certificate.
+    pub tls_client_auth: ClientAuth,
+    /// File of identities; `None`: whoever can connect has all roles.
+    pub identities_file: Option<PathBuf>,
+    /// Period of the check for changed files of TLS and identities; zero: never.
+    pub tls_poll: Duration,
+    /// What is served in plain text to other machines.
+    pub insecure: PlainText,
     /// Directory of durable state; `None`: the state is held in memory only.
     pub data_dir: Option<PathBuf>,
     /// Policy document to serve as `default`; `None`: the built-in one.
@@ -62,12 +84,24 @@ pub struct ServerConfig {
     pub max_connection_age_grace: Duration,
     /// Limits of the server.
     pub limits: ServerLimits,
+    /// Audit log; `None`: none is written.
+    pub audit_log: Option<PathBuf>,
+    /// Size at which another file of it begins, in bytes.
+    pub audit_log_bytes: u64,
+    /// Number of full files of it that are kept.
+    pub audit_log_files: usize,
     /// Filter of log lines.
     pub log: String,
     /// Format of log lines.
     pub log_format: LogFormat,
     /// Collector that traces are sent to; `None`: none.
     pub otlp_endpoint: Option<String>,
+    /// Authority that vouches for the collector; `None`: it is reached in plain text.
+    pub otlp_ca: Option<PathBuf>,
+    /// Certificate that the collector is shown.
+    pub otlp_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub otlp_key: Option<PathBuf>,
     /// Name of this service in traces.
     pub otlp_service_name: String,
     /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
@@ -84,7 +118,15 @@ impl Default for ServerConfig {
         Self {
             grpc_address: GRPC_ADDRESS,
             grpc_socket: None,
+            grpc_socket_access: SocketAccess::default(),
             http_address: HTTP_ADDRESS,
+            tls_certificate: None,
+            tls_key: None,
+            tls_client_ca: None,
+            tls_client_auth: ClientAuth::default(),
+            identities_file: None,
+            tls_poll: Duration::from_secs(1),
+            insecure: PlainText::default(),
             data_dir: None,
             policy_file: None,
             policy_poll: Duration::from_millis(500),
@@ -99,9 +141,15 @@ impl Default for ServerConfig {
             max_connection_age: Duration::ZERO,
             max_connection_age_grace: Duration::from_secs(10),
             limits: ServerLimits::default(),
+            audit_log: None,
+            audit_log_bytes: 16 << 20,
+            audit_log_files: 8,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             otlp_endpoint: None,
+            otlp_ca: None,
+            otlp_certificate: None,
+            otlp_key: None,
             otlp_service_name: "pumice".to_owned(),
             trace_ratio: 1.0,
             #[cfg(debug_assertions)]
@@ -117,9 +165,23 @@ impl ServerConfig {
             filter: &self.log,
             format: self.log_format,
             otlp_endpoint: self.otlp_endpoint.as_deref(),
+            otlp_tls: CollectorTls {
+                authority: self.otlp_ca.as_deref(),
+                certificate: self.otlp_certificate.as_deref(),
+                key: self.otlp_key.as_deref(),
+            },
             otlp_service_name: &self.otlp_service_name,
             trace_ratio: self.trace_ratio,
         }
+    }
+
+    /// Options of the audit log, if there is one.
+    pub fn audit_options(&self) -> Option<AuditOptions> {
+        Some(AuditOptions {
+            path: self.audit_log.clone()?,
+            file_bytes: self.audit_log_bytes,
+            files: self.audit_log_files,
+        })
     }
 
     /// Settings for a server on free ports of the loopback address.
@@ -140,6 +202,7 @@ impl ServerConfig {
             problems.push(("http_address", message));
         }
         problems.extend(self.unused_cluster_settings());
+        problems.extend(self.security_conflicts());
         let (sources, most) = (self.awaited_sources().len(), self.limits.state.sources);
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");

@@ -135,7 +135,13 @@ fn setting_arg(setting: Setting) -> Arg {
         .hide_env_values(true)
         .value_name(setting.value_name)
         .help(format!("{} [default: {default}]", setting.help));
-    if setting.is_list() {
+    if setting.name == "insecure" {
+        // `--insecure` alone says all of it; a value follows an equals sign.
+        arg.action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    } else if setting.is_list() {
         arg.action(ArgAction::Append).value_delimiter(',')
     } else {
         arg.action(ArgAction::Set)
@@ -348,6 +354,7 @@ fn text_of(value: &YamlValue) -> Option<String> {
         YamlValue::UInt(number) => Some(number.to_string()),
         YamlValue::Float(number) => Some(number.to_string()),
         YamlValue::String(text) => Some(text.clone()),
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::List(_) | YamlValue::Map(_) => None,
+        YamlValue::Bool(value) => Some(value.to_string()),
+        YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => None,
     }
 }

@@ -4,6 +4,7 @@ use clap::ValueEnum as _;
 
 use super::ServerConfig;
 use super::cluster_settings::CLUSTER_SETTINGS;
+use super::security_settings::SECURITY_SETTINGS;
 use super::values::{
     address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
     path_text, policies, positive, ratio, service_name, sources,
@@ -85,8 +86,14 @@ impl Setting {
 
 /// Text of a value: plain numbers and words as they are, others in quotes.
 fn quoted(value: &str) -> String {
-    let plain = value.chars().all(|c| c.is_ascii_digit() || c == '.')
-        || matches!(value, "text" | "json" | "corrected" | "upstream" | "info");
+    // YAML takes digits behind a zero as an octal number.
+    let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '.')
+        && !(value.len() > 1 && value.starts_with('0') && !value.contains('.'));
+    let plain = is_number
+        || matches!(
+            value,
+            "text" | "json" | "corrected" | "upstream" | "info" | "true" | "false" | "http" | "required" | "optional"
+        );
     if plain && !value.is_empty() {
         value.to_owned()
     } else {
@@ -102,7 +109,11 @@ pub fn settings() -> impl Iterator<Item = Setting> {
         help: row.help,
         kind: SettingKind::Limit(row),
     };
-    let own = PROCESS_SETTINGS.iter().chain(CLUSTER_SETTINGS).copied();
+    let own = PROCESS_SETTINGS
+        .iter()
+        .chain(CLUSTER_SETTINGS)
+        .chain(SECURITY_SETTINGS)
+        .copied();
     own.chain(LIMITS.iter().map(limit))
 }
 

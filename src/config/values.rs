@@ -7,7 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::app::SocketAccess;
 use crate::server::probe::ExpectedPolicy;
+use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
 pub(super) fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -99,6 +101,59 @@ pub(super) fn policies(values: &[String]) -> Result<Vec<ExpectedPolicy>, String>
     values.iter().map(|value| value.parse()).collect()
 }
 
+pub(super) fn client_auth(value: &str) -> Result<ClientAuth, String> {
+    ClientAuth::from_name(value).ok_or_else(|| format!("`{value}` is neither `required` nor `optional`"))
+}
+
+/// Size of a file, in bytes.
+pub(super) fn file_bytes(value: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(value)?;
+    if (4_096..=1 << 40).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("`{value}` is not within 4Ki and 1024Gi"))
+}
+
+/// Number of files.
+pub(super) fn file_count(value: &str) -> Result<usize, String> {
+    let count = parse_value(value, "a whole number")?;
+    if count > 1_000 {
+        return Err(format!("`{value}` is more than 1000 files"));
+    }
+    Ok(count)
+}
+
+/// Mode of a file, in octal digits.
+pub(super) fn file_mode(value: &str) -> Result<u32, String> {
+    // YAML takes 0660 without quotes as the number 432: without a zero in front nobody knows what was meant.
+    let digits = value.strip_prefix('0');
+    let mode = digits.and_then(|digits| u32::from_str_radix(digits.trim_start_matches('o'), 8).ok());
+    mode.filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| format!("`{value}` is not the mode of a file in quotes, such as \"0660\""))
+}
+
+/// Sets the owner of a socket: numbers of user and group, of which one may be absent.
+pub(super) fn set_socket_owner(access: &mut SocketAccess, value: &str) -> Result<(), String> {
+    let (user, group) = value.split_once(':').unwrap_or((value, ""));
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        text => text.parse().map(Some),
+    };
+    let error = |_| {
+        format!("`{value}` is not an owner by number, such as 1000:2000, 1000 or :2000 (`id -u`, `id -g` tell them)")
+    };
+    (access.user, access.group) = (number(user).map_err(error)?, number(group).map_err(error)?);
+    Ok(())
+}
+
+pub(super) fn socket_owner_text(access: &SocketAccess) -> String {
+    let text = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+    match access.group {
+        None => text(access.user),
+        group => format!("{}:{}", text(access.user), text(group)),
+    }
+}
+
 pub(super) fn filter(value: &str) -> Result<String, String> {
     match tracing_subscriber::EnvFilter::try_new(value) {
         Ok(_) => Ok(value.to_owned()),
@@ -107,11 +162,14 @@ pub(super) fn filter(value: &str) -> Result<String, String> {
 }
 
 pub(super) fn endpoint(value: &str) -> Result<Option<String>, String> {
-    let known = value.starts_with("http://") && tonic::transport::Endpoint::from_shared(value.to_owned()).is_ok();
+    let known = (value.starts_with("http://") || value.starts_with("https://"))
+        && tonic::transport::Endpoint::from_shared(value.to_owned()).is_ok();
     match value {
         "" => Ok(None),
         _ if known => Ok(Some(value.to_owned())),
-        _ => Err(format!("`{value}` is not an address such as http://127.0.0.1:4317")),
+        _ => Err(format!(
+            "`{value}` is not an address such as http://127.0.0.1:4317 or https://collector:4317"
+        )),
     }
 }
 

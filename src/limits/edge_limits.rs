@@ -11,6 +11,10 @@ pub struct EdgeLimits {
     pub response_bytes: usize,
     /// Maximum number of open connections of all callers.
     pub connections: usize,
+    /// Maximum number of TLS handshakes of gRPC connections under way.
+    pub handshakes: usize,
+    /// Time that a TLS handshake has.
+    pub handshake: Duration,
     /// Maximum number of calls under way on one connection.
     pub connection_calls: usize,
     /// Maximum number of calls under way, or with a response that is not yet taken, of all callers; health checks do
@@ -110,6 +114,8 @@ impl Default for EdgeLimits {
             request_bytes: 32 << 20,
             response_bytes: 128 << 20,
             connections: 1_024,
+            handshakes: 128,
+            handshake: Duration::from_secs(10),
             connection_calls: 256,
             calls: 1_024,
             // Half of the calls: those that wait never take the places of those that are answered at once.

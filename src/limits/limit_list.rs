@@ -183,6 +183,17 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Records in full syncs that are being sent, of all sources together"
     ),
+    time!(
+        "handshake_ms",
+        edge.handshake,
+        "Time that the TLS handshake of a gRPC connection has"
+    ),
+    count!(
+        "handshakes",
+        edge.handshakes,
+        1..=MAX_COUNT,
+        "TLS handshakes of gRPC connections under way; the oldest makes room for a new one"
+    ),
     count!(
         "http_connections",
         edge.http_connections,

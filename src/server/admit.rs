@@ -10,6 +10,7 @@ use pumice_engine::policy::DecisionKind;
 use tonic::{Request, Response};
 
 use super::ServerContext;
+use super::access_layer::check_access;
 use super::codec::weighed;
 use super::convert::admit::{self, AdmitCall, AdmitMode};
 use super::convert::evaluation_ref::{self, EvaluationRef};
@@ -20,6 +21,7 @@ use super::evaluation::EvaluationContext;
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
+use crate::access::ADMIT_CONFIRM;
 
 impl DecisionCall for AdmitCall {
     type Response = pb::AdmitResponse;
@@ -62,7 +64,10 @@ impl ServerContext {
         match call.mode {
             AdmitMode::Check => self.decide(call, evaluation_ref, (&metadata, &extensions)).await,
             AdmitMode::Tentative => Ok(Response::new(self.admit_in_session(evaluation_ref, call).await?)),
-            AdmitMode::Confirm => Ok(Response::new(self.confirm(evaluation_ref, call, &metadata).await?)),
+            AdmitMode::Confirm => {
+                check_access(&extensions, ADMIT_CONFIRM)?;
+                Ok(Response::new(self.confirm(evaluation_ref, call, &metadata).await?))
+            }
         }
     }
 

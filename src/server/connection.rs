@@ -18,6 +18,7 @@ use pumice_state::ConnectionShare;
 use super::rejection_pause::RetryRecord;
 use super::response_body::ResponseProgress;
 use super::retry_turns::RetryTurns;
+use super::transport_facts::PendingFacts;
 use super::work_queue::WorkCaller;
 
 tokio::task_local! {
@@ -51,6 +52,7 @@ pub struct ConnectionTable {
 pub struct CallerConnection {
     number: u64,
     peer: TcpConnectInfo,
+    facts: PendingFacts,
     opened: Instant,
     /// Calls under way, with those whose response is not taken yet.
     calls: AtomicUsize,
@@ -111,6 +113,7 @@ impl CallerConnection {
         Arc::new(Self {
             number,
             peer,
+            facts: PendingFacts::default(),
             opened: Instant::now(),
             calls: AtomicUsize::new(0),
             last_call: AtomicU64::new(0),
@@ -127,6 +130,11 @@ impl CallerConnection {
     /// Addresses of the connection.
     pub(crate) fn peer(&self) -> &TcpConnectInfo {
         &self.peer
+    }
+
+    /// What the transport knows about the caller.
+    pub(crate) fn facts(&self) -> &PendingFacts {
+        &self.facts
     }
 
     /// Share of a call's connection in the limits of the state; `None`: the call came by no connection.
@@ -192,7 +200,7 @@ impl CallerConnection {
     }
 
     /// Makes the transport close the connection.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let waker = self.closing.with(|closing| {
             closing.closed = true;
             closing.waker.take()

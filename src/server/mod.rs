@@ -1,6 +1,7 @@
 //! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module knows gRPC and
 //! HTTP.
 
+mod access_layer;
 mod admit;
 pub mod codec;
 mod commit;
@@ -17,6 +18,7 @@ mod large_messages;
 pub mod pb;
 mod place;
 mod policy;
+mod policy_audit;
 mod policy_file;
 pub mod probe;
 mod query_size;
@@ -36,6 +38,8 @@ mod stream_body;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod transport_facts;
+mod who_am_i;
 mod work_queue;
 mod worker_pool;
 
@@ -59,12 +63,14 @@ use pb::state_service_server::StateServiceServer;
 use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
+pub use access_layer::AccessLayer;
 pub use connection::{CallerConnection, ConnectionTable};
 pub(crate) use extender::{ExtenderFront, is_extender_path};
 pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;
 pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};
 pub use throttle::ThrottleLayer;
+pub use transport_facts::{PendingFacts, TransportFacts, TransportKind};
 pub use worker_pool::{WorkerGate, WorkerPool};
 
 /// Policy that is in force when none is given.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Once};
 
 use tonic::{Request, Response, Status};
 
+use crate::audit::{AuditAction, AuditOutcome};
 use crate::telemetry::{LogText, ReloadOutcome};
 use pumice_engine::model::Problem;
 use pumice_state::store::Durability;
@@ -18,6 +19,7 @@ use super::convert::listing::page_size;
 use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
 use super::pb;
 use super::pb::policy_service_server::PolicyService;
+use super::policy_audit::{AuditDetails, AuditedCall, reload_details};
 use super::status::CallError;
 use super::{BUILT_IN_POLICY, ServerContext};
 
@@ -31,7 +33,7 @@ impl PolicyService for PolicyRpc {
         &self,
         rpc: Request<pb::ReloadPolicyRequest>,
     ) -> Result<Response<pb::ReloadPolicyResponse>, Status> {
-        let caller = rpc.remote_addr();
+        let extensions = rpc.extensions().clone();
         let pb::ReloadPolicyRequest {
             name,
             document,
@@ -40,14 +42,16 @@ impl PolicyService for PolicyRpc {
             strict,
             compatibility: asked,
         } = rpc.into_inner();
+        let name = policy_name_or_default(name);
+        let audited = AuditedCall::new(&extensions, AuditAction::ReloadPolicy, &*name);
         let reload = PolicyReload {
-            name: policy_name_or_default(name),
+            name,
             document: document.into(),
             expected_version,
             dry_run,
             strict,
             compatibility: read_compatibility("compatibility", &asked)?,
-            origin: PolicyOrigin::Rpc(caller.map_or_else(String::new, |address| address.ip().to_string())),
+            origin: PolicyOrigin::Rpc(audited.signature()),
         };
         let origin = reload.origin.kind();
         let state = Arc::clone(&self.0.state);
@@ -69,7 +73,7 @@ impl PolicyService for PolicyRpc {
             difference,
             durability,
             awaited_sources,
-        } = self.record_outcome(reloaded, origin, dry_run)?;
+        } = self.record_outcome(reloaded, (origin, &audited), dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
             unchanged,
@@ -84,17 +88,21 @@ impl PolicyService for PolicyRpc {
         &self,
         rpc: Request<pb::RollbackPolicyRequest>,
     ) -> Result<Response<pb::RollbackPolicyResponse>, Status> {
+        let extensions = rpc.extensions().clone();
         let pb::RollbackPolicyRequest {
             name,
             version,
             expected_version,
             dry_run,
         } = rpc.into_inner();
+        let name = policy_name_or_default(name);
+        let audited = AuditedCall::new(&extensions, AuditAction::RollbackPolicy, &*name);
         let rollback = PolicyRollback {
-            name: policy_name_or_default(name),
+            name,
             version,
             expected_version,
             dry_run,
+            caller: audited.signature(),
         };
         let origin = "rollback";
         let _place = self.0.waiting_place()?;
@@ -106,7 +114,7 @@ impl PolicyService for PolicyRpc {
             difference,
             durability,
             awaited_sources,
-        } = self.record_outcome(reloaded, origin, dry_run)?;
+        } = self.record_outcome(reloaded, (origin, &audited), dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
             unchanged,
@@ -121,14 +129,14 @@ impl PolicyService for PolicyRpc {
         &self,
         rpc: Request<pb::DeletePolicyRequest>,
     ) -> Result<Response<pb::DeletePolicyResponse>, Status> {
-        let caller = rpc
-            .remote_addr()
-            .map_or_else(String::new, |address| address.ip().to_string());
+        let extensions = rpc.extensions().clone();
         let pb::DeletePolicyRequest { name, expected_version } = rpc.into_inner();
         if name.is_empty() {
             let message = "name: name the policy to delete; `default` is not the default here";
             return Err(CallError::invalid("NAME_MISSING", message).into());
         }
+        let audited = AuditedCall::new(&extensions, AuditAction::DeletePolicy, name.as_str());
+        let caller = audited.signature();
         let deletion = PolicyDeletion {
             replacement: (name == DEFAULT_POLICY).then(|| BUILT_IN_POLICY.into()),
             name: name.into(),
@@ -136,7 +144,9 @@ impl PolicyService for PolicyRpc {
         };
         let state = &self.0.state;
         let _place = self.0.waiting_place()?;
-        let deleted = state.delete_policy(deletion).await.map_err(CallError::from)?;
+        let deleted = state.delete_policy(deletion).await.map_err(CallError::from);
+        audited.record_result(&deleted, |done| (AuditOutcome::Done, deletion_details(done)));
+        let deleted = deleted?;
         let DeletedPolicy { deleted, replacement } = deleted;
         let (durability, in_force) = (state.durability(), &deleted.in_force);
         let now = replacement.as_ref().map_or(0, |now| now.in_force.version);
@@ -241,10 +251,12 @@ impl PolicyRpc {
     fn record_outcome(
         &self,
         reloaded: Result<ReloadedPolicy, PolicyError>,
-        origin: &'static str,
+        (origin, audited): (&'static str, &AuditedCall),
         dry_run: bool,
     ) -> Result<AcceptedPolicy, CallError> {
         if !dry_run {
+            let details = reload_details(&reloaded, ("origin", origin.to_owned()));
+            audited.record(AuditOutcome::of_reload(&reloaded), details);
             self.0.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
         }
         let reloaded = reloaded.inspect_err(|error| {
@@ -279,6 +291,16 @@ impl PolicyRpc {
             difference,
         })
     }
+}
+
+/// What the audit log says about a deletion.
+fn deletion_details(done: &DeletedPolicy) -> AuditDetails {
+    let (deleted, now) = (&done.deleted.in_force, done.replacement.as_ref());
+    vec![
+        ("version", deleted.version.into()),
+        ("hash", deleted.hash.to_string().into()),
+        ("replacement_version", now.map_or(0, |now| now.in_force.version).into()),
+    ]
 }
 
 /// Warns of sources whose records lack labels that a policy in force reads.

@@ -15,10 +15,12 @@ use tokio::sync::watch;
 
 use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::policy::warn_of_awaited_sources;
+use super::policy_audit::reload_details;
 use super::wait_until_true;
+use crate::audit::{AuditAction, AuditEntry, AuditLog, AuditOutcome};
 use crate::telemetry::{Metrics, ReloadOutcome};
 use pumice_engine::policy::Compatibility;
-use pumice_state::{PolicyError, PolicyOrigin, PolicyReload, SharedState};
+use pumice_state::{PolicyError, PolicyOrigin, PolicyReload, ReloadedPolicy, SharedState};
 
 /// Maximum number of errors of one document in the log.
 const MAX_LOGGED: usize = 20;
@@ -31,16 +33,23 @@ pub struct PolicyFile {
     compatibility: Compatibility,
     max_bytes: usize,
     read_failure: Arc<ArcSwapOption<String>>,
+    audit: Arc<AuditLog>,
 }
 
 impl PolicyFile {
-    pub(crate) fn new(path: PathBuf, poll: Duration, compatibility: Compatibility, max_bytes: usize) -> Self {
+    pub(crate) fn new(
+        (path, max_bytes): (PathBuf, usize),
+        poll: Duration,
+        compatibility: Compatibility,
+        audit: Arc<AuditLog>,
+    ) -> Self {
         Self {
             path,
             poll,
             compatibility,
             max_bytes,
             read_failure: Arc::default(),
+            audit,
         }
     }
 
@@ -100,7 +109,18 @@ impl PolicyFile {
         } else {
             PolicyOrigin::File(path)
         };
-        reload_policy(content, self.compatibility, origin, state, metrics).await
+        let target = origin.to_string();
+        let reloaded = reload_policy(content, self.compatibility, origin, state, metrics).await;
+        self.audit.record(AuditEntry {
+            action: AuditAction::ReloadPolicy,
+            outcome: AuditOutcome::of_reload(&reloaded),
+            identity: "file".to_owned(),
+            known_by: if by_hangup { "sighup" } else { "file" },
+            address: String::new(),
+            target: DEFAULT_POLICY.to_owned(),
+            details: reload_details(&reloaded, ("origin", target)),
+        });
+        reloaded.map(drop)
     }
 
     /// Watches the file until the server drains. `taken`: the content that was loaded last.
@@ -163,7 +183,7 @@ pub(crate) async fn reload_policy(
     origin: PolicyOrigin,
     state: &Arc<SharedState>,
     metrics: &Metrics,
-) -> Result<(), PolicyError> {
+) -> Result<ReloadedPolicy, PolicyError> {
     let (kind, from) = (origin.kind(), origin.to_string());
     let reload = PolicyReload {
         name: Arc::from(DEFAULT_POLICY),
@@ -188,7 +208,7 @@ pub(crate) async fn reload_policy(
             let (version, hash) = (reloaded.version.in_force.version, &reloaded.version.in_force.hash);
             let (unchanged, durability) = (reloaded.unchanged, state.durability());
             tracing::info!(policy = DEFAULT_POLICY, version, %hash, origin = from, unchanged, %durability, "policy in force");
-            Ok(())
+            Ok(reloaded)
         }
         Err(error) => {
             tracing::error!(policy = DEFAULT_POLICY, %error, origin = from, "policy rejected");

@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::access::AccessKeeper;
 use crate::telemetry::{Metrics, SharedPage};
+use crate::tls::TlsKeeper;
 use pumice_live::ClusterCondition;
 use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 
@@ -48,6 +50,10 @@ pub struct HealthProbe {
     pub workers: Arc<WorkerPool>,
     /// Policy file, if there is one.
     pub policy_file: Option<PolicyFile>,
+    /// TLS of the listeners, if there is TLS.
+    pub tls: Option<Arc<TlsKeeper>>,
+    /// Identities in force.
+    pub identities: Arc<AccessKeeper>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Condition of the watched cluster, if there is one.
@@ -122,6 +128,12 @@ impl HealthProbe {
         checks.push(self.store_check());
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
+        checks.extend(self.tls_check());
+        checks.extend(self.identities.status().map(|detail| HealthCheck {
+            name: "identities".to_owned(),
+            passed: true,
+            detail,
+        }));
         checks.extend(self.source_checks());
         checks.extend(self.cluster_check());
         checks
@@ -171,6 +183,15 @@ impl HealthProbe {
                 None => format!("{path} is watched"),
                 Some(trouble) => format!("{path} cannot be read: {trouble}"),
             },
+        })
+    }
+
+    /// Check of TLS. A problem leaves the server ready, because the former files stay in force.
+    fn tls_check(&self) -> Option<HealthCheck> {
+        Some(HealthCheck {
+            name: "tls".to_owned(),
+            passed: true,
+            detail: self.tls.as_ref()?.status(),
         })
     }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugins;
 use pumice_state::{ConnectionShare, ForgetSource, ForgottenSource, SourceKind, SourceStatus};
 
 use super::ServerContext;
+use super::access_layer::{access_of, refused};
 use super::connection::CallerConnection;
 use super::convert::batch::batch_outcome;
 use super::convert::listing::{self, PageRequest, page_size};
@@ -21,7 +22,11 @@ use super::convert::{self};
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::pb::state_service_server::StateService;
+use super::policy_audit::AuditedCall;
 use super::status::CallError;
+use super::who_am_i::who_am_i;
+use crate::access::CallerAccess;
+use crate::audit::{AuditAction, AuditOutcome};
 use crate::limits::{FIXED_LIMITS, LIMITS, LimitDef, ServerLimits};
 
 /// Maximum number of responses of a Sync stream that wait for a slow reader.
@@ -36,16 +41,16 @@ impl StateService for StateRpc {
     type SyncStream = ReceiverStream<Result<pb::SyncResponse, Status>>;
 
     async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
-        let connection = CallerConnection::state_share(rpc.extensions());
+        let sender = BatchSender::of(rpc.extensions());
         let pb::ApplyRequest { batch } = rpc.into_inner();
-        let outcome = apply_batch(&self.0, batch, connection, QueueFullAction::Reject).await?;
+        let outcome = apply_batch(&self.0, batch, &sender, QueueFullAction::Reject).await?;
         Ok(Response::new(pb::ApplyResponse { outcome: Some(outcome) }))
     }
 
     async fn sync(&self, rpc: Request<Streaming<pb::SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
         let (results, stream) = mpsc::channel(WAITING_RESPONSES);
-        let connection = CallerConnection::state_share(rpc.extensions());
-        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), connection, results));
+        let sender = BatchSender::of(rpc.extensions());
+        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), sender, results));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -75,6 +80,10 @@ impl StateService for StateRpc {
         _: Request<pb::GetServerInfoRequest>,
     ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
         Ok(Response::new(self.server_info()))
+    }
+
+    async fn who_am_i(&self, rpc: Request<pb::WhoAmIRequest>) -> Result<Response<pb::WhoAmIResponse>, Status> {
+        Ok(Response::new(who_am_i(rpc.extensions())))
     }
 
     async fn list_nodes(&self, rpc: Request<pb::ListNodesRequest>) -> Result<Response<pb::ListNodesResponse>, Status> {
@@ -174,21 +183,40 @@ impl StateService for StateRpc {
         &self,
         rpc: Request<pb::ReleaseReservationRequest>,
     ) -> Result<Response<pb::ReleaseReservationResponse>, Status> {
-        Ok(Response::new(self.0.release_reservation(rpc.into_inner()).await?))
+        let job = rpc.get_ref().job.clone();
+        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ReleaseReservation, job);
+        let released = self.0.release_reservation(rpc.into_inner()).await;
+        audited.record_result(&released, |reply| match &reply.reservation {
+            None => (AuditOutcome::Unchanged, Vec::new()),
+            Some(row) => (AuditOutcome::Done, vec![("queue", row.queue.as_str().into())]),
+        });
+        Ok(Response::new(released?))
     }
 
     async fn release_assumptions(
         &self,
         rpc: Request<pb::ReleaseAssumptionsRequest>,
     ) -> Result<Response<pb::ReleaseAssumptionsResponse>, Status> {
-        Ok(Response::new(self.0.release_assumptions(rpc.into_inner()).await?))
+        let audited = AuditedCall::new(
+            rpc.extensions(),
+            AuditAction::ReleaseAssumptions,
+            released_target(rpc.get_ref()),
+        );
+        let released = self.0.release_assumptions(rpc.into_inner()).await;
+        audited.record_result(&released, |_| (AuditOutcome::Done, Vec::new()));
+        Ok(Response::new(released?))
     }
 
     async fn forget_source(
         &self,
         rpc: Request<pb::ForgetSourceRequest>,
     ) -> Result<Response<pb::ForgetSourceResponse>, Status> {
-        let caller = caller_address(&rpc);
+        let audited = AuditedCall::new(
+            rpc.extensions(),
+            AuditAction::ForgetSource,
+            rpc.get_ref().source.clone(),
+        );
+        let caller = audited.signature();
         let pb::ForgetSourceRequest { source, force } = rpc.into_inner();
         if source.is_empty() {
             return Err(CallError::invalid("NAME_MISSING", "source: name the source to forget").into());
@@ -199,7 +227,15 @@ impl StateService for StateRpc {
             force,
         };
         let _place = self.0.waiting_place()?;
-        let forgotten = self.0.state.forget_source(forget).await.map_err(CallError::from)?;
+        let forgotten = self.0.state.forget_source(forget).await.map_err(CallError::from);
+        audited.record_result(&forgotten, |done| {
+            let details = vec![
+                ("records", done.records.into()),
+                ("reservations", done.reservations.into()),
+            ];
+            (AuditOutcome::Done, details)
+        });
+        let forgotten = forgotten?;
         let ForgottenSource {
             revision,
             records,
@@ -253,9 +289,12 @@ impl ServerContext {
     }
 }
 
-fn caller_address<T>(rpc: &Request<T>) -> String {
-    let address = rpc.remote_addr();
-    address.map_or_else(String::new, |address| address.ip().to_string())
+/// What is released: a session, or the first of the tasks.
+fn released_target(request: &pb::ReleaseAssumptionsRequest) -> String {
+    match request.session.as_str() {
+        "" => request.tasks.first().cloned().unwrap_or_default(),
+        session => format!("session {session}"),
+    }
 }
 
 impl StateRpc {
@@ -263,14 +302,22 @@ impl StateRpc {
         &self,
         rpc: Request<pb::ForgetResourceRequest>,
     ) -> Result<pb::ForgetResourceResponse, CallError> {
-        let caller = caller_address(&rpc);
+        let audited = AuditedCall::new(
+            rpc.extensions(),
+            AuditAction::ForgetResource,
+            rpc.get_ref().resource.clone(),
+        );
+        let caller = audited.signature();
         let pb::ForgetResourceRequest { resource } = rpc.into_inner();
         if resource.is_empty() {
             let message = "resource: name the resource to forget";
             return Err(CallError::invalid("NAME_MISSING", message));
         }
         let _place = self.0.waiting_place()?;
-        let revision = self.0.state.forget_resource(resource.as_str().into()).await?;
+        let forgotten = self.0.state.forget_resource(resource.as_str().into()).await;
+        let forgotten = forgotten.map_err(CallError::from);
+        audited.record_result(&forgotten, |_| (AuditOutcome::Done, Vec::new()));
+        let revision = forgotten?;
         tracing::info!(resource, caller, "resource name forgotten");
         Ok(pb::ForgetResourceResponse {
             revision: Some(convert::revision(revision)),
@@ -331,16 +378,37 @@ enum QueueFullAction {
     Wait,
 }
 
+/// Sender of batches.
+struct BatchSender {
+    connection: Option<ConnectionShare>,
+    access: Option<CallerAccess>,
+}
+
+impl BatchSender {
+    fn of(extensions: &Extensions) -> Self {
+        Self {
+            connection: CallerConnection::state_share(extensions),
+            access: access_of(extensions),
+        }
+    }
+}
+
 async fn apply_batch(
     edge: &Arc<ServerContext>,
     batch: Option<pb::Batch>,
-    connection: Option<ConnectionShare>,
+    sender: &BatchSender,
     full: QueueFullAction,
 ) -> Result<pb::BatchOutcome, CallError> {
     let Some(batch) = batch else {
         return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
     };
-    let batch = edge.read_batch(batch, connection).await?;
+    if let Some(access) = &sender.access {
+        // The identities may have changed since the stream began.
+        access
+            .check_source(&batch.source)
+            .map_err(|rejection| refused(access, rejection, "a source"))?;
+    }
+    let batch = edge.read_batch(batch, sender.connection.clone()).await?;
     let applied = match full {
         QueueFullAction::Reject => {
             let _place = edge.waiting_place()?;
@@ -355,7 +423,7 @@ async fn apply_batch(
 async fn run_sync(
     edge: Arc<ServerContext>,
     mut batches: Streaming<pb::SyncRequest>,
-    connection: Option<ConnectionShare>,
+    sender: BatchSender,
     results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {
     let mut draining = edge.draining.clone();
@@ -369,9 +437,7 @@ async fn run_sync(
             next = batches.message() => next,
         };
         let result = match next {
-            Ok(Some(pb::SyncRequest { batch })) => {
-                apply_batch(&edge, batch, connection.clone(), QueueFullAction::Wait).await
-            }
+            Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, &sender, QueueFullAction::Wait).await,
             // The stream is over, or its caller is gone: nobody reads a reply.
             Ok(None) => return,
             Err(status) => {

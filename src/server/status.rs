@@ -51,11 +51,6 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// Sentence for people.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
     /// Error with a reason code and a message.
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -133,6 +128,11 @@ impl CallError {
         value.truncate(value.floor_char_boundary(VALUE_BYTES));
         self.metadata.insert(name.to_owned(), value);
         self
+    }
+
+    /// Message of the error.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// Delay after which the caller may retry, if it may.

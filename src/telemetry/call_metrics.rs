@@ -242,6 +242,7 @@ pub(super) const RPCS: &[&str] = &[
     "DeletePolicy",
     "GetNodeTable",
     "GetServerInfo",
+    "WhoAmI",
     "ListNodes",
     "ListQueues",
     "ListJobs",

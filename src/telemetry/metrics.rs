@@ -20,6 +20,7 @@ use super::panics::panic_count;
 use super::process::ProcessStats;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
+use super::security_metrics::SecurityMetrics;
 use crate::build_info;
 use crate::limits::limit_names;
 use pumice_live::ClusterCondition;
@@ -110,6 +111,7 @@ pub struct Metrics {
     server_errors: Family<RpcLabel, Counter>,
     panics: Counter,
     connections: IntegerGauge,
+    security: SecurityMetrics,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
     cluster: ClusterGauges,
@@ -199,6 +201,7 @@ impl Metrics {
             server_errors: Family::default(),
             panics: Counter::default(),
             connections: IntegerGauge::default(),
+            security: SecurityMetrics::default(),
             state_gauges: levels,
             process_gauges: process,
             cluster: ClusterGauges::default(),
@@ -232,6 +235,7 @@ impl Metrics {
         own.register("panics", "Panics of the program", self.panics.clone());
         self.create_alert_series();
         own.register("connections", "Open gRPC connections", self.connections.clone());
+        self.security.register(own);
         for origin in PolicyOrigin::KINDS {
             for outcome in [
                 ReloadOutcome::accepted,
@@ -276,6 +280,11 @@ impl Metrics {
     /// Gauge of open connections.
     pub(crate) fn connections(&self) -> &Gauge<u64, AtomicU64> {
         &self.connections
+    }
+
+    /// Metrics of TLS, of roles and of the audit log.
+    pub(crate) fn security(&self) -> &SecurityMetrics {
+        &self.security
     }
 
     /// Counts a query that the engine evaluated.
@@ -344,32 +353,20 @@ impl StateGauges {
         own.register("tasks", "Tasks in the newest state", self.tasks.clone());
         own.register("resources", "Resource names known", self.resources.clone());
         own.register("sessions", "Open sessions", self.sessions.clone());
-        own.register(
-            "reservations",
-            "Rows of the admission ledger",
-            self.reservations.clone(),
-        );
+        let help = "Rows of the admission ledger";
+        own.register("reservations", help, self.reservations.clone());
         let help = "1 if the last write to the store failed, or hangs, else 0";
         own.register("store_failing", help, self.store_failing.clone());
         let help = "Writes to the store that failed";
         own.register("store_failed_writes", help, self.store_failed_writes.clone());
         let help = "Problems of records that were refused";
         own.register("record_problems", help, self.record_problems.clone());
-        own.register(
-            "workers_busy",
-            "Workers that are busy with large work, by kind",
-            self.pool_running.clone(),
-        );
-        own.register(
-            "worker_queue",
-            "Large work that waits for a worker, by kind",
-            self.pool_waiting.clone(),
-        );
-        own.register(
-            "writes_waiting",
-            "Batches and policies that wait for the writer",
-            self.writes_waiting.clone(),
-        );
+        let help = "Workers that are busy with large work, by kind";
+        own.register("workers_busy", help, self.pool_running.clone());
+        let help = "Large work that waits for a worker, by kind";
+        own.register("worker_queue", help, self.pool_waiting.clone());
+        let help = "Batches and policies that wait for the writer";
+        own.register("writes_waiting", help, self.writes_waiting.clone());
     }
 
     fn read(&self, state: &SharedState, work: &[WorkerLoad]) {

@@ -8,6 +8,7 @@ mod panics;
 mod process;
 mod queue_gauges;
 mod reload_outcome;
+mod security_metrics;
 mod shared_page;
 mod traces;
 
@@ -27,8 +28,9 @@ pub use metrics::{Metrics, WorkerLoad};
 pub use panics::report_panics;
 pub(crate) use process::resident_bytes;
 pub use reload_outcome::ReloadOutcome;
+pub(crate) use security_metrics::HandshakeOutcome;
 pub use shared_page::SharedPage;
-pub use traces::TraceExporter;
+pub use traces::{CollectorTls, TraceExporter};
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -49,6 +51,8 @@ pub struct LogOptions<'a> {
     pub format: LogFormat,
     /// Collector that traces are sent to; `None`: none.
     pub otlp_endpoint: Option<&'a str>,
+    /// TLS of a collector with `https://`.
+    pub otlp_tls: CollectorTls<'a>,
     /// Name of this service in traces.
     pub otlp_service_name: &'a str,
     /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
@@ -83,8 +87,12 @@ pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingE
     let (traces, spans) = match options.otlp_endpoint {
         None => (TraceExporter::default(), None),
         Some(endpoint) => {
-            let (traces, sender) = TraceExporter::export_to(endpoint, options.otlp_service_name, options.trace_ratio)
-                .map_err(LoggingError::Collector)?;
+            let (traces, sender) = TraceExporter::export_to(
+                (endpoint, options.otlp_tls),
+                options.otlp_service_name,
+                options.trace_ratio,
+            )
+            .map_err(LoggingError::Collector)?;
             // Spans of the exporter itself are left out: they would be exported, too, without end.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
             (

@@ -1,13 +1,16 @@
 //! Traces: spans of calls, sent to an OpenTelemetry collector as part of the caller's trace.
 
+use std::path::Path;
+
 use axum::http::HeaderMap;
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
-use opentelemetry_otlp::WithExportConfig as _;
+use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -18,18 +21,50 @@ const TRACER_NAME: &str = "pumice";
 #[derive(Debug, Default)]
 pub struct TraceExporter(Option<SdkTracerProvider>);
 
+/// TLS of a collector: its authority, and what it is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CollectorTls<'a> {
+    /// Authority that vouches for the collector; `None`: it is reached in plain text.
+    pub authority: Option<&'a Path>,
+    /// Certificate that the collector is shown.
+    pub certificate: Option<&'a Path>,
+    /// Private key of that certificate.
+    pub key: Option<&'a Path>,
+}
+
+impl CollectorTls<'_> {
+    /// Configuration of the channel; `None`: plain text.
+    fn config(&self) -> Result<Option<ClientTlsConfig>, String> {
+        let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let Some(authority) = self.authority else {
+            return Ok(None);
+        };
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(authority)?));
+        if let (Some(certificate), Some(key)) = (self.certificate, self.key) {
+            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(Some(config))
+    }
+}
+
 impl TraceExporter {
     /// Exports spans to a collector, under the name of a service. The caller's sampling decision is followed; calls without one are sampled at this
     /// ratio.
     ///
     /// # Errors
     /// The endpoint cannot be used.
-    pub(super) fn export_to(endpoint: &str, service: &str, ratio: f64) -> Result<(Self, SdkTracer), String> {
-        let exporter = opentelemetry_otlp::SpanExporter::builder()
+    pub(super) fn export_to(
+        (endpoint, tls): (&str, CollectorTls<'_>),
+        service: &str,
+        ratio: f64,
+    ) -> Result<(Self, SdkTracer), String> {
+        let mut exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
-            .with_endpoint(endpoint)
-            .build()
-            .map_err(|error| error.to_string())?;
+            .with_endpoint(endpoint);
+        if let Some(config) = tls.config()? {
+            exporter = exporter.with_tls_config(config);
+        }
+        let exporter = exporter.build().map_err(|error| error.to_string())?;
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         // The builder reads OTEL_RESOURCE_ATTRIBUTES, and would prefer the name there.
         let resource = Resource::builder()

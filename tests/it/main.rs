@@ -26,6 +26,7 @@ mod rebuild_cluster_state;
 mod records_of_objects;
 mod revisions;
 mod schemas;
+mod security;
 mod server_surface;
 mod session_model;
 mod sources;

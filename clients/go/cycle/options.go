@@ -98,6 +98,7 @@ func (options *Options) table(files *tlsFiles) map[string]func(string) error {
 		"tlsCertFile":   anyText(&files.cert),
 		"tlsKeyFile":    anyText(&files.key),
 		"tlsServerName": anyText(&files.serverName),
+		"tokenFile":     anyText(&client.TokenFile),
 		"source":        anyText(&settings.Source),
 		"policy":        anyText(&settings.Policy),
 		"policyHash":    anyText(&settings.PolicyHash),

@@ -33,6 +33,8 @@ type Args struct {
 	Address string `json:"address,omitempty"`
 	// TLS encrypts the connection.
 	TLS *TLSArgs `json:"tls,omitempty"`
+	// TokenFile has a bearer token for the service, over TLS or to this machine only; it is read again every ten seconds.
+	TokenFile string `json:"tokenFile,omitempty"`
 	// Policy that is asked. Default "default".
 	Policy string `json:"policy,omitempty"`
 	// PolicyProfile is the profile, where the policy is a KubeSchedulerConfiguration with several. Default: the only one.
@@ -178,7 +180,7 @@ func (fallback FallbackArgs) table() (map[pumice.Call]pumice.Fallback, error) {
 // options are those of the connection.
 func (args *Args) options(metrics pumice.Metrics, log klog.Logger) (pumice.Options, error) {
 	// Each profile chooses its own fallbacks, so the client itself returns its errors.
-	options := pumice.Options{Timeout: largestPart, Metrics: metrics, Logger: slog.New(logr.ToSlogHandler(log))}
+	options := pumice.Options{Timeout: largestPart, Metrics: metrics, Logger: slog.New(logr.ToSlogHandler(log)), TokenFile: args.TokenFile}
 	if args.TLS == nil {
 		return options, nil
 	}

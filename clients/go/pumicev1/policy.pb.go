@@ -100,7 +100,9 @@ type Policy struct {
 	// Time at which the server accepted the version.
 	AcceptTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accept_time,json=acceptTime,proto3" json:"accept_time,omitempty"`
 	// True: this version is in force.
-	Active        bool `protobuf:"varint,8,opt,name=active,proto3" json:"active,omitempty"`
+	Active bool `protobuf:"varint,8,opt,name=active,proto3" json:"active,omitempty"`
+	// Caller that brought the version, or returned to it: an address, with identities NAME@ADDRESS. Empty: none did.
+	Caller        string `protobuf:"bytes,10,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -196,6 +198,13 @@ func (x *Policy) GetActive() bool {
 		return x.Active
 	}
 	return false
+}
+
+func (x *Policy) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
 }
 
 // Diagnostics of a document.
@@ -1057,7 +1066,7 @@ var File_pumice_v1_policy_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xab\x02\n" +
+	"\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xc3\x02\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x12\n" +
@@ -1068,7 +1077,9 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\x06origin\x18\x06 \x01(\tR\x06origin\x12;\n" +
 	"\vaccept_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"acceptTime\x12\x16\n" +
-	"\x06active\x18\b \x01(\bR\x06active\"r\n" +
+	"\x06active\x18\b \x01(\bR\x06active\x12\x16\n" +
+	"\x06caller\x18\n" +
+	" \x01(\tR\x06caller\"r\n" +
 	"\fPolicyReport\x127\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2\x15.pumice.v1.DiagnosticR\vdiagnostics\x12)\n" +
 	"\x10unserved_plugins\x18\x02 \x03(\tR\x0funservedPlugins\"\xab\x01\n" +

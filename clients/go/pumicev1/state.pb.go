@@ -1036,6 +1036,143 @@ func (x *GetNodeTableResponse) GetNames() []string {
 	return nil
 }
 
+// Asks who the server takes the caller for.
+type WhoAmIRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIRequest) Reset() {
+	*x = WhoAmIRequest{}
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIRequest) ProtoMessage() {}
+
+func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
+func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
+}
+
+// Who the server takes the caller for.
+type WhoAmIResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the caller's identity. Empty: the server has none for the caller.
+	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	// How the caller is known: unrestricted (the server has no identities, everybody has all roles), certificate, token, local, anonymous.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Roles of the caller: read, decide, sync, admin.
+	Roles []string `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
+	// Sources whose records the caller may send: names, or begins of names that end in `*`.
+	Sources []string `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
+	// Address of the caller as the server sees it. Empty: a Unix socket.
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// Way by which the connection came: plain, socket, tls. Empty: within the process.
+	Transport string `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`
+	// Names of the certificate that the caller showed.
+	CertificateNames []string `protobuf:"bytes,7,rep,name=certificate_names,json=certificateNames,proto3" json:"certificate_names,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WhoAmIResponse) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetCertificateNames() []string {
+	if x != nil {
+		return x.CertificateNames
+	}
+	return nil
+}
+
 // Request of GetServerInfo.
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1045,7 +1182,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1194,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1207,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 // Response of GetServerInfo.
@@ -1096,7 +1233,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1245,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1258,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1187,7 +1324,7 @@ type ServedPlugin struct {
 
 func (x *ServedPlugin) Reset() {
 	*x = ServedPlugin{}
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1336,7 @@ func (x *ServedPlugin) String() string {
 func (*ServedPlugin) ProtoMessage() {}
 
 func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1349,7 @@ func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServedPlugin.ProtoReflect.Descriptor instead.
 func (*ServedPlugin) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ServedPlugin) GetName() string {
@@ -1242,7 +1379,7 @@ type ServerLimit struct {
 
 func (x *ServerLimit) Reset() {
 	*x = ServerLimit{}
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1391,7 @@ func (x *ServerLimit) String() string {
 func (*ServerLimit) ProtoMessage() {}
 
 func (x *ServerLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1404,7 @@ func (x *ServerLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimit.ProtoReflect.Descriptor instead.
 func (*ServerLimit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ServerLimit) GetName() string {
@@ -1311,7 +1448,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1460,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1473,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SourceStatus) GetPosition() *SourcePosition {
@@ -1401,7 +1538,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1550,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1563,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Page) GetSize() uint32 {
@@ -1458,7 +1595,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1607,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1620,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListNodesRequest) GetAgainst() *EvaluationRef {
@@ -1522,7 +1659,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1671,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1684,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListNodesResponse) GetMetadata() *ResponseMetadata {
@@ -1598,7 +1735,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1747,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1760,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -1697,7 +1834,7 @@ type NodeCard struct {
 
 func (x *NodeCard) Reset() {
 	*x = NodeCard{}
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1846,7 @@ func (x *NodeCard) String() string {
 func (*NodeCard) ProtoMessage() {}
 
 func (x *NodeCard) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1859,7 @@ func (x *NodeCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCard.ProtoReflect.Descriptor instead.
 func (*NodeCard) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeCard) GetCard() string {
@@ -1761,7 +1898,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1910,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1923,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListQueuesRequest) GetAgainst() *EvaluationRef {
@@ -1825,7 +1962,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1974,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1987,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListQueuesResponse) GetMetadata() *ResponseMetadata {
@@ -1893,7 +2030,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2042,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2055,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueStatus) GetQueue() *Queue {
@@ -1964,7 +2101,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2113,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2126,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListJobsRequest) GetAgainst() *EvaluationRef {
@@ -2028,7 +2165,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2177,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2190,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsResponse) GetMetadata() *ResponseMetadata {
@@ -2097,7 +2234,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2246,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2259,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JobStatus) GetJob() *Job {
@@ -2196,7 +2333,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2345,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2358,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Account) GetPlugin() string {
@@ -2323,7 +2460,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2472,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2485,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListNamespacesRequest) GetAgainst() *EvaluationRef {
@@ -2387,7 +2524,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2536,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2549,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListNamespacesResponse) GetMetadata() *ResponseMetadata {
@@ -2452,7 +2589,7 @@ type NamespaceStatus struct {
 
 func (x *NamespaceStatus) Reset() {
 	*x = NamespaceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2601,7 @@ func (x *NamespaceStatus) String() string {
 func (*NamespaceStatus) ProtoMessage() {}
 
 func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2614,7 @@ func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceStatus.ProtoReflect.Descriptor instead.
 func (*NamespaceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NamespaceStatus) GetNamespace() *Namespace {
@@ -2516,7 +2653,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2665,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2678,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListTasksRequest) GetAgainst() *EvaluationRef {
@@ -2580,7 +2717,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2729,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2742,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListTasksResponse) GetMetadata() *ResponseMetadata {
@@ -2649,7 +2786,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2798,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2811,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoredTask) GetTask() *Task {
@@ -2727,7 +2864,7 @@ type ReleaseAssumptionsRequest struct {
 
 func (x *ReleaseAssumptionsRequest) Reset() {
 	*x = ReleaseAssumptionsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2876,7 @@ func (x *ReleaseAssumptionsRequest) String() string {
 func (*ReleaseAssumptionsRequest) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2889,7 @@ func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReleaseAssumptionsRequest) GetSession() string {
@@ -2785,7 +2922,7 @@ type ReleaseAssumptionsResponse struct {
 
 func (x *ReleaseAssumptionsResponse) Reset() {
 	*x = ReleaseAssumptionsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2934,7 @@ func (x *ReleaseAssumptionsResponse) String() string {
 func (*ReleaseAssumptionsResponse) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2947,7 @@ func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
@@ -2847,7 +2984,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2996,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3009,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -2902,7 +3039,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3051,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3064,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -2971,7 +3108,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3120,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3133,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Reservation) GetJob() string {
@@ -3071,7 +3208,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3220,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3233,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -3133,7 +3270,7 @@ type ReleaseReservationResponse struct {
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3282,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3295,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -3189,7 +3326,7 @@ type ForgetSourceRequest struct {
 
 func (x *ForgetSourceRequest) Reset() {
 	*x = ForgetSourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3338,7 @@ func (x *ForgetSourceRequest) String() string {
 func (*ForgetSourceRequest) ProtoMessage() {}
 
 func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3351,7 @@ func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetSourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ForgetSourceRequest) GetSource() string {
@@ -3242,7 +3379,7 @@ type ForgetResourceRequest struct {
 
 func (x *ForgetResourceRequest) Reset() {
 	*x = ForgetResourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3391,7 @@ func (x *ForgetResourceRequest) String() string {
 func (*ForgetResourceRequest) ProtoMessage() {}
 
 func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3404,7 @@ func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForgetResourceRequest) GetResource() string {
@@ -3288,7 +3425,7 @@ type ForgetResourceResponse struct {
 
 func (x *ForgetResourceResponse) Reset() {
 	*x = ForgetResourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +3437,7 @@ func (x *ForgetResourceResponse) String() string {
 func (*ForgetResourceResponse) ProtoMessage() {}
 
 func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +3450,7 @@ func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ForgetResourceResponse) GetRevision() *Revision {
@@ -3341,7 +3478,7 @@ type ForgetSourceResponse struct {
 
 func (x *ForgetSourceResponse) Reset() {
 	*x = ForgetSourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[45]
+	mi := &file_pumice_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3490,7 @@ func (x *ForgetSourceResponse) String() string {
 func (*ForgetSourceResponse) ProtoMessage() {}
 
 func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[45]
+	mi := &file_pumice_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3503,7 @@ func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ForgetSourceResponse) GetRevision() *Revision {
@@ -3459,7 +3596,16 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\"_\n" +
 	"\x14GetNodeTableResponse\x121\n" +
 	"\x05table\x18\x01 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\x05table\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\x16\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\x0f\n" +
+	"\rWhoAmIRequest\"\xd5\x01\n" +
+	"\x0eWhoAmIResponse\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05roles\x18\x03 \x03(\tR\x05roles\x12\x18\n" +
+	"\asources\x18\x04 \x03(\tR\asources\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x1c\n" +
+	"\ttransport\x18\x06 \x01(\tR\ttransport\x12+\n" +
+	"\x11certificate_names\x18\a \x03(\tR\x10certificateNames\"\x16\n" +
 	"\x14GetServerInfoRequest\"\xd0\x02\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12/\n" +
@@ -3647,12 +3793,13 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x16BATCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10BATCH_KIND_DELTA\x10\x01\x12\x1d\n" +
 	"\x19BATCH_KIND_FULL_SYNC_PART\x10\x02\x12\x1d\n" +
-	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xee\b\n" +
+	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xad\t\n" +
 	"\fStateService\x12:\n" +
 	"\x05Apply\x12\x17.pumice.v1.ApplyRequest\x1a\x18.pumice.v1.ApplyResponse\x12;\n" +
 	"\x04Sync\x12\x16.pumice.v1.SyncRequest\x1a\x17.pumice.v1.SyncResponse(\x010\x01\x12O\n" +
 	"\fGetNodeTable\x12\x1e.pumice.v1.GetNodeTableRequest\x1a\x1f.pumice.v1.GetNodeTableResponse\x12R\n" +
-	"\rGetServerInfo\x12\x1f.pumice.v1.GetServerInfoRequest\x1a .pumice.v1.GetServerInfoResponse\x12F\n" +
+	"\rGetServerInfo\x12\x1f.pumice.v1.GetServerInfoRequest\x1a .pumice.v1.GetServerInfoResponse\x12=\n" +
+	"\x06WhoAmI\x12\x18.pumice.v1.WhoAmIRequest\x1a\x19.pumice.v1.WhoAmIResponse\x12F\n" +
 	"\tListNodes\x12\x1b.pumice.v1.ListNodesRequest\x1a\x1c.pumice.v1.ListNodesResponse\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.pumice.v1.ListQueuesRequest\x1a\x1d.pumice.v1.ListQueuesResponse\x12C\n" +
@@ -3681,7 +3828,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
 	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
@@ -3698,172 +3845,176 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*SyncResponse)(nil),               // 12: pumice.v1.SyncResponse
 	(*GetNodeTableRequest)(nil),        // 13: pumice.v1.GetNodeTableRequest
 	(*GetNodeTableResponse)(nil),       // 14: pumice.v1.GetNodeTableResponse
-	(*GetServerInfoRequest)(nil),       // 15: pumice.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 16: pumice.v1.GetServerInfoResponse
-	(*ServedPlugin)(nil),               // 17: pumice.v1.ServedPlugin
-	(*ServerLimit)(nil),                // 18: pumice.v1.ServerLimit
-	(*SourceStatus)(nil),               // 19: pumice.v1.SourceStatus
-	(*Page)(nil),                       // 20: pumice.v1.Page
-	(*ListNodesRequest)(nil),           // 21: pumice.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 22: pumice.v1.ListNodesResponse
-	(*NodeStatus)(nil),                 // 23: pumice.v1.NodeStatus
-	(*NodeCard)(nil),                   // 24: pumice.v1.NodeCard
-	(*ListQueuesRequest)(nil),          // 25: pumice.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 26: pumice.v1.ListQueuesResponse
-	(*QueueStatus)(nil),                // 27: pumice.v1.QueueStatus
-	(*ListJobsRequest)(nil),            // 28: pumice.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),           // 29: pumice.v1.ListJobsResponse
-	(*JobStatus)(nil),                  // 30: pumice.v1.JobStatus
-	(*Account)(nil),                    // 31: pumice.v1.Account
-	(*ListNamespacesRequest)(nil),      // 32: pumice.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 33: pumice.v1.ListNamespacesResponse
-	(*NamespaceStatus)(nil),            // 34: pumice.v1.NamespaceStatus
-	(*ListTasksRequest)(nil),           // 35: pumice.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 36: pumice.v1.ListTasksResponse
-	(*StoredTask)(nil),                 // 37: pumice.v1.StoredTask
-	(*ReleaseAssumptionsRequest)(nil),  // 38: pumice.v1.ReleaseAssumptionsRequest
-	(*ReleaseAssumptionsResponse)(nil), // 39: pumice.v1.ReleaseAssumptionsResponse
-	(*ListReservationsRequest)(nil),    // 40: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 41: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 42: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 43: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 44: pumice.v1.ReleaseReservationResponse
-	(*ForgetSourceRequest)(nil),        // 45: pumice.v1.ForgetSourceRequest
-	(*ForgetResourceRequest)(nil),      // 46: pumice.v1.ForgetResourceRequest
-	(*ForgetResourceResponse)(nil),     // 47: pumice.v1.ForgetResourceResponse
-	(*ForgetSourceResponse)(nil),       // 48: pumice.v1.ForgetSourceResponse
-	(*Cluster)(nil),                    // 49: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 50: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 51: pumice.v1.Revision
-	(*Problem)(nil),                    // 52: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 53: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 55: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 56: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 57: pumice.v1.Node
-	(*Amount)(nil),                     // 58: pumice.v1.Amount
-	(*Queue)(nil),                      // 59: pumice.v1.Queue
-	(*Job)(nil),                        // 60: pumice.v1.Job
-	(*Namespace)(nil),                  // 61: pumice.v1.Namespace
-	(*Task)(nil),                       // 62: pumice.v1.Task
-	(Durability)(0),                    // 63: pumice.v1.Durability
-	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
+	(*WhoAmIRequest)(nil),              // 15: pumice.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),             // 16: pumice.v1.WhoAmIResponse
+	(*GetServerInfoRequest)(nil),       // 17: pumice.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 18: pumice.v1.GetServerInfoResponse
+	(*ServedPlugin)(nil),               // 19: pumice.v1.ServedPlugin
+	(*ServerLimit)(nil),                // 20: pumice.v1.ServerLimit
+	(*SourceStatus)(nil),               // 21: pumice.v1.SourceStatus
+	(*Page)(nil),                       // 22: pumice.v1.Page
+	(*ListNodesRequest)(nil),           // 23: pumice.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 24: pumice.v1.ListNodesResponse
+	(*NodeStatus)(nil),                 // 25: pumice.v1.NodeStatus
+	(*NodeCard)(nil),                   // 26: pumice.v1.NodeCard
+	(*ListQueuesRequest)(nil),          // 27: pumice.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 28: pumice.v1.ListQueuesResponse
+	(*QueueStatus)(nil),                // 29: pumice.v1.QueueStatus
+	(*ListJobsRequest)(nil),            // 30: pumice.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 31: pumice.v1.ListJobsResponse
+	(*JobStatus)(nil),                  // 32: pumice.v1.JobStatus
+	(*Account)(nil),                    // 33: pumice.v1.Account
+	(*ListNamespacesRequest)(nil),      // 34: pumice.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 35: pumice.v1.ListNamespacesResponse
+	(*NamespaceStatus)(nil),            // 36: pumice.v1.NamespaceStatus
+	(*ListTasksRequest)(nil),           // 37: pumice.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),          // 38: pumice.v1.ListTasksResponse
+	(*StoredTask)(nil),                 // 39: pumice.v1.StoredTask
+	(*ReleaseAssumptionsRequest)(nil),  // 40: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 41: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 42: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 43: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 44: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 45: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 46: pumice.v1.ReleaseReservationResponse
+	(*ForgetSourceRequest)(nil),        // 47: pumice.v1.ForgetSourceRequest
+	(*ForgetResourceRequest)(nil),      // 48: pumice.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),     // 49: pumice.v1.ForgetResourceResponse
+	(*ForgetSourceResponse)(nil),       // 50: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 51: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 52: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 53: pumice.v1.Revision
+	(*Problem)(nil),                    // 54: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 55: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 56: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 57: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 58: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 59: pumice.v1.Node
+	(*Amount)(nil),                     // 60: pumice.v1.Amount
+	(*Queue)(nil),                      // 61: pumice.v1.Queue
+	(*Job)(nil),                        // 62: pumice.v1.Job
+	(*Namespace)(nil),                  // 63: pumice.v1.Namespace
+	(*Task)(nil),                       // 64: pumice.v1.Task
+	(Durability)(0),                    // 65: pumice.v1.Durability
+	(*timestamppb.Timestamp)(nil),      // 66: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
 	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	49, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	51, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
 	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
 	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
 	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
 	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
 	6,  // 6: pumice.v1.Removals.objects:type_name -> pumice.v1.ObjectReference
-	50, // 7: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	51, // 8: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	52, // 9: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	52, // 7: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	53, // 8: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	54, // 9: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
 	8,  // 10: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	52, // 11: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	54, // 11: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
 	3,  // 12: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
 	7,  // 13: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
 	3,  // 14: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
 	7,  // 15: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	53, // 16: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	51, // 17: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
-	17, // 18: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
-	18, // 19: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
-	19, // 20: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	53, // 21: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	50, // 22: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	54, // 23: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	55, // 16: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	53, // 17: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	19, // 18: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
+	20, // 19: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
+	21, // 20: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
+	55, // 21: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	52, // 22: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	56, // 23: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
 	1,  // 24: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
-	55, // 25: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
-	20, // 26: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	56, // 27: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	23, // 28: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	57, // 29: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	58, // 30: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	58, // 31: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	58, // 32: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
-	24, // 33: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	52, // 34: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	55, // 35: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
-	20, // 36: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	56, // 37: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	27, // 38: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	59, // 39: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
-	31, // 40: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	52, // 41: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	55, // 42: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
-	20, // 43: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	56, // 44: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	30, // 45: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	60, // 46: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
-	31, // 47: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	52, // 48: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	58, // 49: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	58, // 50: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	58, // 51: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	58, // 52: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	58, // 53: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	58, // 54: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	58, // 55: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	58, // 56: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	58, // 57: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	58, // 58: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	55, // 59: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
-	20, // 60: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
-	56, // 61: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	34, // 62: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
-	61, // 63: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
-	52, // 64: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
-	55, // 65: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
-	20, // 66: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	56, // 67: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	37, // 68: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	62, // 69: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	52, // 70: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	51, // 71: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	63, // 72: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
-	20, // 73: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	42, // 74: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	58, // 75: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	58, // 76: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	64, // 77: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	64, // 78: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	42, // 79: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	63, // 80: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
-	51, // 81: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
-	51, // 82: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	63, // 83: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	57, // 25: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	22, // 26: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
+	58, // 27: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	25, // 28: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
+	59, // 29: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	60, // 30: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	60, // 31: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	60, // 32: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	26, // 33: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
+	54, // 34: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	57, // 35: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	22, // 36: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
+	58, // 37: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	29, // 38: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
+	61, // 39: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	33, // 40: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
+	54, // 41: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	57, // 42: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	22, // 43: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
+	58, // 44: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	32, // 45: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
+	62, // 46: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	33, // 47: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
+	54, // 48: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	60, // 49: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	60, // 50: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	60, // 51: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	60, // 52: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	60, // 53: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	60, // 54: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	60, // 55: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	60, // 56: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	60, // 57: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	60, // 58: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	57, // 59: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
+	22, // 60: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
+	58, // 61: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	36, // 62: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
+	63, // 63: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
+	54, // 64: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
+	57, // 65: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	22, // 66: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
+	58, // 67: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	39, // 68: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
+	64, // 69: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	54, // 70: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	53, // 71: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	65, // 72: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	22, // 73: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	44, // 74: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	60, // 75: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	60, // 76: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	66, // 77: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	66, // 78: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	44, // 79: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	65, // 80: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	53, // 81: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
+	53, // 82: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	65, // 83: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
 	9,  // 84: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
 	11, // 85: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
 	13, // 86: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	15, // 87: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	21, // 88: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	25, // 89: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	28, // 90: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	35, // 91: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	32, // 92: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
-	40, // 93: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	43, // 94: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	38, // 95: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	45, // 96: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	46, // 97: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
-	10, // 98: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	12, // 99: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	14, // 100: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	16, // 101: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	22, // 102: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	26, // 103: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	29, // 104: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	36, // 105: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	33, // 106: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
-	41, // 107: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	44, // 108: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	39, // 109: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	48, // 110: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	47, // 111: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
-	98, // [98:112] is the sub-list for method output_type
-	84, // [84:98] is the sub-list for method input_type
+	17, // 87: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	15, // 88: pumice.v1.StateService.WhoAmI:input_type -> pumice.v1.WhoAmIRequest
+	23, // 89: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	27, // 90: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	30, // 91: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	37, // 92: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	34, // 93: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
+	42, // 94: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	45, // 95: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	40, // 96: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	47, // 97: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	48, // 98: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
+	10, // 99: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	12, // 100: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	14, // 101: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	18, // 102: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	16, // 103: pumice.v1.StateService.WhoAmI:output_type -> pumice.v1.WhoAmIResponse
+	24, // 104: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	28, // 105: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	31, // 106: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	38, // 107: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	35, // 108: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
+	43, // 109: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	46, // 110: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	41, // 111: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	50, // 112: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	49, // 113: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
+	99, // [99:114] is the sub-list for method output_type
+	84, // [84:99] is the sub-list for method input_type
 	84, // [84:84] is the sub-list for extension type_name
 	84, // [84:84] is the sub-list for extension extendee
 	0,  // [0:84] is the sub-list for field type_name
@@ -3881,7 +4032,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	StateService_Sync_FullMethodName               = "/pumice.v1.StateService/Sync"
 	StateService_GetNodeTable_FullMethodName       = "/pumice.v1.StateService/GetNodeTable"
 	StateService_GetServerInfo_FullMethodName      = "/pumice.v1.StateService/GetServerInfo"
+	StateService_WhoAmI_FullMethodName             = "/pumice.v1.StateService/WhoAmI"
 	StateService_ListNodes_FullMethodName          = "/pumice.v1.StateService/ListNodes"
 	StateService_ListQueues_FullMethodName         = "/pumice.v1.StateService/ListQueues"
 	StateService_ListJobs_FullMethodName           = "/pumice.v1.StateService/ListJobs"
@@ -51,6 +52,8 @@ type StateServiceClient interface {
 	GetNodeTable(ctx context.Context, in *GetNodeTableRequest, opts ...grpc.CallOption) (*GetNodeTableResponse, error)
 	// Returns the server's version, plugins, limits, sources and policies.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
+	// Returns who the server takes the caller for. Everybody who can connect may ask.
+	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 	// Lists nodes with their usage, sorted by name.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	// Lists queues with their accounts, sorted by name.
@@ -121,6 +124,16 @@ func (c *stateServiceClient) GetServerInfo(ctx context.Context, in *GetServerInf
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetServerInfoResponse)
 	err := c.cc.Invoke(ctx, StateService_GetServerInfo_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *stateServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhoAmIResponse)
+	err := c.cc.Invoke(ctx, StateService_WhoAmI_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +254,8 @@ type StateServiceServer interface {
 	GetNodeTable(context.Context, *GetNodeTableRequest) (*GetNodeTableResponse, error)
 	// Returns the server's version, plugins, limits, sources and policies.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
+	// Returns who the server takes the caller for. Everybody who can connect may ask.
+	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	// Lists nodes with their usage, sorted by name.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	// Lists queues with their accounts, sorted by name.
@@ -285,6 +300,9 @@ func (UnimplementedStateServiceServer) GetNodeTable(context.Context, *GetNodeTab
 }
 func (UnimplementedStateServiceServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
+}
+func (UnimplementedStateServiceServer) WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
 }
 func (UnimplementedStateServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
@@ -394,6 +412,24 @@ func _StateService_GetServerInfo_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StateServiceServer).GetServerInfo(ctx, req.(*GetServerInfoRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StateService_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhoAmIRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StateServiceServer).WhoAmI(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StateService_WhoAmI_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StateServiceServer).WhoAmI(ctx, req.(*WhoAmIRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -596,6 +632,10 @@ var StateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetServerInfo",
 			Handler:    _StateService_GetServerInfo_Handler,
+		},
+		{
+			MethodName: "WhoAmI",
+			Handler:    _StateService_WhoAmI_Handler,
 		},
 		{
 			MethodName: "ListNodes",

@@ -1,12 +1,15 @@
 //! Arguments that many commands have.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
+use crate::CommandError;
 use pumice_kubernetes::import::AmountRules;
+use pumice_protocol::{ClientConnection, ClientTls, ConnectOptions};
 
 /// When there is colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -36,9 +39,82 @@ pub struct ClientArgs {
     /// Address of the server
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     pub server: String,
+    #[command(flatten)]
+    credentials: CredentialArgs,
     /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: OutputFormat,
+}
+
+/// How a server is trusted, and as whom it is asked.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CredentialArgs {
+    /// Authority that vouches for the server (PEM); the address is taken as https:// then
+    #[arg(long, value_name = "FILE", env = "PUMICE_CA")]
+    ca: Option<PathBuf>,
+    /// Certificate to show to the server (PEM)
+    #[arg(long, value_name = "FILE", env = "PUMICE_CERTIFICATE")]
+    certificate: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "PUMICE_KEY")]
+    key: Option<PathBuf>,
+    /// Name that the server's certificate has to have [default: host of the address]
+    #[arg(long, value_name = "NAME", env = "PUMICE_SERVER_NAME")]
+    server_name: Option<String>,
+    /// File with a bearer token to send
+    #[arg(long, value_name = "FILE", env = "PUMICE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl CredentialArgs {
+    /// Reads the files, for a server at this address.
+    pub fn read(&self, server: &str) -> Result<ConnectOptions, CommandError> {
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| usage(path, &error));
+        let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        let certificate = match (given(&self.certificate), given(&self.key)) {
+            (Some(certificate), Some(key)) => Some((read(&certificate)?, read(&key)?)),
+            (None, None) => None,
+            _ => {
+                let message = "error: --certificate and --key belong together, and one of them is missing";
+                return Err(CommandError::Usage(message.to_owned()));
+            }
+        };
+        let token = given(&self.token_file).map(|path| {
+            let token = std::fs::read_to_string(&path).map_err(|error| usage(&path, &error))?;
+            match token.trim() {
+                "" => Err(CommandError::Usage(format!(
+                    "error: {}: it has no token",
+                    path.display()
+                ))),
+                token => Ok(token.to_owned()),
+            }
+        });
+        Ok(ConnectOptions {
+            server: server.to_owned(),
+            tls: ClientTls {
+                authorities: given(&self.ca).as_ref().map(read).transpose()?,
+                certificate,
+                server_name: self.server_name.clone().filter(|name| !name.is_empty()),
+            },
+            token: token.transpose()?,
+        })
+    }
+}
+
+fn usage(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::Usage(format!("error: {}: {error}", path.display()))
+}
+
+impl ClientArgs {
+    /// Address, TLS and credentials of the connection.
+    pub fn connect_options(&self) -> Result<ConnectOptions, CommandError> {
+        self.credentials.read(&self.server)
+    }
+
+    /// Connects to the server.
+    pub async fn connect(&self) -> Result<ClientConnection, CommandError> {
+        Ok(ClientConnection::open_with(&self.connect_options()?).await?)
+    }
 }
 
 /// A variable of the environment that belongs to no flag; an empty one says nothing.

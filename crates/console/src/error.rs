@@ -42,7 +42,7 @@ impl CommandError {
         match self {
             CommandError::Usage(_) => 2,
             CommandError::Unreachable { .. } => 3,
-            CommandError::Call(status) if status.code() == Code::Unavailable => 3,
+            CommandError::Call(status) if status.code() == Code::Unavailable || is_connection_end(status) => 3,
             CommandError::Call(_) | CommandError::Message(_) | CommandError::Different => 1,
         }
     }
@@ -56,6 +56,13 @@ impl CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CommandError::Call(status) if is_connection_end(status) => {
+                writeln!(f, "error: the server ended the connection ({})", status.message())?;
+                write!(
+                    f,
+                    "hint: it may ask for TLS (https:// and --ca), or for a certificate (--certificate and --key)"
+                )
+            }
             CommandError::Call(status) => write_call_error(f, status),
             CommandError::Unreachable { server, error } => {
                 writeln!(f, "error: no server at {server} ({})", root_cause(error))?;
@@ -68,6 +75,12 @@ impl fmt::Display for CommandError {
             CommandError::Usage(message) | CommandError::Message(message) => f.write_str(message),
         }
     }
+}
+
+/// True if the connection of a call has ended: nobody here cancels one, and servers do not speak of the transport.
+fn is_connection_end(status: &Status) -> bool {
+    status.code() == Code::Cancelled
+        || (status.code() == Code::Unknown && status.message().starts_with("transport error"))
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {

@@ -29,6 +29,6 @@ pub mod task;
 pub mod unknown_name;
 pub mod what_if;
 
-pub use args::{ClientArgs, ColorMode, OutputFormat};
+pub use args::{ClientArgs, ColorMode, CredentialArgs, OutputFormat};
 pub use error::CommandError;
 pub use local_services::{LocalServer, LocalServices, StartingServer};

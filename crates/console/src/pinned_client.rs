@@ -92,7 +92,8 @@ impl PinnedClient {
                 let reply = reply.into_inner();
                 (Some(reply.session), reply.metadata)
             }
-            Err(status) if status.code() == Code::ResourceExhausted => (None, None),
+            // Without a place for a session, or the right to open one, the questions are put to the newest state.
+            Err(status) if matches!(status.code(), Code::ResourceExhausted | Code::PermissionDenied) => (None, None),
             Err(status) => return Err(status.into()),
         };
         Ok(PinnedClient {

@@ -47,7 +47,7 @@ impl WhatIfArgs {
         rules: AmountRules,
         services: &dyn LocalServices,
     ) -> Result<QueryTarget, CommandError> {
-        let mut connection = ClientConnection::open(&client.server).await?;
+        let mut connection = client.connect().await?;
         if self.with.is_empty() {
             return Ok(QueryTarget {
                 connection,

@@ -67,8 +67,9 @@ pub async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     let ExtenderCommand::Check(args) = command;
     let body = files::read_text(&args.body)?;
     let path = format!("/kube-scheduler/policy/{}/{}", args.policy, args.verb.name());
-    let url = args.metrics.beside(&args.client.server, &path);
-    let (status, response) = http_post(&url, body, DRY_RUN)
+    let address = args.metrics.beside(&args.client, &path)?;
+    let url = address.url();
+    let (status, response) = http_post(&address, body, DRY_RUN)
         .await
         .map_err(|error| CommandError::Message(format!("error: {url}: {error}")))?;
     if status != 200 {

@@ -7,12 +7,14 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use pumice_protocol::DEFAULT_METRICS_ADDRESS;
+use pumice_console::{ClientArgs, CommandError};
+use pumice_protocol::{ClientTls, DEFAULT_METRICS_ADDRESS};
 
 /// Largest page that is read, in bytes.
 const PAGE_BYTES: usize = 16 << 20;
@@ -29,10 +31,24 @@ pub(super) struct MetricsArgs {
 
 impl MetricsArgs {
     /// Address and path of the page, for a server that is asked at this address.
-    pub(super) fn url(&self, server: &str) -> String {
+    pub(super) fn page(&self, client: &ClientArgs) -> Result<MetricsAddress, CommandError> {
+        let options = client.connect_options()?;
+        Ok(MetricsAddress {
+            url: self.url(&options.server, options.tls != ClientTls::default()),
+            tls: options.tls,
+            token: options.token,
+        })
+    }
+
+    fn url(&self, server: &str, with_tls: bool) -> String {
         if let Some(url) = self.metrics.as_deref().filter(|url| !url.is_empty()) {
             return url.to_owned();
         }
+        let scheme = if with_tls || server.starts_with("https:") {
+            "https"
+        } else {
+            "http"
+        };
         let address = server.split_once("://").map_or(server, |(_, rest)| rest);
         let address = address.split('/').next().unwrap_or_default();
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -40,16 +56,32 @@ impl MetricsArgs {
             return format!("http://{DEFAULT_METRICS_ADDRESS}/metrics");
         }
         let port = DEFAULT_METRICS_ADDRESS.port();
-        format!("http://{host}:{port}/metrics")
+        format!("{scheme}://{host}:{port}/metrics")
     }
 
     /// Address of another path of the same port.
-    pub(super) fn beside(&self, server: &str, path: &str) -> String {
-        let metrics = self.url(server);
-        let (scheme, rest) = metrics.split_once("://").unwrap_or(("http", &metrics));
+    pub(super) fn beside(&self, client: &ClientArgs, path: &str) -> Result<MetricsAddress, CommandError> {
+        let metrics = self.page(client)?;
+        let (scheme, rest) = metrics.url.split_once("://").unwrap_or(("http", &metrics.url));
         let authority = rest.split('/').next().unwrap_or_default();
-        format!("{scheme}://{authority}{path}")
+        let url = format!("{scheme}://{authority}{path}");
+        Ok(MetricsAddress { url, ..metrics })
     }
+}
+
+impl MetricsAddress {
+    /// The address as text.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// Address of a page of metrics, and how it is read.
+#[derive(Debug, Clone)]
+pub(super) struct MetricsAddress {
+    url: String,
+    tls: ClientTls,
+    token: Option<String>,
 }
 
 /// One sample of a page.
@@ -65,9 +97,10 @@ pub(super) struct MetricSample {
 pub(super) struct MetricsPage(Vec<MetricSample>);
 
 impl MetricsPage {
-    /// Reads the page at a URL; the error is a sentence.
-    pub(super) async fn fetch(url: &str) -> Result<Self, String> {
-        let page = tokio::time::timeout(FETCH_TIMEOUT, http_get(url)).await;
+    /// Reads the page at an address; the error is a sentence.
+    pub(super) async fn fetch(address: &MetricsAddress) -> Result<Self, String> {
+        let url = &address.url;
+        let page = tokio::time::timeout(FETCH_TIMEOUT, http_get(address)).await;
         page.unwrap_or_else(|_| Err("no answer in time".to_owned()))
             .map(|text| MetricsPage::parse(&text))
             .map_err(|error| format!("{url}: {error}"))
@@ -91,12 +124,12 @@ impl MetricsPage {
     }
 }
 
-async fn http_get(url: &str) -> Result<String, String> {
-    let path = |uri: &Uri| match uri.path_and_query().map_or("/", |path| path.as_str()) {
-        "/" => "/metrics".to_owned(),
-        path => path.to_owned(),
+async fn http_get(address: &MetricsAddress) -> Result<String, String> {
+    let page = |uri: &Uri| {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Request::get(if path == "/" { "/metrics" } else { path }).body(String::new())
     };
-    let (status, page) = http_call(url, |uri| Request::get(path(uri)).body(String::new())).await?;
+    let (status, page) = http_call(address, page).await?;
     if status == StatusCode::OK {
         Ok(page)
     } else {
@@ -104,43 +137,61 @@ async fn http_get(url: &str) -> Result<String, String> {
     }
 }
 
-/// Status and body of the answer to a request with a body of JSON; the error is a sentence.
-pub(super) async fn http_post(url: &str, body: String, header: (&str, &str)) -> Result<(u16, String), String> {
+/// Status and body of the response to a request with a body of JSON; the error is a sentence.
+pub(super) async fn http_post(
+    address: &MetricsAddress,
+    body: String,
+    header: (&str, &str),
+) -> Result<(u16, String), String> {
     let post = |uri: &Uri| {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::post(path).header(CONTENT_TYPE, "application/json");
         request.header(header.0, header.1).body(body)
     };
-    let answered = tokio::time::timeout(FETCH_TIMEOUT, http_call(url, post)).await;
-    let (status, text) = answered.unwrap_or_else(|_| Err("no answer in time".to_owned()))?;
+    let called = tokio::time::timeout(FETCH_TIMEOUT, http_call(address, post)).await;
+    let (status, text) = called.unwrap_or_else(|_| Err("no answer in time".to_owned()))?;
     Ok((status.as_u16(), text))
 }
 
 async fn http_call(
-    url: &str,
+    address: &MetricsAddress,
     request: impl FnOnce(&Uri) -> Result<Request<String>, hyper::http::Error>,
 ) -> Result<(StatusCode, String), String> {
-    let url = if url.contains("://") {
-        url.to_owned()
+    let url = if address.url.contains("://") {
+        address.url.clone()
     } else {
-        format!("http://{url}")
+        format!("http://{}", address.url)
     };
     let url: Uri = url.parse().map_err(|error| format!("{error}"))?;
-    let (Some("http"), Some(authority)) = (url.scheme_str(), url.authority()) else {
-        return Err("only http:// is spoken".to_owned());
+    let (Some(scheme @ ("http" | "https")), Some(authority)) = (url.scheme_str(), url.authority()) else {
+        return Err("only http:// and https:// are spoken".to_owned());
     };
     let said = |error: &dyn std::fmt::Display| error.to_string();
-    let address = (
-        authority.host().trim_matches(['[', ']']),
-        authority.port_u16().unwrap_or(80),
-    );
-    let stream = TcpStream::connect(address).await.map_err(|error| said(&error))?;
+    let host = authority.host().trim_matches(['[', ']']);
+    let port = authority.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| said(&error))?;
+    let mut request = request(&url).map_err(|error| said(&error))?;
+    let header = |text: &str| text.parse::<HeaderValue>().map_err(|error| error.to_string());
+    request.headers_mut().insert(HOST, header(authority.as_str())?);
+    if scheme == "http" {
+        return exchange(stream, request).await;
+    }
+    if let Some(token) = &address.token {
+        let bearer = header(&format!("Bearer {token}"))?;
+        request.headers_mut().insert(AUTHORIZATION, bearer);
+    }
+    let stream = address.tls.secure(stream, host).await.map_err(|error| said(&error))?;
+    exchange(stream, request).await
+}
+
+/// Status and body of the response to a request.
+async fn exchange<S>(stream: S, request: Request<String>) -> Result<(StatusCode, String), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| said(&error))?;
-    let mut request = request(&url).map_err(|error| said(&error))?;
-    let host = authority.as_str().parse().map_err(|error| format!("{error}"))?;
-    request.headers_mut().insert(HOST, host);
+        .map_err(|error| error.to_string())?;
     // The connection moves the bytes of its one request while the page is read.
     let driver = tokio::spawn(connection);
     let page = read_page(sender.send_request(request)).await;
@@ -228,7 +279,12 @@ mod tests {
             // A client that has read enough goes away.
             let _ = stream.write_all(&reply).await;
         });
-        let page = MetricsPage::fetch(&url).await;
+        let address = MetricsAddress {
+            url,
+            tls: ClientTls::default(),
+            token: None,
+        };
+        let page = MetricsPage::fetch(&address).await;
         server.await.unwrap();
         page
     }
@@ -276,7 +332,7 @@ mod tests {
 
     #[test]
     fn metrics_url_defaults_to_the_host_of_the_server() {
-        let url = |server| MetricsArgs { metrics: None }.url(server);
+        let url = |server| MetricsArgs { metrics: None }.url(server, false);
         assert_eq!(url("http://127.0.0.1:7461"), "http://127.0.0.1:7462/metrics");
         assert_eq!(url("lab:9000"), "http://lab:7462/metrics");
         assert_eq!(url("http://[::1]:7461/"), "http://[::1]:7462/metrics");
@@ -284,6 +340,6 @@ mod tests {
         let given = MetricsArgs {
             metrics: Some("http://a:1/m".to_owned()),
         };
-        assert_eq!(given.url("lab:1"), "http://a:1/m");
+        assert_eq!(given.url("lab:1", false), "http://a:1/m");
     }
 }

@@ -3,11 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::transport::Endpoint;
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
+use crate::client_tls::ConnectOptions;
 use crate::v1::decision_service_client::DecisionServiceClient;
 use crate::v1::policy_service_client::PolicyServiceClient;
 use crate::v1::state_service_client::StateServiceClient;
@@ -36,7 +38,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Address(String),
     /// No server answers there.
-    #[error("no server at {server} ({error})")]
+    #[error("no server at {server} ({})", root_cause(error))]
     Unreachable {
         /// Address of the server, with its scheme.
         server: String,
@@ -62,18 +64,45 @@ impl ClientConnection {
     /// # Errors
     /// The address cannot be read or asks for TLS, or no server answers there.
     pub async fn open(server: &str) -> Result<Self, ConnectError> {
-        let url = url(server)?;
-        let endpoint = Endpoint::from_shared(url.clone())
+        Self::open_with(&ConnectOptions::new(server)).await
+    }
+
+    /// Connects to a server, with TLS and credentials.
+    ///
+    /// # Errors
+    /// The address or a file of TLS cannot be used, or no server answers there.
+    pub async fn open_with(options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let url = options.url()?;
+        let server = &options.server;
+        let mut endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| ConnectError::Address(format!("`{server}` is no address of a server ({error})")))?;
+        if url.starts_with("https:") {
+            endpoint = endpoint.tls_config(options.tls.channel_config()).map_err(|error| {
+                let cause = root_cause(&error);
+                ConnectError::Address(format!(
+                    "authority, certificate or key cannot be used: {cause}; all of them are PEM"
+                ))
+            })?;
+        }
         let channel = endpoint
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .connect()
             .await
             .map_err(|error| ConnectError::Unreachable { server: url, error })?;
-        Ok(ClientConnection::with_transport(CallTransport::new(
-            channel.map_err(|error| Status::from_error(error.into())),
-        )))
+        let channel = channel.map_err(|error| Status::from_error(error.into()));
+        let Some(token) = &options.token else {
+            return Ok(Self::with_transport(CallTransport::new(channel)));
+        };
+        let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| ConnectError::Address("the token has characters that no header may have".to_owned()))?;
+        header.set_sensitive(true);
+        Ok(Self::with_transport(CallTransport::new(channel.map_request(
+            move |mut request: Request<Body>| {
+                request.headers_mut().insert(AUTHORIZATION, header.clone());
+                request
+            },
+        ))))
     }
 
     /// Clients of the services at the other end of a transport.
@@ -86,31 +115,11 @@ impl ClientConnection {
     }
 }
 
-/// The address with its scheme.
-fn url(server: &str) -> Result<String, ConnectError> {
-    if server.starts_with("https:") {
-        return Err(ConnectError::Address(format!(
-            "{server}: Pumice speaks plain text only, TLS is not served; put a proxy that ends TLS beside the server, and \
-             name the proxy's plain side"
-        )));
+/// The innermost cause of an error.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
     }
-    if server.contains("://") || server.starts_with("unix:") {
-        Ok(server.to_owned())
-    } else {
-        Ok(format!("http://{server}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_may_omit_the_scheme_and_tls_is_rejected() {
-        assert_eq!(url("lab:7461").unwrap(), "http://lab:7461");
-        assert_eq!(url("http://lab:7461").unwrap(), "http://lab:7461");
-        assert_eq!(url("unix:/run/pumice.sock").unwrap(), "unix:/run/pumice.sock");
-        let refused = url("https://lab:7461").unwrap_err();
-        assert!(refused.to_string().contains("TLS is not served"), "{refused}");
-    }
+    inner.to_string()
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod client;
+mod client_tls;
 mod visible_text;
 
 /// The messages and clients of `pumice.v1`, as the protocol files describe them.
@@ -33,6 +34,7 @@ pub use client::{
     CONNECTION_WINDOW, CallTransport, ClientConnection, ConnectError, DEFAULT_METRICS_ADDRESS, DEFAULT_SERVER,
     REPLY_BYTES, STREAM_WINDOW,
 };
+pub use client_tls::{ClientTls, ConnectOptions};
 pub use visible_text::{is_disguise, visible_text};
 
 /// The compiled files of `proto/pumice/v1`, as an encoded `FileDescriptorSet`.

@@ -52,6 +52,7 @@ pub fn policy_summary(version: &PolicyVersion, active: bool) -> pb::Policy {
         origin: origin.to_string(),
         accept_time: Some(timestamp(*accepted)),
         active,
+        caller: origin.caller().to_owned(),
     }
 }
 

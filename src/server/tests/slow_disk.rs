@@ -30,6 +30,8 @@ fn reload(document: &str) -> PolicyReload {
 
 fn probe(state: &Arc<SharedState>) -> HealthProbe {
     HealthProbe {
+        tls: None,
+        identities: crate::access::AccessKeeper::unrestricted(Arc::new(Metrics::new())),
         state: Arc::clone(state),
         metrics: Arc::new(Metrics::new()),
         workers: Arc::new(WorkerPool::new(&EdgeLimits::default())),

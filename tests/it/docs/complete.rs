@@ -48,6 +48,8 @@ const NO_CODES: &[&str] = &[
     "OFF",
     "TAG",
     "YAML",
+    // Label of PEM.
+    "CERTIFICATE",
     "YAML_",
     "YES",
     "TRUE",

@@ -90,3 +90,33 @@ fn every_word_of_a_guarantee_is_a_setting_or_a_metric() {
         assert!(is_setting || is_fixed || is_metric, "{word}");
     }
 }
+
+#[test]
+fn every_promise_of_reliability_names_a_test_or_a_file_of_tests() {
+    let tests = tests();
+    let page = page("docs/reliability.md");
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.ends_with("| Test |"));
+    let mut promises = 0;
+    for row in rows {
+        let (promise, proof) = row.trim_matches('|').split_once(" | ").unwrap();
+        let named: Vec<String> = quoted(proof)
+            .into_iter()
+            .filter(|name| !name.starts_with("make "))
+            .collect();
+        assert!(
+            !promise.trim().is_empty() && !(named.is_empty() && !proof.contains("](")),
+            "{row}"
+        );
+        for name in named {
+            let is_file = name.contains('/') && root().join(&name).exists();
+            assert!(
+                is_file || tests.contains_key(&name),
+                "{name} is neither a test nor a file"
+            );
+        }
+        promises += 1;
+    }
+    assert!(promises >= 15, "{promises}");
+}

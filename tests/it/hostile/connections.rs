@@ -95,7 +95,7 @@ fn few_files_bound_the_connections_and_keep_the_probes() {
 
 #[test]
 fn an_address_for_everybody_is_warned_of() {
-    let program = LoggedProcess::serve(&["--http-address", "0.0.0.0:0"]);
+    let program = LoggedProcess::serve(&["--http-address", "0.0.0.0:0", "--insecure=http"]);
     let said = program.log();
     let warned = said.iter().filter(|line| line["level"] == "WARN");
     assert_eq!(

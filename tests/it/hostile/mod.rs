@@ -23,5 +23,5 @@ mod stopping;
 mod streams;
 mod terminals;
 mod texts;
-mod transport;
+pub(crate) mod transport;
 mod waits;

@@ -159,7 +159,7 @@ pub(super) fn rejections(http: SocketAddr, limit: &str) -> f64 {
 }
 
 /// Status of a page, if it comes in time.
-pub(super) fn probe(http: SocketAddr, path: &str) -> Option<u16> {
+pub(crate) fn probe(http: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = BlockingStream::connect_timeout(&http, PATIENCE).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;

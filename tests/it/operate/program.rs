@@ -94,6 +94,12 @@ impl LoggedProcess {
             .unwrap()
     }
 
+    /// Number of files that the process has open.
+    pub(crate) fn open_files(&self) -> u64 {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        files.count() as u64
+    }
+
     /// Lets `VmHWM`, the most memory of the process, begin again with what it has now.
     pub(crate) fn forget_peak_memory(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();

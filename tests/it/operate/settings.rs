@@ -86,7 +86,7 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
 fn addresses_are_taken_as_people_write_them() {
     let scratch = TestDirectory::new();
     let file = scratch.file("settings.yaml", "http_address: localhost:7000\n");
-    let (good, printed, errors) = print(&file, &[("PUMICE_GRPC_ADDRESS", ":7461")], &[]);
+    let (good, printed, errors) = print(&file, &[("PUMICE_GRPC_ADDRESS", ":7461")], &["--insecure"]);
     assert!(good, "{errors}");
     let shown = lines(&printed);
     assert_eq!(shown["grpc_address"].0, "\"0.0.0.0:7461\"");

@@ -2,6 +2,7 @@
 //! `deploy/check` asks a validator about documents that the program accepts and refuses.
 
 mod cases;
+mod identities;
 mod policy;
 
 use pumice::config::{Setting, settings};
@@ -68,6 +69,9 @@ pub(crate) fn setting_schema(setting: &Setting) -> Value {
         (_, "RATIO") => json!({"type": "number", "minimum": 0, "maximum": 1}),
         (_, "FORMAT") => json!({"type": "string", "enum": ["text", "json"]}),
         (_, "HOST:PORT") => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        ("insecure", _) => json!({"enum": [false, true, "false", "true", "http"]}),
+        ("tls_client_auth", _) => json!({"type": "string", "enum": ["optional", "required"]}),
+        (_, "MODE") => json!({"type": "string", "pattern": "^0o?[0-7]{1,3}$"}),
         ("compatibility", _) => json!({"type": "string", "enum": ["corrected", "upstream"]}),
         _ if setting.is_list() => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
         _ => json!({"type": "string"}),

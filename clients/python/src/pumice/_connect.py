@@ -38,7 +38,46 @@ class Endpoint:
     options: ChannelOptions
 
 
-def resolve(target: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions) -> Endpoint:
+class _TokenFile(grpc.AuthMetadataPlugin):
+    """Sends the token in a file, which is read for each call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, _context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
+        try:
+            token = self.path.read_text().strip()
+        except OSError as error:
+            callback((), error)
+        else:
+            callback((("authorization", f"Bearer {token}"),), None)
+
+
+def with_token(
+    credentials: grpc.ChannelCredentials | None, token_file: str | Path, host: str
+) -> grpc.ChannelCredentials:
+    """Adds the token in a file to each call; it is read for each, so that a new token counts at once."""
+    path = Path(token_file)
+    if not path.read_text().strip():
+        raise ValueError(f"token_file: {path} has no token")
+    if credentials is None:
+        name = host.rsplit(":", 1)[0].strip("[]")
+        if host.startswith(("/", "unix:")):
+            credentials = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
+        elif name in {"localhost", "127.0.0.1", "::1"}:
+            credentials = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+        else:
+            raise ValueError(f"token_file: everybody on the way to {host} could read the token; use https://")
+
+    return grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(_TokenFile(path)))
+
+
+def resolve(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: ChannelOptions,
+    token_file: str | Path | None = None,
+) -> Endpoint:
     """Makes the arguments of a channel to `target`, which `connect` describes."""
     if target.startswith("https://"):
         credentials = credentials or grpc.ssl_channel_credentials()
@@ -46,6 +85,8 @@ def resolve(target: str, credentials: grpc.ChannelCredentials | None, options: C
     host = target.removeprefix("https://").removeprefix("http://").rstrip("/")
     if not host:
         raise ValueError(f"target {target!r}: the host is missing; give HOST:PORT, https://HOST or unix:PATH")
+    if token_file is not None:
+        credentials = with_token(credentials, token_file, host)
     target = host
     if ":" not in target and not Path(target).is_absolute():
         target += ":443" if secure else ":80" if plain else _DEFAULT_PORT

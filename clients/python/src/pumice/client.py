@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -62,6 +63,8 @@ class Client:
     """Returns a part of the names of slots; `node_table` returns all."""
     get_server_info = _Method(rpcs.GET_SERVER_INFO)
     """Returns the server's version, plugins, limits, sources and policies."""
+    who_am_i = _Method(rpcs.WHO_AM_I)
+    """Returns who the server takes the caller for."""
     list_nodes = _Method(rpcs.LIST_NODES)
     """Returns one page of nodes; `nodes` returns all."""
     list_queues = _Method(rpcs.LIST_QUEUES)
@@ -243,14 +246,15 @@ def connect(
     target: str = DEFAULT_TARGET,
     *,
     credentials: grpc.ChannelCredentials | None = None,
+    token_file: str | Path | None = None,
     options: Options | None = None,
     channel_options: Sequence[tuple[str, Any]] = (),
 ) -> Client:
     """Makes a client of `HOST:PORT`, `HOST` (port 7461), `https://…`, `unix:PATH` or the path of a socket.
 
-    The first call connects.
+    The first call connects. `token_file` has a bearer token, sent over TLS or to this machine; each call reads it.
     """
-    end = resolve(target, credentials, channel_options)
+    end = resolve(target, credentials, channel_options, token_file)
     options = replace(options or Options(), target=target)
     if end.credentials is None:
         return Client(grpc.insecure_channel(end.target, options=end.options), options)

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::queries::BenchQueries;
 use super::schedule::CallSchedule;
 use super::stats::{CallStats, ErrorCause};
-use crate::scrape::MetricsPage;
+use crate::scrape::{MetricsAddress, MetricsPage};
 use pumice_console::CommandError;
 use pumice_protocol::ClientConnection;
 
@@ -78,7 +78,7 @@ impl LoadSpec {
         self,
         queries: BenchQueries,
         connections: &[ClientConnection],
-        metrics: &str,
+        metrics: &MetricsAddress,
     ) -> Result<LoadResult, CommandError> {
         let start = Instant::now();
         let begin = start + self.warm_up;
@@ -118,7 +118,7 @@ impl LoadSpec {
                 pace.release_due_calls(self.callers);
             }
         });
-        let before = metrics_at_start(begin, metrics.to_owned());
+        let before = metrics_at_start(begin, metrics.clone());
         let before = tokio::spawn(before);
         let mut tally = CallStats::new()?;
         let interrupted = shared.join_callers(callers, &mut tally).await?;
@@ -152,7 +152,7 @@ fn whole_seconds(time: Duration) -> u64 {
 }
 
 /// Measurements of the server at the begin of the measurement.
-async fn metrics_at_start(begin: Instant, metrics: String) -> Result<MetricsPage, String> {
+async fn metrics_at_start(begin: Instant, metrics: MetricsAddress) -> Result<MetricsPage, String> {
     tokio::time::sleep_until(begin).await;
     MetricsPage::fetch(&metrics).await
 }

@@ -18,7 +18,6 @@ use pumice_console::args::parse_duration;
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::{ClientArgs, CommandError, args, output, task};
 use pumice_kubernetes::import::AmountRules;
-use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 use queries::{BenchQueries, BenchQuery};
 use report::BenchReport;
@@ -77,7 +76,7 @@ pub struct BenchArgs {
 pub async fn run(args: BenchArgs) -> Result<(), CommandError> {
     let mut connections = Vec::new();
     for _ in 0..args.connections {
-        connections.push(ClientConnection::open(&args.client.server).await?);
+        connections.push(args.client.connect().await?);
     }
     let Some(first) = connections.first_mut() else {
         return Err(CommandError::Usage("error: no connection to ask over".to_owned()));
@@ -96,7 +95,7 @@ pub async fn run(args: BenchArgs) -> Result<(), CommandError> {
     let queries = BenchQueries::new(args.query, &args.policy.evaluation_ref(), &tasks, args.tasks.into());
     let load = args.load_spec();
     let measured = load
-        .run(queries, &connections, &args.metrics.url(&args.client.server))
+        .run(queries, &connections, &args.metrics.page(&args.client)?)
         .await?;
     let report = BenchReport {
         head: vec![

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::scrape::{MetricsArgs, MetricsPage};
+use crate::scrape::{MetricsAddress, MetricsArgs, MetricsPage};
 use dashboard::DashboardContent;
 use pumice_console::args::parse_duration;
 use pumice_console::{ClientArgs, CommandError, output};
@@ -64,7 +64,7 @@ struct ServerReading {
 #[derive(Debug, Clone)]
 struct ServerPoller {
     connection: ClientConnection,
-    metrics_url: String,
+    metrics: MetricsAddress,
     policy: String,
 }
 
@@ -95,7 +95,7 @@ impl ServerPoller {
                 ..pb::Page::default()
             });
         }
-        let page = MetricsPage::fetch(&self.metrics_url).await;
+        let page = MetricsPage::fetch(&self.metrics).await;
         Ok(ServerReading {
             info,
             queues,
@@ -107,8 +107,8 @@ impl ServerPoller {
 /// Runs the command.
 pub async fn run(args: TopArgs) -> Result<(), CommandError> {
     let mut lookout = ServerPoller {
-        connection: ClientConnection::open(&args.client.server).await?,
-        metrics_url: args.metrics.url(&args.client.server),
+        connection: args.client.connect().await?,
+        metrics: args.metrics.page(&args.client)?,
         policy: args.policy.clone(),
     };
     let ui = ViewOptions {

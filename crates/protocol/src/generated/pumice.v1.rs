@@ -2179,6 +2179,54 @@ impl ::prost::Name for GetNodeTableResponse {
         "/pumice.v1.GetNodeTableResponse".into()
     }
 }
+/// Asks who the server takes the caller for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WhoAmIRequest {}
+impl ::prost::Name for WhoAmIRequest {
+    const NAME: &'static str = "WhoAmIRequest";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.WhoAmIRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.WhoAmIRequest".into()
+    }
+}
+/// Who the server takes the caller for.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WhoAmIResponse {
+    /// Name of the caller's identity. Empty: the server has none for the caller.
+    #[prost(string, tag = "1")]
+    pub identity: ::prost::alloc::string::String,
+    /// How the caller is known: unrestricted (the server has no identities, everybody has all roles), certificate, token, local, anonymous.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Roles of the caller: read, decide, sync, admin.
+    #[prost(string, repeated, tag = "3")]
+    pub roles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Sources whose records the caller may send: names, or begins of names that end in `*`.
+    #[prost(string, repeated, tag = "4")]
+    pub sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Address of the caller as the server sees it. Empty: a Unix socket.
+    #[prost(string, tag = "5")]
+    pub address: ::prost::alloc::string::String,
+    /// Way by which the connection came: plain, socket, tls. Empty: within the process.
+    #[prost(string, tag = "6")]
+    pub transport: ::prost::alloc::string::String,
+    /// Names of the certificate that the caller showed.
+    #[prost(string, repeated, tag = "7")]
+    pub certificate_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for WhoAmIResponse {
+    const NAME: &'static str = "WhoAmIResponse";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.WhoAmIResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.WhoAmIResponse".into()
+    }
+}
 /// Request of GetServerInfo.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetServerInfoRequest {}
@@ -3349,6 +3397,28 @@ pub mod state_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("pumice.v1.StateService", "GetServerInfo"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns who the server takes the caller for. Everybody who can connect may ask.
+        pub async fn who_am_i(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WhoAmIRequest>,
+        ) -> std::result::Result<tonic::Response<super::WhoAmIResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/pumice.v1.StateService/WhoAmI",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("pumice.v1.StateService", "WhoAmI"));
             self.inner.unary(req, path, codec).await
         }
         /// Lists nodes with their usage, sorted by name.
@@ -5536,6 +5606,9 @@ pub struct Policy {
     /// True: this version is in force.
     #[prost(bool, tag = "8")]
     pub active: bool,
+    /// Caller that brought the version, or returned to it: an address, with identities NAME@ADDRESS. Empty: none did.
+    #[prost(string, tag = "10")]
+    pub caller: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Policy {
     const NAME: &'static str = "Policy";

@@ -86,7 +86,7 @@ impl PolicyDraft {
     }
 
     /// An earlier version once more.
-    pub(crate) fn again(earlier: &PolicyVersion, accepted_at: Duration) -> Self {
+    pub(crate) fn again(earlier: &PolicyVersion, caller: String, accepted_at: Duration) -> Self {
         let PolicyVersion {
             in_force,
             document,
@@ -105,7 +105,7 @@ impl PolicyDraft {
             loaded_document,
             effective_document,
             report,
-            origin: PolicyOrigin::Rollback(in_force.version),
+            origin: PolicyOrigin::Rollback(in_force.version, caller),
             accepted_at,
         }
     }

@@ -141,6 +141,8 @@ pub struct PolicyRollback {
     pub expected_version: Option<u64>,
     /// True to check only, and change nothing.
     pub dry_run: bool,
+    /// Caller who asks for it; empty: nobody is known.
+    pub caller: String,
 }
 
 /// Result of a reload or a rollback that was accepted.

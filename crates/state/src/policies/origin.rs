@@ -11,13 +11,21 @@ pub enum PolicyOrigin {
     Hangup(String),
     /// Caller of `ReloadPolicy`, by address.
     Rpc(String),
-    /// Earlier version, by number, that a rollback put in force again.
-    Rollback(u64),
+    /// Earlier version, by number, that a rollback put in force again, and its caller.
+    Rollback(u64, String),
 }
 
 impl PolicyOrigin {
     /// Every value of [`PolicyOrigin::kind`].
     pub const KINDS: [&'static str; 5] = ["built-in", "file", "sighup", "rpc", "rollback"];
+
+    /// Caller who brought the version, or returned to it; empty: none did.
+    pub fn caller(&self) -> &str {
+        match self {
+            Self::BuiltIn | Self::File(_) | Self::Hangup(_) => "",
+            Self::Rpc(caller) | Self::Rollback(_, caller) => caller,
+        }
+    }
 
     /// Kind of the origin, as one word.
     pub fn kind(&self) -> &'static str {
@@ -26,7 +34,7 @@ impl PolicyOrigin {
             Self::File(_) => "file",
             Self::Hangup(_) => "sighup",
             Self::Rpc(_) => "rpc",
-            Self::Rollback(_) => "rollback",
+            Self::Rollback(..) => "rollback",
         }
     }
 }
@@ -38,7 +46,8 @@ impl std::fmt::Display for PolicyOrigin {
             Self::File(path) => write!(f, "file:{path}"),
             Self::Hangup(path) => write!(f, "sighup:{path}"),
             Self::Rpc(identity) => write!(f, "rpc:{identity}"),
-            Self::Rollback(version) => write!(f, "rollback:{version}"),
+            // Clients read the number, so that nothing stands behind it.
+            Self::Rollback(version, _) => write!(f, "rollback:{version}"),
         }
     }
 }

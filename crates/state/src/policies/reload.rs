@@ -105,6 +105,7 @@ impl SharedState {
             version,
             expected_version,
             dry_run,
+            caller,
         } = rollback;
         let active = self.policies.version(&name, 0)?.in_force.version;
         let earlier = match version {
@@ -113,7 +114,7 @@ impl SharedState {
             version => self.policies.version(&name, version)?,
         };
         let install = PolicyInstall {
-            draft: PolicyDraft::again(&earlier, self.clock.wall()),
+            draft: PolicyDraft::again(&earlier, caller, self.clock.wall()),
             // The version that was in force when the target was chosen must still be in force when the writer gets to
             // it.
             expected_version: expected_version.or(Some(active)),

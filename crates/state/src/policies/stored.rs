@@ -44,7 +44,8 @@ impl PolicyOrigin {
         match self {
             Self::BuiltIn => Arc::default(),
             Self::File(text) | Self::Hangup(text) | Self::Rpc(text) => text.as_str().into(),
-            Self::Rollback(version) => version.to_string().into(),
+            Self::Rollback(version, caller) if caller.is_empty() => version.to_string().into(),
+            Self::Rollback(version, caller) => format!("{version} by {caller}").into(),
         }
     }
 
@@ -54,7 +55,10 @@ impl PolicyOrigin {
             "built-in" => Self::BuiltIn,
             "file" => Self::File(detail.to_owned()),
             "sighup" => Self::Hangup(detail.to_owned()),
-            "rollback" => Self::Rollback(detail.parse().unwrap_or(0)),
+            "rollback" => {
+                let (version, caller) = detail.split_once(" by ").unwrap_or((detail, ""));
+                Self::Rollback(version.parse().unwrap_or(0), caller.to_owned())
+            }
             _ => Self::Rpc(detail.to_owned()),
         }
     }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
-use super::directory::StoreDirectory;
+use super::directory::{FILE_NAME, IDENTITY_NAME, StoreDirectory};
 use super::header::StoreId;
 use super::medium::StoreMedium;
 use super::tree::StoreTree;
@@ -37,6 +37,11 @@ impl DiskStore {
             directory.make(|bytes| StoreTree::make(&bytes, id).map_err(|error| error.at(&place)))?;
         }
         Self::on_medium(place, Box::new(directory), made)
+    }
+
+    /// True if the directory has, or had, a store.
+    pub fn exists(directory: &Path) -> bool {
+        directory.join(FILE_NAME).exists() || directory.join(IDENTITY_NAME).exists()
     }
 
     /// Opens the store of a medium.

@@ -24,6 +24,7 @@ mod damage_tests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,6 +158,52 @@ pub struct StoredState {
     /// Fingerprint of the last accepted policy file, by policy.
     pub policy_files: Vec<(Arc<str>, Arc<str>)>,
 }
+
+impl StoredState {
+    /// Sorts the rows as a store has them.
+    pub fn sort(&mut self) {
+        self.reservations.sort_by(|a, b| a.job.cmp(&b.job));
+        self.tombstones.sort_by(|a, b| a.job.cmp(&b.job));
+        self.assumptions.sort_by(|a, b| a.task.cmp(&b.task));
+        self.policies
+            .sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        self.policy_files.sort();
+    }
+
+    /// The writes that make an empty store equal to this.
+    pub fn into_writes(self) -> Vec<StoreWrite> {
+        let mut jobs: BTreeMap<Arc<str>, JobRows> = BTreeMap::new();
+        for row in self.reservations {
+            let job = Arc::clone(&row.job);
+            jobs.entry(job).or_default().0 = Some(row);
+        }
+        for row in self.tombstones {
+            let job = Arc::clone(&row.job);
+            jobs.entry(job).or_default().1 = Some(row);
+        }
+        let jobs = jobs.into_iter().map(|(job, (reservation, tombstone))| StoreWrite::Job {
+            job,
+            reservation,
+            tombstone,
+        });
+        let tasks = self.assumptions.into_iter().map(|row| StoreWrite::Task {
+            task: Arc::clone(&row.task),
+            assumption: Some(row),
+        });
+        let files = self
+            .policy_files
+            .into_iter()
+            .map(|(name, content)| StoreWrite::PolicyFile {
+                name,
+                content: Some(content),
+            });
+        let policies = self.policies.into_iter().map(StoreWrite::Policy);
+        jobs.chain(tasks).chain(policies).chain(files).collect()
+    }
+}
+
+/// What a store holds of one job.
+type JobRows = (Option<Arc<Reservation>>, Option<Arc<ReservationTombstone>>);
 
 /// Error of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -439,6 +439,7 @@ async fn policy_histories_are_bounded_in_bytes() {
             version: 0,
             expected_version: Some(version),
             dry_run: true,
+            caller: "test".to_owned(),
         };
         assert_eq!(state.rollback_policy(rollback).await.is_ok(), version > 1);
     }

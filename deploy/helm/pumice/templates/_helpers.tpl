@@ -56,6 +56,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the Secret of TLS; empty: plain text. */}}
+{{- define "pumice.tlsSecret" -}}
+{{- if .Values.tls.secretName -}}
+{{- .Values.tls.secretName -}}
+{{- else if .Values.tls.certManager.enabled -}}
+{{- include "pumice.fullname" . }}-tls
+{{- end -}}
+{{- end -}}
+
 {{/* Settings file: the values, and the addresses and paths of the pod. */}}
 {{- define "pumice.settings" -}}
 {{- $own := dict "grpc_address" "0.0.0.0:7461" "http_address" "0.0.0.0:7462" -}}
@@ -70,6 +79,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
+{{- end -}}
+{{- if include "pumice.tlsSecret" . -}}
+{{- $_ := set $own "tls_certificate" "/etc/pumice/tls/tls.crt" -}}
+{{- $_ := set $own "tls_key" "/etc/pumice/tls/tls.key" -}}
+{{- if .Values.tls.clientAuth -}}
+{{- $_ := set $own "tls_client_ca" "/etc/pumice/tls/ca.crt" -}}
+{{- $_ := set $own "tls_client_auth" .Values.tls.clientAuth -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := set $own "insecure" true -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.settings) -}}
 {{- end -}}
@@ -91,6 +110,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "pumice.check" -}}
 {{- if and .Values.policy.document .Values.policy.existingConfigMap -}}
 {{- fail "policy.document and policy.existingConfigMap name two policies: set one of them" -}}
+{{- end -}}
+{{- if and .Values.tls.clientAuth (not (include "pumice.tlsSecret" .)) -}}
+{{- fail "tls.clientAuth asks clients for certificates, which takes TLS: set tls.secretName or tls.certManager.enabled" -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.issuerRef.name is empty: name the issuer that signs the certificate" -}}
 {{- end -}}
 {{- $delay := .Values.settings.drain_delay_ms | default 0 | int64 -}}
 {{- $deadline := .Values.settings.drain_deadline_ms | default 10000 | int64 -}}

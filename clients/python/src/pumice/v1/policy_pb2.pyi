@@ -64,6 +64,7 @@ class Policy(_message.Message):
     ORIGIN_FIELD_NUMBER: _builtins.int
     ACCEPT_TIME_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the policy."""
     version: _builtins.int
@@ -84,6 +85,8 @@ class Policy(_message.Message):
     """
     active: _builtins.bool
     """True: this version is in force."""
+    caller: _builtins.str
+    """Caller that brought the version, or returned to it: an address, with identities NAME@ADDRESS. Empty: none did."""
     @_builtins.property
     def accept_time(self) -> _timestamp_pb2.Timestamp:
         """Time at which the server accepted the version."""
@@ -100,10 +103,11 @@ class Policy(_message.Message):
         origin: _builtins.str = ...,
         accept_time: _timestamp_pb2.Timestamp | None = ...,
         active: _builtins.bool = ...,
+        caller: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "active", b"active", "document", b"document", "effective_document", b"effective_document", "hash", b"hash", "loaded_document", b"loaded_document", "name", b"name", "origin", b"origin", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "active", b"active", "caller", b"caller", "document", b"document", "effective_document", b"effective_document", "hash", b"hash", "loaded_document", b"loaded_document", "name", b"name", "origin", b"origin", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -575,6 +575,75 @@ class GetNodeTableResponse(_message.Message):
 Global___GetNodeTableResponse: _TypeAlias = GetNodeTableResponse  # noqa: Y015
 
 @_typing.final
+class WhoAmIRequest(_message.Message):
+    """Asks who the server takes the caller for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
+
+@_typing.final
+class WhoAmIResponse(_message.Message):
+    """Who the server takes the caller for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_NAMES_FIELD_NUMBER: _builtins.int
+    identity: _builtins.str
+    """Name of the caller's identity. Empty: the server has none for the caller."""
+    kind: _builtins.str
+    """How the caller is known: unrestricted (the server has no identities, everybody has all roles), certificate, token, local, anonymous."""
+    address: _builtins.str
+    """Address of the caller as the server sees it. Empty: a Unix socket."""
+    transport: _builtins.str
+    """Way by which the connection came: plain, socket, tls. Empty: within the process."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Roles of the caller: read, decide, sync, admin."""
+
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sources whose records the caller may send: names, or begins of names that end in `*`."""
+
+    @_builtins.property
+    def certificate_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the certificate that the caller showed."""
+
+    def __init__(
+        self,
+        *,
+        identity: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        address: _builtins.str = ...,
+        transport: _builtins.str = ...,
+        certificate_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "certificate_names", b"certificate_names", "identity", b"identity", "kind", b"kind", "roles", b"roles", "sources", b"sources", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
+
+@_typing.final
 class GetServerInfoRequest(_message.Message):
     """Request of GetServerInfo."""
 

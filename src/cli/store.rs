@@ -1,0 +1,249 @@
+//! `pumice store`: the durable state of a stopped server, checked, written as text, and read from it.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, BufWriter, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use sha2::{Digest as _, Sha256};
+
+use super::store_records::{ExportLine, HeadLine, hexadecimal};
+use pumice_console::{CommandError, output};
+use pumice_state::store::{DiskStore, Store as _, StoreError, StoredState};
+
+/// Longest line of an export, in bytes: a policy document, escaped.
+const LINE_BYTES: u64 = 64 << 20;
+
+/// Commands about durable state.
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Check every page and every record, as a server does at its start
+    Check(CheckArgs),
+    /// Write all records as text, a JSON object a line
+    Export(ExportArgs),
+    /// Make the store of an empty directory from such a text
+    Import(ImportArgs),
+}
+
+/// Arguments of `pumice store check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// `data_dir` of the server
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Arguments of `pumice store export`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// `data_dir` of the server
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// File to write, which must not be there yet [default: standard output]
+    #[arg(short = 'f', long = "out", value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Arguments of `pumice store import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// `data_dir` to make, which has no store yet
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Export to read
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Take an export that was changed after it was written
+    #[arg(long)]
+    changed: bool,
+}
+
+/// Runs the command.
+pub(super) fn run(command: &StoreCommand) -> Result<(), CommandError> {
+    match command {
+        StoreCommand::Check(args) => check(args),
+        StoreCommand::Export(args) => export(args),
+        StoreCommand::Import(args) => import(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> Result<(), CommandError> {
+    let state = load(&args.folder)?;
+    output::line(&format!(
+        "{}: every record is whole: {}",
+        args.folder.display(),
+        counts(&state)
+    ))
+}
+
+fn counts(state: &StoredState) -> String {
+    let StoredState {
+        reservations,
+        tombstones,
+        assumptions,
+        policies,
+        policy_files,
+    } = state;
+    let [reservations, released, placements, versions, files] = [
+        reservations.len(),
+        tombstones.len(),
+        assumptions.len(),
+        policies.len(),
+        policy_files.len(),
+    ];
+    format!(
+        "{reservations} reservations, {released} ended ones, {placements} committed placements, {versions} versions of \
+         policies, {files} policy files"
+    )
+}
+
+fn store_error(error: &StoreError) -> CommandError {
+    CommandError::message(format!("error: {error}"))
+}
+
+/// Content of the store of a directory, which is checked on the way.
+fn load(folder: &Path) -> Result<StoredState, CommandError> {
+    if !DiskStore::exists(folder) {
+        return Err(CommandError::message(format!(
+            "error: {}: there is no store",
+            folder.display()
+        )));
+    }
+    let mut store = DiskStore::open(folder).map_err(|error| store_error(&error))?;
+    store.load().map_err(|error| store_error(&error))
+}
+
+fn export(args: &ExportArgs) -> Result<(), CommandError> {
+    let state = load(&args.folder)?;
+    let lines = ExportLine::of(&state);
+    let mut text = TextDigest::default();
+    let head = HeadLine::new(lines.len()).to_line();
+    match &args.out {
+        None => {
+            let mut out = std::io::stdout().lock();
+            text.write_all(&mut out, &head, &lines)?;
+        }
+        Some(path) => {
+            let at = |error: std::io::Error| CommandError::file_error(path, &error);
+            let mut file = BufWriter::new(private_file(path).map_err(at)?);
+            text.write_all(&mut file, &head, &lines)?;
+            file.into_inner()
+                .map_err(std::io::IntoInnerError::into_error)
+                .and_then(|file| file.sync_all())
+                .map_err(at)?;
+            output::note(&format!("wrote {}: {}", path.display(), counts(&state)));
+        }
+    }
+    Ok(())
+}
+
+/// A new file that others cannot read: names of jobs, queues and callers are in it.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Digest of the lines so far.
+#[derive(Default)]
+struct TextDigest(Sha256);
+
+impl TextDigest {
+    fn write_all(
+        &mut self,
+        out: &mut dyn std::io::Write,
+        head: &str,
+        lines: &[ExportLine],
+    ) -> Result<(), CommandError> {
+        self.write(out, head)?;
+        for line in lines {
+            self.write(out, &line.to_line())?;
+        }
+        let (records, sha256) = (lines.len(), self.finish());
+        let end = ExportLine::End { records, sha256 }.to_line();
+        out.write_all(end.as_bytes())?;
+        out.flush()?;
+        Ok(())
+    }
+
+    fn write(&mut self, out: &mut dyn std::io::Write, line: &str) -> std::io::Result<()> {
+        self.0.update(line.as_bytes());
+        out.write_all(line.as_bytes())
+    }
+
+    fn finish(&mut self) -> String {
+        let digest = std::mem::take(&mut self.0).finalize();
+        hexadecimal(&digest)
+    }
+}
+
+fn import(args: &ImportArgs) -> Result<(), CommandError> {
+    if DiskStore::exists(&args.folder) {
+        return Err(CommandError::message(format!(
+            "error: {} has a store already; name an empty directory, or move that one away",
+            args.folder.display()
+        )));
+    }
+    let state = read_export(&args.file, args.changed)?;
+    let mut store = DiskStore::open(&args.folder).map_err(|error| store_error(&error))?;
+    let counted = counts(&state);
+    store
+        .write(&state.clone().into_writes())
+        .map_err(|error| store_error(&error))?;
+    let stored = store.load().map_err(|error| store_error(&error))?;
+    if stored != state {
+        return Err(CommandError::message(format!(
+            "error: {}: the store does not hold what {} says; two of its records have one name",
+            args.folder.display(),
+            args.file.display()
+        )));
+    }
+    output::line(&format!("made {}: {counted}", args.folder.display()))
+}
+
+/// Reads a whole export.
+fn read_export(path: &Path, changed: bool) -> Result<StoredState, CommandError> {
+    let problem =
+        |line: usize, message: &str| CommandError::message(format!("error: {}:{line}: {message}", path.display()));
+    let file = File::open(path).map_err(|error| CommandError::file_error(path, &error))?;
+    let mut reader = BufReader::new(file);
+    let (mut state, mut digest, mut number) = (StoredState::default(), TextDigest::default(), 0);
+    let mut records = 0;
+    loop {
+        let mut line = String::new();
+        let read = (&mut reader).take(LINE_BYTES).read_line(&mut line);
+        number += 1;
+        if read.map_err(|error| CommandError::file_error(path, &error))? == 0 {
+            return Err(problem(number, "the export was cut: its last line, `end`, is missing"));
+        }
+        if number == 1 {
+            HeadLine::check(&line).map_err(|message| problem(number, &message))?;
+        } else {
+            let record = ExportLine::read(&line).map_err(|message| problem(number, &message))?;
+            if let ExportLine::End {
+                records: written,
+                sha256,
+            } = &record
+            {
+                if !changed && *written != records {
+                    let message = format!(
+                        "{written} records were written, and {records} are there; --changed takes them all the same"
+                    );
+                    return Err(problem(number, &message));
+                }
+                if !changed && *sha256 != digest.finish() {
+                    let message = "the lines are not those that were written; --changed takes them all the same";
+                    return Err(problem(number, message));
+                }
+                state.sort();
+                return Ok(state);
+            }
+            record.add_to(&mut state);
+            records += 1;
+        }
+        digest.0.update(line.as_bytes());
+    }
+}

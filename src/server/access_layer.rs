@@ -1,0 +1,135 @@
+//! Layer that asks, before anything of a call is received, whether its caller may make it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::http::{Request, Response};
+use tonic::body::Body;
+use tonic::{Code, Extensions, Status};
+use tower::{Layer, Service};
+
+use super::connection::CallerConnection;
+use super::status::CallError;
+use super::transport_facts::PendingFacts;
+use crate::access::{AccessKeeper, AccessRejection, CallerAccess};
+
+/// Layer that refuses calls which their callers may not make.
+#[derive(Clone, Debug)]
+pub struct AccessLayer {
+    /// Identities in force.
+    pub keeper: Arc<AccessKeeper>,
+}
+
+impl<S> Layer<S> for AccessLayer {
+    type Service = GuardedService<S>;
+
+    fn layer(&self, inner: S) -> GuardedService<S> {
+        GuardedService {
+            inner,
+            keeper: Arc::clone(&self.keeper),
+        }
+    }
+}
+
+/// Service whose callers are checked.
+#[derive(Clone, Debug)]
+pub struct GuardedService<S> {
+    inner: S,
+    keeper: Arc<AccessKeeper>,
+}
+
+/// Call that was refused, or that goes on.
+#[derive(Debug)]
+pub enum GuardedFuture<F> {
+    /// The rejection; taken at the first poll.
+    Refused(Option<Response<Body>>),
+    /// The call.
+    Passed(F),
+}
+
+impl<F, E> Future for GuardedFuture<F>
+where
+    F: Future<Output = Result<Response<Body>, E>> + Unpin,
+{
+    type Output = Result<Response<Body>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Refused(response) => response
+                .take()
+                .map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Passed(call) => Pin::new(call).poll(context),
+        }
+    }
+}
+
+impl<S> Service<Request<Body>> for GuardedService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Unpin,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = GuardedFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let access = caller_access(&self.keeper, &request);
+        if let Err(rejection) = access.check(request.uri().path()) {
+            let status = Status::from(refused(&access, rejection, request.uri().path()));
+            return GuardedFuture::Refused(Some(status.into_http()));
+        }
+        request.extensions_mut().insert(access);
+        GuardedFuture::Passed(self.inner.call(request))
+    }
+}
+
+fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerAccess {
+    let connection = request.extensions().get::<Option<Arc<CallerConnection>>>();
+    let connection = connection.and_then(Option::as_ref);
+    let facts = connection.map_or_else(PendingFacts::default, |connection| connection.facts().clone());
+    let address = connection.and_then(|connection| connection.peer().remote_addr);
+    CallerAccess::new(
+        Arc::clone(keeper),
+        facts,
+        address.map(|address| address.ip()),
+        request.headers(),
+    )
+}
+
+/// Error of a call that was refused, which is counted and logged.
+pub(super) fn refused(access: &CallerAccess, rejection: AccessRejection, what: &str) -> CallError {
+    access.record_rejection(&rejection, what);
+    let AccessRejection {
+        unknown,
+        message,
+        needed,
+    } = rejection;
+    let (code, reason) = if unknown {
+        (Code::Unauthenticated, "IDENTITY_MISSING")
+    } else {
+        (Code::PermissionDenied, "ROLE_MISSING")
+    };
+    CallError::new(code, reason, message)
+        .with_entry("identity", access.known().name)
+        .with_entry("roles", needed.to_string())
+}
+
+/// Checks whether a caller may do what a part of a method does.
+pub(super) fn check_access(extensions: &Extensions, part: &str) -> Result<(), CallError> {
+    let Some(access) = access_of(extensions) else {
+        return Ok(());
+    };
+    access
+        .check(part)
+        .map_err(|rejection| refused(&access, rejection, part))
+}
+
+/// What the caller of a call may do; `None`: the call came by no connection, and may do everything.
+pub(super) fn access_of(extensions: &Extensions) -> Option<CallerAccess> {
+    extensions.get::<CallerAccess>().cloned()
+}

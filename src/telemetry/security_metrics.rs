@@ -1,0 +1,157 @@
+//! Metrics of TLS, of roles and of the audit log.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabel {
+    outcome: FileOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HandshakeLabel {
+    outcome: HandshakeOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AccessRejectionLabel {
+    code: &'static str,
+}
+
+/// Codes of calls that were refused for their callers.
+const REJECTION_CODES: [&str; 2] = ["PERMISSION_DENIED", "UNAUTHENTICATED"];
+
+/// Outcome of changed files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum FileOutcome {
+    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
+    accepted,
+    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
+    rejected,
+}
+
+impl FileOutcome {
+    fn of(accepted: bool) -> Self {
+        if accepted { Self::accepted } else { Self::rejected }
+    }
+}
+
+/// Outcome of a TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum HandshakeOutcome {
+    /// The connection is secured.
+    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
+    completed,
+    /// The caller speaks no TLS, ended it, or showed no certificate that holds.
+    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
+    failed,
+    /// The caller took too long.
+    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
+    timed_out,
+}
+
+type SecondsGauge = Gauge<u64, AtomicU64>;
+
+/// Metrics of TLS, of roles and of the audit log.
+#[derive(Debug, Default)]
+pub(crate) struct SecurityMetrics {
+    tls_reloads: Family<ReloadLabel, Counter>,
+    tls_refused: SecondsGauge,
+    certificate_end: SecondsGauge,
+    handshakes: Family<HandshakeLabel, Counter>,
+    identity_reloads: Family<ReloadLabel, Counter>,
+    identities_refused: SecondsGauge,
+    rejections: Family<AccessRejectionLabel, Counter>,
+    lost_audit: Counter,
+}
+
+impl SecurityMetrics {
+    pub(super) fn register(&self, own: &mut Registry) {
+        let help = "Changed files of TLS, by outcome";
+        own.register("tls_reloads", help, self.tls_reloads.clone());
+        let help = "1 if the files of TLS on disk were refused and former ones are in force, else 0";
+        own.register("tls_rejected", help, self.tls_refused.clone());
+        let help = "End of the server certificate's validity, since 1970; 0 without TLS";
+        own.register_with_unit(
+            "tls_certificate_end_time",
+            help,
+            Unit::Seconds,
+            self.certificate_end.clone(),
+        );
+        let help = "TLS handshakes, by outcome";
+        own.register("tls_handshakes", help, self.handshakes.clone());
+        let help = "Changed files of identities, by outcome";
+        own.register("identity_reloads", help, self.identity_reloads.clone());
+        let help = "1 if the files of identities on disk were refused and former ones are in force, else 0";
+        own.register("identities_rejected", help, self.identities_refused.clone());
+        let help = "Lines of the audit log that were lost";
+        own.register("audit_lost_lines", help, self.lost_audit.clone());
+        let help = "Calls and pages that were refused for their callers, by code";
+        own.register("access_rejections", help, self.rejections.clone());
+        for outcome in [FileOutcome::accepted, FileOutcome::rejected] {
+            drop(self.tls_reloads.get_or_create(&ReloadLabel { outcome }));
+            drop(self.identity_reloads.get_or_create(&ReloadLabel { outcome }));
+        }
+        for code in REJECTION_CODES {
+            drop(self.rejections.get_or_create(&AccessRejectionLabel { code }));
+        }
+        for outcome in [
+            HandshakeOutcome::completed,
+            HandshakeOutcome::failed,
+            HandshakeOutcome::timed_out,
+        ] {
+            drop(self.handshakes.get_or_create(&HandshakeLabel { outcome }));
+        }
+    }
+
+    /// Counts changed files of TLS.
+    pub(crate) fn record_tls_reload(&self, accepted: bool) {
+        let outcome = FileOutcome::of(accepted);
+        self.tls_reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        self.set_tls_refused(!accepted);
+    }
+
+    /// Tells whether the files of TLS on disk are refused.
+    pub(crate) fn set_tls_refused(&self, refused: bool) {
+        self.tls_refused.set(refused.into());
+    }
+
+    /// Counts changed files of identities.
+    pub(crate) fn record_identity_reload(&self, accepted: bool) {
+        let outcome = FileOutcome::of(accepted);
+        self.identity_reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        self.set_identities_refused(!accepted);
+    }
+
+    /// Tells whether the files of identities on disk are refused.
+    pub(crate) fn set_identities_refused(&self, refused: bool) {
+        self.identities_refused.set(refused.into());
+    }
+
+    /// Counts a call or a page that was refused for its caller.
+    pub(crate) fn record_rejection(&self, unknown: bool) {
+        let [denied, unauthenticated] = REJECTION_CODES;
+        let code = if unknown { unauthenticated } else { denied };
+        self.rejections.get_or_create(&AccessRejectionLabel { code }).inc();
+    }
+
+    /// Counts a line of the audit log that was lost.
+    pub(crate) fn record_lost_audit(&self) {
+        self.lost_audit.inc();
+    }
+
+    /// Sets the end of the certificate in force.
+    pub(crate) fn record_certificate(&self, end: u64) {
+        self.certificate_end.set(end);
+    }
+
+    /// Counts a handshake.
+    pub(crate) fn record_handshake(&self, outcome: HandshakeOutcome) {
+        self.handshakes.get_or_create(&HandshakeLabel { outcome }).inc();
+    }
+}

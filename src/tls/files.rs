@@ -1,0 +1,256 @@
+//! The files of TLS, and what is made of them.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+use tokio_rustls::TlsAcceptor;
+
+use super::certificate::not_after;
+
+/// Largest file, in bytes.
+const FILE_BYTES: usize = 1 << 20;
+/// Protocol that clients of gRPC ask for.
+const GRPC_PROTOCOL: &[u8] = b"h2";
+/// Protocol that callers of probes and metrics ask for.
+const HTTP_PROTOCOL: &[u8] = b"http/1.1";
+
+/// Whether callers of the gRPC services have to show a certificate, once there are client authorities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// A connection without a certificate ends.
+    #[default]
+    Required,
+    /// A caller may come without one, and be known by a token or not at all.
+    Optional,
+}
+
+impl ClientAuth {
+    /// Value of a setting.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "required" => Some(Self::Required),
+            "optional" => Some(Self::Optional),
+            _ => None,
+        }
+    }
+
+    /// Value of a setting.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+        }
+    }
+}
+
+/// Paths of the files of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPaths {
+    /// Certificate of the server, and those between it and its authority (PEM).
+    pub certificate: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Authorities whose certificates callers may show (PEM); `None`: callers are asked for none.
+    pub client_authorities: Option<PathBuf>,
+    /// Whether callers have to show one.
+    pub client_auth: ClientAuth,
+}
+
+/// Error of the files of TLS: the file, what is wrong with it, and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", path.display())]
+pub struct TlsError {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// What is wrong, and the remedy.
+    pub message: String,
+}
+
+/// Content of the files, as it was read.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct TlsContent {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    authorities: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for TlsContent {
+    /// Shows nothing: the key is secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsContent").finish_non_exhaustive()
+    }
+}
+
+/// What listeners take for new connections.
+pub(super) struct TlsMaterial {
+    /// For the gRPC services.
+    pub(super) grpc: TlsAcceptor,
+    /// For probes and metrics: a caller may come without a certificate, as probes do.
+    pub(super) http: TlsAcceptor,
+    /// End of the certificate's validity, in seconds since 1970.
+    pub(super) not_after: u64,
+    /// Number of authorities whose certificates callers may show.
+    pub(super) authorities: usize,
+}
+
+impl fmt::Debug for TlsMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TlsMaterial");
+        shown
+            .field("not_after", &self.not_after)
+            .field("authorities", &self.authorities);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl TlsPaths {
+    /// Reads the files. Blocks.
+    pub(super) fn read(&self) -> Result<TlsContent, TlsError> {
+        let read = |path: &Path| {
+            read_bounded(path, FILE_BYTES).map_err(|error| problem(path, format!("it cannot be read: {error}")))
+        };
+        Ok(TlsContent {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            authorities: self.client_authorities.as_deref().map(read).transpose()?,
+        })
+    }
+
+    /// What the content means. `now`: seconds since 1970.
+    pub(super) fn build(&self, content: &TlsContent, now: u64) -> Result<TlsMaterial, TlsError> {
+        let chain = certificates(&self.certificate, &content.certificate)?;
+        let end = chain.first().and_then(not_after);
+        let end = end.ok_or_else(|| problem(&self.certificate, "its first certificate cannot be read"))?;
+        if end < now {
+            return Err(problem(
+                &self.certificate,
+                format!(
+                    "the certificate expired {} ago; put a new one in its place",
+                    age(now - end)
+                ),
+            ));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&content.key).map_err(|error| {
+            let remedy = "write the private key of the certificate, unencrypted, as PEM";
+            problem(&self.key, format!("it has no private key ({error}); {remedy}"))
+        })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let roots = self.roots(content)?;
+        let authorities = roots.as_ref().map_or(0, |roots| roots.len());
+        let config = |auth: ClientAuth, protocol: &[u8]| {
+            let mut config = self.server_config(&provider, roots.as_ref(), auth, &chain, &key)?;
+            config.alpn_protocols = vec![protocol.to_vec()];
+            // A resumed connection would be that of a certificate that nobody looks at again.
+            config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Ok(TlsAcceptor::from(Arc::new(config)))
+        };
+        Ok(TlsMaterial {
+            grpc: config(self.client_auth, GRPC_PROTOCOL)?,
+            http: config(ClientAuth::Optional, HTTP_PROTOCOL)?,
+            not_after: end,
+            authorities,
+        })
+    }
+
+    fn server_config(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        roots: Option<&Arc<RootCertStore>>,
+        auth: ClientAuth,
+        chain: &[CertificateDer<'static>],
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<ServerConfig, TlsError> {
+        let of_key = |error: rustls::Error| {
+            let remedy = "certificate and key have to be of one pair";
+            problem(
+                &self.key,
+                format!(
+                    "it cannot be used with {}: {error}; {remedy}",
+                    self.certificate.display()
+                ),
+            )
+        };
+        let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+        let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(&versions)
+            .map_err(of_key)?;
+        let builder = match roots {
+            None => builder.with_no_client_auth(),
+            Some(roots) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+                let verifier = match auth {
+                    ClientAuth::Required => verifier,
+                    ClientAuth::Optional => verifier.allow_unauthenticated(),
+                };
+                let path = self.client_authorities.as_deref().unwrap_or(&self.certificate);
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| problem(path, error.to_string()))?)
+            }
+        };
+        builder
+            .with_single_cert(chain.to_vec(), key.clone_key())
+            .map_err(of_key)
+    }
+
+    /// Authorities of callers.
+    fn roots(&self, content: &TlsContent) -> Result<Option<Arc<RootCertStore>>, TlsError> {
+        let (Some(path), Some(content)) = (&self.client_authorities, &content.authorities) else {
+            return Ok(None);
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(path, content)? {
+            roots
+                .add(certificate)
+                .map_err(|error| problem(path, format!("one of its certificates is no authority: {error}")))?;
+        }
+        Ok(Some(Arc::new(roots)))
+    }
+}
+
+fn problem(path: &Path, message: impl Into<String>) -> TlsError {
+    TlsError {
+        path: path.to_owned(),
+        message: message.into(),
+    }
+}
+
+fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+    match read {
+        Ok(read) if !read.is_empty() => Ok(read),
+        Ok(_) => Err(problem(
+            path,
+            "it has no certificate; write it as PEM (-----BEGIN CERTIFICATE-----)",
+        )),
+        Err(error) => Err(problem(path, format!("it is no PEM: {error}"))),
+    }
+}
+
+/// Content of a file that is no larger than this.
+pub(crate) fn read_bounded(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path)?.take(most).read_to_end(&mut content)?;
+    if content.len() > limit {
+        return Err(io::Error::other(format!("it has more than {limit} bytes")));
+    }
+    Ok(content)
+}
+
+/// A time in the largest unit of which there are two.
+pub(super) fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,11 @@
+//! A locked door: TLS, and who may do what.
+
+mod audit;
+mod authority;
+mod handshakes;
+mod identities;
+mod roles;
+mod rotation;
+mod soak;
+mod store;
+mod tls;
