@@ -55,6 +55,17 @@ impl RequestError {
         matches!(self, RequestError::Refused { code: 404, .. })
     }
 
+    /// True if the refusal is about the object of the request, so that other objects may be accepted.
+    pub(crate) fn is_about_object(&self) -> bool {
+        matches!(
+            self,
+            RequestError::Refused {
+                code: 400 | 403 | 404 | 409 | 422,
+                ..
+            }
+        )
+    }
+
     /// True if the account may not do this.
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, RequestError::Refused { code: 403, .. })

@@ -140,6 +140,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
         let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
         let mut written: usize = 0;
         let mut groups = BTreeSet::new();
+        let mut refused = None;
         for pod in pods {
             let Some(reason) = reasons.get(&pod.full_name()) else {
                 continue;
@@ -153,17 +154,29 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 break;
             }
             written = written.saturating_add(1);
-            let failed = |what: String| move |error| LookError::Request { what, error };
-            let of_pod = writes.write(&pod, &sentence).await;
-            of_pod.map_err(failed(format!("pod {}", pod.full_name())))?;
+            let mut outcome = writes.write(&pod, &sentence).await;
             tokio::time::sleep(WRITE_PAUSE).await;
             if let Some(group) = &reason.pod_group
+                && outcome.is_ok()
                 && groups.insert(group.clone())
             {
-                let of_group = writes.write_pod_group(group, &sentence).await;
-                of_group.map_err(failed(format!("pod group {group}")))?;
+                outcome = writes.write_pod_group(group, &sentence).await;
                 tokio::time::sleep(WRITE_PAUSE).await;
             }
+            match outcome {
+                Ok(()) => {}
+                // A namespace that ends takes no events; the pods of others get theirs.
+                Err(error) if error.is_about_object() => {
+                    refused.get_or_insert_with(|| format!("{}: {error}", pod.full_name()));
+                }
+                Err(error) => {
+                    let what = format!("pod {}", pod.full_name());
+                    return Err(LookError::Request { what, error });
+                }
+            }
+        }
+        if let Some(refused) = refused {
+            tracing::warn!(refused, "the reason of a pod cannot be written");
         }
         Ok(())
     }
