@@ -4,7 +4,7 @@
 use super::{DeviceMask, DeviceScore, MAX_DEVICES, WHOLE_DEVICE, sigmoid};
 
 /// Possible error of a gain, by the frequency of all typical tasks and the idle thousandths of the node. Sums of at most 256
-/// products and of 3 numbers for each of 64 devices, before and after, are off by less than a fifth of it.
+/// products and of some numbers for each of 64 devices, before and after, are off by less than a third of it.
 const RELATIVE_ERROR: f64 = 1e-15;
 /// Largest sum of frequencies for which errors are bounded.
 const MAX_FREQUENCY: f64 = 1e6;
@@ -142,31 +142,41 @@ impl UsableAmounts {
         }
         let mut gains = [f64::NEG_INFINITY; N];
         // What all choices have in common, and in `gains` what differs: the sum over the chosen device, less the one without a choice.
-        let (mut common, mut idle) = (self.frequency * f64::from(milli), 0);
+        let mut common = self.frequency * f64::from(milli);
         for (gain, free) in gains.iter_mut().zip(free) {
             let (level, amount) = (self.level(*free)?, f64::from(*free));
             let unchanged = amount * after.single(level)?;
             common += unchanged - amount * before.single(level)?;
-            idle += free;
             // Devices without enough are computed like the others, so that no branch depends on the devices.
-            let left = (free - milli).max(0);
+            let left = free.wrapping_sub(milli).max(0);
             let changed = f64::from(left) * after.single(self.level(left)?)? - unchanged;
             *gain = if *free >= milli { changed } else { f64::NEG_INFINITY };
         }
         for (before, after) in before.several.iter().zip(&after.several) {
             let (enough, sum) = enough_of(free, before.milli);
-            common -= before.weight(enough) * f64::from(sum);
-            let [same, fewer] = [enough, enough.saturating_sub(1)].map(|enough| after.weight(enough));
+            if enough == 0 {
+                continue;
+            }
+            let sum = f64::from(sum);
+            let [same, fewer] = [enough, enough - 1].map(|enough| after.weight(enough));
+            common += (same - before.weight(enough)) * sum;
+            // A device that had enough has it still, or leaves it to one device less.
+            let kept = same * f64::from(milli);
+            let missed = (same - fewer) * sum;
             for (gain, free) in gains.iter_mut().zip(free) {
-                let (had, has) = (*free >= after.milli, free - milli >= after.milli);
-                let taken = if has { milli } else { *free };
-                let weight = if had == has { same } else { fewer };
-                *gain += weight * f64::from(sum - if had { taken } else { 0 });
+                let less = if free.wrapping_sub(milli) >= after.milli {
+                    kept
+                } else {
+                    missed + fewer * f64::from(*free)
+                };
+                *gain -= if *free >= after.milli { less } else { 0.0 };
             }
         }
-        best_of(&gains, common, self.error(idle))
+        let most = WHOLE_DEVICE * i32::try_from(free.len()).unwrap_or(0);
+        best_of(&gains, common, self.error(most))
     }
 
+    /// Possible error of a gain on a node with at most so many free thousandths.
     fn error(&self, idle: i32) -> f64 {
         RELATIVE_ERROR * self.frequency * f64::from(idle)
     }
@@ -210,19 +220,21 @@ impl SeveralWeights {
 /// Number of devices with enough, and their thousandths together.
 #[inline]
 fn enough_of(free: &[i32], milli: i32) -> (usize, i32) {
-    let mut all = (0, 0);
+    let (mut enough, mut sum) = (0_i32, 0_i32);
     for free in free {
         let has = *free >= milli;
-        all.0 += usize::from(has);
-        all.1 += if has { *free } else { 0 };
+        enough = enough.wrapping_add(i32::from(has));
+        sum = sum.wrapping_add(if has { *free } else { 0 });
     }
-    all
+    (usize::try_from(enough).unwrap_or(0), sum)
 }
 
 /// First device with the greatest score, where no error changes it.
 #[inline]
 fn best_of(gains: &[f64], common: f64, error: f64) -> Option<DeviceScore> {
-    let greatest = gains.iter().fold(f64::NEG_INFINITY, |most, gain| most.max(*gain));
+    let greatest = gains
+        .iter()
+        .fold(f64::NEG_INFINITY, |most, gain| if *gain > most { *gain } else { most });
     let gain = (greatest + common) / 1000.0;
     if gain == f64::NEG_INFINITY {
         return Some(DeviceScore::default());
@@ -232,9 +244,9 @@ fn best_of(gains: &[f64], common: f64, error: f64) -> Option<DeviceScore> {
         return None;
     }
     let [surely, perhaps] = [least + error, least - error].map(|least| least * 1000.0 - common);
-    let first = gains
-        .iter()
-        .position(|gain| *gain >= perhaps && *gain > f64::NEG_INFINITY)?;
+    // Devices without enough are below every number.
+    let perhaps = perhaps.max(f64::MIN);
+    let first = gains.iter().position(|gain| *gain >= perhaps)?;
     let is_sure = gains.get(first).is_some_and(|gain| *gain >= surely);
     let device = u8::try_from(first).ok()?;
     is_sure.then_some(DeviceScore {
