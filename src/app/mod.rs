@@ -99,7 +99,7 @@ pub enum ServeError {
     State(StateStartError),
     /// The cluster that is to be watched cannot be reached by these credentials.
     #[error("the watched cluster: {0}")]
-    Cluster(pumice_live::AccessError),
+    Cluster(pumice_live::CredentialError),
     /// The reflection service rejects the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),

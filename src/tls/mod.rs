@@ -1,4 +1,4 @@
-//! TLS of the listeners: certificate, key and client authorities from files, taken anew when the files change.
+//! TLS of the listeners: certificate, key and client authorities from files, taken again when the files change.
 //!
 //! A changed set of files is taken for new connections once two looks in a row saw the same and it holds together; connections
 //! that are open keep what they began with, so that no call is dropped. A set that does not hold together changes nothing.

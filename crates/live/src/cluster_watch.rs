@@ -68,7 +68,7 @@ pub struct ClusterWatch {
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
     #[error("{0}")]
-    Access(#[from] crate::credentials::AccessError),
+    Access(#[from] crate::credentials::CredentialError),
     #[error("{0}")]
     Feed(#[from] FeedError),
     #[error("{scope}: {error}{remedy}")]

@@ -16,7 +16,7 @@ pub struct ClusterAccess {
 
 /// Error of credentials that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum AccessError {
+pub enum CredentialError {
     /// The kubeconfig cannot be used.
     #[error("{kubeconfig}: {reason}; name a kubeconfig with its context, as `kubectl config view` shows them")]
     Kubeconfig {
@@ -41,13 +41,13 @@ impl ClusterAccess {
     ///
     /// # Errors
     /// The credentials are missing or cannot be used.
-    pub async fn client(&self) -> Result<Client, AccessError> {
+    pub async fn client(&self) -> Result<Client, CredentialError> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
             ..KubeConfigOptions::default()
         };
         let unusable = |kubeconfig: String| {
-            move |error: kube_client::config::KubeconfigError| AccessError::Kubeconfig {
+            move |error: kube_client::config::KubeconfigError| CredentialError::Kubeconfig {
                 kubeconfig,
                 reason: causes(&error),
             }
@@ -65,9 +65,9 @@ impl ClusterAccess {
                 .map_err(unusable("the default kubeconfig".to_owned()))?,
             (None, None) => Config::infer()
                 .await
-                .map_err(|error| AccessError::None(causes(&error)))?,
+                .map_err(|error| CredentialError::None(causes(&error)))?,
         };
-        Client::try_from(config).map_err(|error| AccessError::Client(causes(&error)))
+        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
     }
 }
 

@@ -21,7 +21,7 @@ mod resources;
 
 pub use cluster_watch::{ClusterWatch, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
-pub use credentials::{AccessError, ClusterAccess};
+pub use credentials::{ClusterAccess, CredentialError};
 pub use feed::FeedError;
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};
 pub use resource_watch::ListMode;

@@ -17,12 +17,12 @@ const DRY_RUN: (&str, &str) = ("pumice-dry-run", "true");
 #[derive(Debug, Subcommand)]
 pub enum ExtenderCommand {
     /// Send a request of kube-scheduler, and say what would be answered; changes nothing
-    Check(CheckArgs),
+    Check(ExtenderCheckArgs),
 }
 
 /// Arguments of `pumice extender check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub struct ExtenderCheckArgs {
     /// Verb of the protocol
     #[arg(value_enum)]
     verb: ExtenderVerb,

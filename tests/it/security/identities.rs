@@ -176,6 +176,10 @@ fn pages_are_open_unless_the_file_closes_them() {
     for page in ["/livez", "/readyz", "/metrics"] {
         assert!(fetch(program.http, page).0.starts_with("http/1.1 200"), "{page}");
     }
+    // Extender protocols decide, so that they are never open.
+    for verb in ["/kube-scheduler/filter", "/volcano/vc/predicate"] {
+        assert!(fetch(program.http, verb).0.starts_with("http/1.1 401"), "{verb}");
+    }
     write(&file, &format!("{entry}open: []\n"));
     until("they are closed", || {
         fetch(program.http, "/livez").0.starts_with("http/1.1 401")
@@ -188,5 +192,11 @@ fn pages_are_open_unless_the_file_closes_them() {
     assert!(
         fetch(program.http, "/livez").0.starts_with("http/1.1 200"),
         "local callers have a role"
+    );
+    // It is the role; only the method is not one of the protocol.
+    assert!(
+        fetch(program.http, "/kube-scheduler/filter")
+            .0
+            .starts_with("http/1.1 405")
     );
 }

@@ -161,11 +161,11 @@ impl UsableAmounts {
             let [same, fewer] = [enough, enough - 1].map(|enough| after.weight(enough));
             common += (same - before.weight(enough)) * sum;
             // A device that had enough has it still, or leaves it to one device less.
-            let kept = same * f64::from(milli);
+            let unmissed = same * f64::from(milli);
             let missed = (same - fewer) * sum;
             for (gain, free) in gains.iter_mut().zip(free) {
                 let less = if free.wrapping_sub(milli) >= after.milli {
-                    kept
+                    unmissed
                 } else {
                     missed + fewer * f64::from(*free)
                 };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kube_client::Client;
 use tokio::time::MissedTickBehavior;
 
-use crate::credentials::{AccessError, ClusterAccess};
+use crate::credentials::{ClusterAccess, CredentialError};
 use crate::requests::RequestError;
 use lease::WriterLease;
 use waiting_pods::{WaitingPod, waiting_pods};
@@ -66,7 +66,7 @@ pub struct ReasonWriter<R> {
 #[derive(Debug, thiserror::Error)]
 enum LookError {
     #[error("{0}")]
-    Access(#[from] AccessError),
+    Access(#[from] CredentialError),
     #[error("{what}: {error}")]
     Request { what: String, error: RequestError },
     #[error("the reasons cannot be found: {0}")]
