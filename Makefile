@@ -10,6 +10,9 @@ BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
+# How the program is built and run; CI says that its tests have built it.
+BUILD ?= $(CARGO) build --locked --quiet
+RUN ?= $(CARGO) run --locked --quiet --
 
 .PHONY: help demo test torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
@@ -17,7 +20,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: rust ## Start a server, load small clusters, show and check each result of the README, then end
-	@$(CARGO) run --locked --quiet -- demo
+	@$(RUN) demo
 
 test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked --workspace
@@ -36,7 +39,7 @@ soak: rust ## Mixed load for 20 minutes with TLS, roles, durable state and audit
 	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) SECONDS_TO_SOAK=$(or $(SECONDS),1200) $(CARGO) test --locked --quiet --test it -- security::soak::the_server_is_steady_under_mixed_load --exact --ignored --nocapture
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
-	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \
+	@$(CARGO) test --locked --quiet --workspace --test it -- vectors::run --exact --nocapture 2>&1 | \
 	  awk '!closed; /^[0-9]+ passed, [0-9]+ failed$$/ { closed = 1 }'
 
 vectors-refresh: ## Replace the recordings (FROM=DIR: a directory of plain .json files)
@@ -102,11 +105,11 @@ doc: rust ## Build the reference, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
-	@$(CARGO) test --locked --quiet --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
+	@$(CARGO) test --locked --quiet --workspace --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
 
 yaml: rust ## Compare the reader of YAML with gopkg.in/yaml.v2 over 20,000 mutated documents (needs Go)
 	@cd tests/yaml && go build -o ../../.cache/yaml-v2 .
-	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet --test it -- yaml_reader --ignored --nocapture
+	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet --workspace --test it -- yaml_reader --ignored --nocapture
 
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release
@@ -115,27 +118,27 @@ dist: rust ## Build target/dist/pumice: optimised across crates, stripped
 	$(CARGO) build --locked --profile dist
 
 clients-python: rust ## Check the Python client with a real server
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@clients/python/check.sh
 
 clients-go: rust ## Check the Go client with a real server
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@clients/go/check.sh
 
 clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its framework and a real server
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@clients/go/kubescheduler/check.sh
 
 e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its plugin, all built here (minutes the first time)
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@clients/go/kubescheduler/e2e/run.sh
 
 walk: rust ## Walk through a Volcano cluster with etcd, an API server and vc-scheduler with the adapter (VOLCANO=DIR: its source)
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@VOLCANO="$(VOLCANO)" clients/go/volcano/walk/run.sh $(STEPS)
 
 deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with a real API server and Prometheus (needs root)
-	$(CARGO) build --locked --quiet
+	@$(BUILD)
 	@deploy/check/run.sh
 
 supply: rust ## Check licences, bans and duplicates of dependencies, and the file of their licences

@@ -97,6 +97,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
     ("top", "pumice top\npumice top --once"),
     (
+        "state sync",
+        "pumice state sync\npumice state sync --kubeconfig FILE --context NAME --server 127.0.0.1:7461",
+    ),
+    (
         "extender check",
         "pumice extender check filter body.json\npumice extender check prioritize body.json --policy batch",
     ),
@@ -157,7 +161,7 @@ mod tests {
     fn every_command_has_examples_that_it_accepts() {
         let mut all = Vec::new();
         paths(&command_line(), "", &mut all);
-        for group in ["policy", "state", "reservations", "certs", "store"] {
+        for group in ["policy", "state", "reservations", "certs", "store", "extender"] {
             all.retain(|path| path != group);
         }
         for path in &all {
