@@ -23,141 +23,131 @@ identities:
 - {name: robot, token_file: t, roles: [read]}
 ";
 
+/// Lines that the calls of the test have to leave: action, outcome, identity and target.
+const EXPECTED: [[&str; 4]; 10] = [
+    ["reload-policy", "done", "operators", "default"],
+    ["reload-policy", "done", "operators", "default"],
+    ["reload-policy", "failed", "operators", "default"],
+    ["rollback-policy", "done", "operators", "default"],
+    ["reload-policy", "done", "operators", "batch"],
+    ["delete-policy", "done", "operators", "batch"],
+    ["forget-source", "failed", "operators", "absent"],
+    ["release-reservation", "unchanged", "operators", "ns/job"],
+    ["call", "refused", "robot", "/pumice.v1.PolicyService/DeletePolicy"],
+    ["call", "refused", "anonymous", "/pumice.v1.StateService/ListNodes"],
+];
+
+fn reload(name: &str, document: String) -> pb::ReloadPolicyRequest {
+    pb::ReloadPolicyRequest {
+        name: name.to_owned(),
+        document,
+        ..pb::ReloadPolicyRequest::default()
+    }
+}
+
+/// Changes policies as an operator. Returns the versions of `default`, the newest first.
+async fn change_policies(options: &ConnectOptions) -> Vec<pb::Policy> {
+    let mut policies = ClientConnection::open_with(options).await.unwrap().policies;
+    for comment in ["one", "two"] {
+        policies.reload_policy(reload("", document(comment))).await.unwrap();
+    }
+    policies
+        .reload_policy(reload("", "tiers: [".to_owned()))
+        .await
+        .unwrap_err();
+    let mut rollback = pb::RollbackPolicyRequest::default();
+    policies.rollback_policy(rollback.clone()).await.unwrap();
+    // What changes nothing has no line.
+    rollback.dry_run = true;
+    policies.rollback_policy(rollback).await.unwrap();
+    policies
+        .reload_policy(reload("batch", document("three")))
+        .await
+        .unwrap();
+    let request = pb::DeletePolicyRequest {
+        name: "batch".to_owned(),
+        ..pb::DeletePolicyRequest::default()
+    };
+    policies.delete_policy(request).await.unwrap();
+    let list = pb::ListPoliciesRequest {
+        name: "default".to_owned(),
+        ..pb::ListPoliciesRequest::default()
+    };
+    policies.list_policies(list).await.unwrap().into_inner().policies
+}
+
+/// Ends what is not there as an operator.
+async fn end_things(options: &ConnectOptions) {
+    let mut state = ClientConnection::open_with(options).await.unwrap().state;
+    let forget = pb::ForgetSourceRequest {
+        source: "absent".to_owned(),
+        force: false,
+    };
+    state.forget_source(forget).await.unwrap_err();
+    let release = pb::ReleaseReservationRequest {
+        job: "ns/job".to_owned(),
+        ..pb::ReleaseReservationRequest::default()
+    };
+    state.release_reservation(release).await.unwrap();
+}
+
+/// Attempts what callers with a token of another role, and with none, may not.
+async fn be_rejected(mut options: ConnectOptions) {
+    options.token = Some("secretsecretsecretsecret".to_owned());
+    let mut robot = ClientConnection::open_with(&options).await.unwrap();
+    let request = pb::DeletePolicyRequest::default();
+    robot.policies.delete_policy(request).await.unwrap_err();
+    options.token = None;
+    let mut nobody = ClientConnection::open_with(&options).await.unwrap();
+    nobody
+        .state
+        .list_nodes(pb::ListNodesRequest::default())
+        .await
+        .unwrap_err();
+}
+
 #[test]
 fn each_change_and_each_rejection_has_a_line_and_the_history_its_author() {
     let authority = TestAuthority::new(&["admin"]);
     std::fs::write(authority.path("i.yaml"), IDENTITIES).unwrap();
     std::fs::write(authority.path("t"), "secretsecretsecretsecret\n").unwrap();
     let (file, log) = (authority.text("i.yaml"), authority.text("audit.log"));
-    let flags = [
-        "--identities-file",
-        &file,
-        "--audit-log",
-        &log,
-        "--tls-client-auth",
-        "optional",
-    ];
-    let program = authority.serve(&flags);
+    let auth = ["--tls-client-auth", "optional"];
+    let program = authority.serve(&[&["--identities-file", &file, "--audit-log", &log][..], &auth].concat());
     let runtime = runtime();
     let options = authority.options(program.grpc, Some("admin"));
     let history = runtime.block_on(async {
-        let ClientConnection {
-            policies, mut state, ..
-        } = ClientConnection::open_with(&options).await.unwrap();
-        let mut policies = policies;
-        for comment in ["one", "two"] {
-            let request = pb::ReloadPolicyRequest {
-                document: document(comment),
-                ..pb::ReloadPolicyRequest::default()
-            };
-            policies.reload_policy(request).await.unwrap();
-        }
-        let bad = pb::ReloadPolicyRequest {
-            document: "tiers: [".to_owned(),
-            ..pb::ReloadPolicyRequest::default()
-        };
-        policies.reload_policy(bad).await.unwrap_err();
-        policies
-            .rollback_policy(pb::RollbackPolicyRequest::default())
-            .await
-            .unwrap();
-        let dry = pb::RollbackPolicyRequest {
-            dry_run: true,
-            ..pb::RollbackPolicyRequest::default()
-        };
-        policies.rollback_policy(dry).await.unwrap();
-        let other = pb::ReloadPolicyRequest {
-            name: "batch".to_owned(),
-            document: document("three"),
-            ..pb::ReloadPolicyRequest::default()
-        };
-        policies.reload_policy(other).await.unwrap();
-        let request = pb::DeletePolicyRequest {
-            name: "batch".to_owned(),
-            ..pb::DeletePolicyRequest::default()
-        };
-        policies.delete_policy(request).await.unwrap();
-        let forget = pb::ForgetSourceRequest {
-            source: "absent".to_owned(),
-            force: false,
-        };
-        state.forget_source(forget).await.unwrap_err();
-        let release = pb::ReleaseReservationRequest {
-            job: "ns/job".to_owned(),
-            ..pb::ReleaseReservationRequest::default()
-        };
-        state.release_reservation(release).await.unwrap();
-        let mut robot = ConnectOptions {
-            token: Some("secretsecretsecretsecret".to_owned()),
-            ..authority.options(program.grpc, None)
-        };
-        let mut other = ClientConnection::open_with(&robot).await.unwrap();
-        let request = pb::DeletePolicyRequest::default();
-        other.policies.delete_policy(request).await.unwrap_err();
-        robot.token = None;
-        let mut nobody = ClientConnection::open_with(&robot).await.unwrap();
-        nobody
-            .state
-            .list_nodes(pb::ListNodesRequest::default())
-            .await
-            .unwrap_err();
-        let list = pb::ListPoliciesRequest {
-            name: "default".to_owned(),
-            ..pb::ListPoliciesRequest::default()
-        };
-        policies.list_policies(list).await.unwrap().into_inner().policies
+        let history = change_policies(&options).await;
+        end_things(&options).await;
+        be_rejected(authority.options(program.grpc, None)).await;
+        history
     });
     let callers: Vec<&str> = history.iter().map(|version| version.caller.as_str()).collect();
-    assert_eq!(
-        callers,
-        ["operators@127.0.0.1", "operators@127.0.0.1", "operators@127.0.0.1", ""]
-    );
+    let operator = "operators@127.0.0.1";
+    assert_eq!(callers, [operator, operator, operator, ""]);
     let origins: Vec<&str> = history.iter().map(|version| version.origin.as_str()).collect();
-    assert_eq!(
-        origins,
-        [
-            "rollback:2",
-            "rpc:operators@127.0.0.1",
-            "rpc:operators@127.0.0.1",
-            "built-in"
-        ]
-    );
+    let by_operator = "rpc:operators@127.0.0.1";
+    assert_eq!(origins, ["rollback:2", by_operator, by_operator, "built-in"]);
     let path = authority.path("audit.log");
-    until("all lines are written", || lines(&path).len() >= 10);
+    until("all lines are written", || lines(&path).len() >= EXPECTED.len());
     let written = lines(&path);
+    let fields = ["action", "outcome", "identity", "target"];
     let shown: Vec<[&str; 4]> = written
         .iter()
-        .map(|line| ["action", "outcome", "identity", "target"].map(|field| line[field].as_str().unwrap()))
+        .map(|line| fields.map(|field| line[field].as_str().unwrap()))
         .collect();
-    assert_eq!(
-        shown,
-        [
-            ["reload-policy", "done", "operators", "default"],
-            ["reload-policy", "done", "operators", "default"],
-            ["reload-policy", "failed", "operators", "default"],
-            ["rollback-policy", "done", "operators", "default"],
-            ["reload-policy", "done", "operators", "batch"],
-            ["delete-policy", "done", "operators", "batch"],
-            ["forget-source", "failed", "operators", "absent"],
-            ["release-reservation", "unchanged", "operators", "ns/job"],
-            ["call", "refused", "robot", "/pumice.v1.PolicyService/DeletePolicy"],
-            ["call", "refused", "anonymous", "/pumice.v1.StateService/ListNodes"],
-        ]
-    );
+    assert_eq!(shown, EXPECTED);
     for line in &written {
-        assert_eq!(
-            (line["address"].as_str(), line["time"].as_str().map(str::len)),
-            (Some("127.0.0.1"), Some(24))
-        );
+        let length = line["time"].as_str().map(str::len);
+        assert_eq!((line["address"].as_str(), length), (Some("127.0.0.1"), Some(24)));
     }
+    let (first, robot) = (&written[0], &written[8]);
     assert_eq!(
-        (&written[0]["version"], written[0]["hash"].as_str().map(str::len)),
+        (&first["version"], first["hash"].as_str().map(str::len)),
         (&Value::from(2), Some(64))
     );
-    assert_eq!(
-        (written[0]["known_by"].as_str(), written[8]["known_by"].as_str()),
-        (Some("certificate"), Some("token"))
-    );
+    let known = [first, robot].map(|line| line["known_by"].as_str().unwrap());
+    assert_eq!(known, ["certificate", "token"]);
     let everything = std::fs::read_to_string(&path).unwrap() + &format!("{:?}", program.log());
     assert!(!everything.contains("secretsecret"), "a token is in a log");
 }

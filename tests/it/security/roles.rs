@@ -250,22 +250,12 @@ fn a_source_is_written_by_those_who_may() {
 #[test]
 fn who_am_i_says_whom_the_server_takes_a_caller_for() {
     let authority = TestAuthority::new(&["sync.example", "nobody.example"]);
-    std::fs::write(
-        authority.path("identities.yaml"),
-        format!("{IDENTITIES}local: {{roles: [read]}}\n"),
-    )
-    .unwrap();
+    let identities = format!("{IDENTITIES}local: {{roles: [read]}}\n");
+    std::fs::write(authority.path("identities.yaml"), identities).unwrap();
     std::fs::write(authority.path("robot.token"), "0123456789abcdef0123\n").unwrap();
     let (file, socket) = (authority.text("identities.yaml"), authority.text("s.sock"));
-    let flags = [
-        "--identities-file",
-        &file,
-        "--tls-client-auth",
-        "optional",
-        "--grpc-socket",
-        &socket,
-    ];
-    let program = authority.serve(&flags);
+    let auth = ["--tls-client-auth", "optional"];
+    let program = authority.serve(&[&["--identities-file", &file, "--grpc-socket", &socket][..], &auth].concat());
     let runtime = runtime();
     let asked = |options: &ConnectOptions| {
         let mut connection = runtime.block_on(ClientConnection::open_with(options)).unwrap();

@@ -171,8 +171,8 @@ async fn scrape(load: Arc<MixedLoad>, authority: Arc<TestAuthority>, http: std::
             "{page}"
         );
         if number % 10 == 0 {
-            let issuer = Arc::clone(&authority);
-            let issued = tokio::task::spawn_blocking(move || issuer.issue(&["--name", "localhost"]))
+            let folder = Arc::clone(&authority);
+            let issued = tokio::task::spawn_blocking(move || folder.issue(&["--name", "localhost"]))
                 .await
                 .unwrap();
             assert!(issued.status.success());

@@ -111,7 +111,7 @@ fn an_export_that_was_cut_or_altered_or_is_newer_is_refused() {
         );
         (output.status.success(), err(&output))
     };
-    let cut = &whole[..whole.len() / 2];
+    let (cut, _) = whole.split_at(whole.floor_char_boundary(whole.len() / 2));
     let (good, said) = import("cut", cut, &[]);
     assert!(!good, "{said}");
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();

@@ -58,7 +58,8 @@ fn expired_certificate(authority: &TestAuthority) -> (Vec<u8>, Vec<u8>) {
     let key = rcgen::KeyPair::try_from(&key).unwrap();
     let own = rcgen::CertificateParams::default();
     let id = own.key_identifier(&key);
-    let id: String = id[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let [a, b, c, d, ..] = id[..] else { panic!("{id:?}") };
+    let id = format!("{a:02x}{b:02x}{c:02x}{d:02x}");
     let mut own = own;
     own.distinguished_name = rcgen::DistinguishedName::new();
     own.distinguished_name
