@@ -215,8 +215,6 @@ fn the_server_is_steady_under_mixed_load() {
         "256Ki",
         "--sessions",
         "64",
-        "--log",
-        "error",
     ]);
     let runtime = super::authority::runtime();
     let load = Arc::new(MixedLoad {
