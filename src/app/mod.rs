@@ -46,7 +46,6 @@ use guards::{
     FileKeepers, WatchedFiles, listener_security, load_tls, open_audit, warn_of_open_addresses, warn_of_unknown_callers,
 };
 use listen::{GrpcListener, ListenerSecurity};
-pub use socket_file::SocketAccess;
 use socket_file::SocketFile;
 use timed_connection::ConnectionTimeouts;
 

@@ -8,27 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may connect to a Unix socket: connecting takes the permission to write its file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketAccess {
-    /// Mode of the file.
-    pub mode: u32,
-    /// Owner of the file, by number; `None`: the process.
-    pub user: Option<u32>,
-    /// Group of the file, by number; `None`: that of the process.
-    pub group: Option<u32>,
-}
-
-impl Default for SocketAccess {
-    /// The permissions of the file's directory alone decide.
-    fn default() -> Self {
-        Self {
-            mode: 0o666,
-            user: None,
-            group: None,
-        }
-    }
-}
+use crate::config::SocketAccess;
 
 /// Unix socket and its file, which is removed with the socket.
 #[derive(Debug)]

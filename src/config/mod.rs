@@ -5,6 +5,7 @@ mod plain_text;
 mod security_settings;
 mod serve_args;
 mod settings;
+mod socket_access;
 mod standard_variables;
 mod values;
 
@@ -13,7 +14,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::SocketAccess;
 use crate::audit::AuditOptions;
 use crate::limits::ServerLimits;
 use crate::server::probe::ExpectedPolicy;
@@ -25,6 +25,7 @@ pub use cluster_settings::{ClusterSettings, KUBERNETES, namespaces};
 pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
+pub use socket_access::SocketAccess;
 
 /// Default address of gRPC.
 pub const GRPC_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7461);

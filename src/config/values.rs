@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::SocketAccess;
+use super::SocketAccess;
 use crate::server::probe::ExpectedPolicy;
 use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
