@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::body::read_body;
 use super::offers::OfferKey;
+use super::questions::{read_json, to_json, unreadable};
 use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
-use crate::server::decision_call::MAX_ASYNC_OBJECT_BYTES;
 use crate::server::pb;
 use crate::server::status::CallError;
 
@@ -151,13 +151,9 @@ pub(super) struct AskedNodes {
     pub(super) whole: Option<Vec<Range<usize>>>,
 }
 
-fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
-    CallError::invalid("BODY_UNREADABLE", format!("{what}: {error}"))
-}
-
 /// Reads a request of filter or prioritize.
 pub(super) fn read_nodes_message(body: &Bytes) -> Result<(AskedPod, AskedNodes), CallError> {
-    let message: NodesMessage<'_> = serde_json::from_slice(body).map_err(|error| unreadable("the body", &error))?;
+    let message: NodesMessage<'_> = read_json(body)?;
     let pod = AskedPod::read(message.pod)?;
     let (names, whole) = match (message.nodes, message.node_names) {
         (Some(list), _) => {
@@ -242,11 +238,6 @@ pub(super) fn write_filter(body: &Bytes, nodes: &AskedNodes, verdicts: &[NodeVer
     to_json(&message)
 }
 
-pub(super) fn to_json(message: &impl Serialize) -> Vec<u8> {
-    // Only maps with keys that are no strings cannot be written.
-    serde_json::to_vec(message).unwrap_or_default()
-}
-
 /// Score of one node in a response of prioritize.
 #[derive(Debug, Serialize)]
 pub(super) struct HostScore<'n> {
@@ -286,19 +277,6 @@ impl ExtenderFront {
             // These two have no field for an error.
             Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error_text(&error))),
         }
-    }
-
-    /// Reads a body, a large one on a worker.
-    pub(super) async fn read_message<T: Send + 'static>(
-        &self,
-        body: &Bytes,
-        read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
-        if body.len() <= MAX_ASYNC_OBJECT_BYTES {
-            return read(body);
-        }
-        let body = body.clone();
-        self.edge.workers.messages.run(move |_| read(&body)).await
     }
 
     async fn prioritize(

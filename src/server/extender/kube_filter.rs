@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::Extensions;
 use tokio::time::{Instant, sleep};
-use tonic::metadata::MetadataMap;
 
 use super::kube::{AskedNodes, AskedPod, NodeVerdict, read_nodes_message, write_filter};
 use super::kube_scores::ScoreScale;
 use super::offers::Offer;
+use super::questions::{check_problem, latest, node_set, reason_text};
 use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
 use crate::server::status::CallError;
@@ -65,12 +64,8 @@ impl ExtenderFront {
     ) -> Result<Vec<u8>, CallError> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let verdicts = self.verdicts(policy, &pod, &nodes, mode).await?;
-        if body.len() <= crate::server::decision_call::MAX_ASYNC_OBJECT_BYTES {
-            return Ok(write_filter(body, &nodes, &verdicts));
-        }
-        let body = body.clone();
-        let write = move |_: &_| Ok(write_filter(&body, &nodes, &verdicts));
-        self.edge.workers.messages.run(write).await
+        let write = move |body: &Bytes| Ok(write_filter(body, &nodes, &verdicts));
+        self.read_message(body, write).await
     }
 
     /// Verdict on each node of a request. The pod is held if it fits somewhere.
@@ -188,10 +183,7 @@ impl ExtenderFront {
         }
         let request = pb::ScoreRequest {
             tasks: vec![task],
-            candidates: Some(pb::NodeSet {
-                names: known.cloned().collect(),
-                ..pb::NodeSet::default()
-            }),
+            candidates: Some(node_set(known.cloned())),
             resource_fit: pb::ResourceFit::None.into(),
             with_filter: true,
             filter_detail: pb::FilterDetail::Nodes.into(),
@@ -208,21 +200,15 @@ impl ExtenderFront {
         let against = session
             .as_ref()
             .map_or_else(|| latest(policy), |session| session.target.clone());
-        let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-        let answered = self.edge.decide(request, Some(against), (&metadata, &extensions)).await;
+        let answered = self.ask(request, against).await;
         if let Some(session) = session {
             // A session that is gone needs no end.
             let _ = self.edge.state.close_session(&session.id);
         }
-        let mut items = answered?.into_inner().result.unwrap_or_default().items;
+        let mut items = answered?.result.unwrap_or_default().items;
         let item = items.pop().unwrap_or_default();
-        match item.problem {
-            Some(problem) => Err(CallError::invalid(
-                "POD_UNREADABLE",
-                format!("{}: {}", problem.field, problem.message),
-            )),
-            None => Ok(ScoredNodes(item)),
-        }
+        check_problem("POD_UNREADABLE", item.problem.as_ref())?;
+        Ok(ScoredNodes(item))
     }
 
     /// Session on the newest state in which a held pod has no node.
@@ -294,7 +280,7 @@ impl ExtenderFront {
             return Ok(PodOffer::All);
         }
         let text = match (item.reasons.into_iter().next(), item.problem) {
-            (Some(reason), _) => format!("{}: {}", reason.plugin, reason.message),
+            (Some(reason), _) => reason_text(&reason),
             (None, problem) => format!("pumice: {}", problem.unwrap_or_default().message),
         };
         Ok(PodOffer::None(NodeVerdict::Fails(text.into())))
@@ -327,17 +313,6 @@ impl ExtenderFront {
 struct OwnSession {
     id: String,
     target: pb::EvaluationRef,
-}
-
-/// The newest state under a policy.
-pub(super) fn latest(policy: &str) -> pb::EvaluationRef {
-    pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Latest(pb::LatestRef {
-            policy: policy.to_owned(),
-            ..pb::LatestRef::default()
-        })),
-        ..pb::EvaluationRef::default()
-    }
 }
 
 /// What a snapshot knows of a pod; `None`: not this incarnation.
@@ -428,7 +403,7 @@ impl ScoredNodes {
         let rejections = self.0.filter.iter().flat_map(|filter| &filter.rejections);
         rejections.flat_map(|rejection| {
             let reason = rejection.reason.clone().unwrap_or_default();
-            let text: Arc<str> = format!("{}: {}", reason.plugin, reason.message).into();
+            let text: Arc<str> = reason_text(&reason).into();
             let verdict = if reason.resolution() == pb::Resolution::Unresolvable {
                 NodeVerdict::NeverFits(text)
             } else {

@@ -7,14 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::http::Extensions;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tonic::metadata::MetadataMap;
 
 use super::ExtenderFront;
-use super::kube::{AskedPod, to_json};
-use super::kube_filter::latest;
+use super::kube::AskedPod;
+use super::questions::{check_problem, latest, read_json, to_json};
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::Snapshot;
@@ -71,8 +69,7 @@ struct PreemptResponse {
 }
 
 fn read_preempt(body: &Bytes) -> Result<(AskedPod, BTreeMap<String, MetaVictims>), CallError> {
-    let message: PreemptMessage<'_> = serde_json::from_slice(body)
-        .map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("the body: {error}")))?;
+    let message: PreemptMessage<'_> = read_json(body)?;
     let pod = AskedPod::read(message.pod)?;
     let by_uid = |(node, victims): (String, Option<Victims>)| {
         let Victims { pods, violations } = victims?;
@@ -119,16 +116,14 @@ impl ExtenderFront {
                 groups: groups.clone(),
                 ..pb::SelectVictimsRequest::default()
             };
-            let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-            let asked = self
-                .edge
-                .decide(request, Some(latest(policy)), (&metadata, &extensions));
-            let items = asked.await?.into_inner().result.unwrap_or_default().items;
+            let items = self
+                .ask(request, latest(policy))
+                .await?
+                .result
+                .unwrap_or_default()
+                .items;
             for (group, item) in groups.iter().zip(&items) {
-                if let Some(problem) = &item.problem {
-                    let message = format!("{}: {}", problem.field, problem.message);
-                    return Err(CallError::invalid("VICTIMS_NOT_JUDGED", message));
-                }
+                check_problem("VICTIMS_NOT_JUDGED", item.problem.as_ref())?;
                 let judged = item.votes.iter().any(|vote| !vote.abstained);
                 let whole = of_nodes
                     .get(&group.node)

@@ -9,6 +9,7 @@ mod kube_filter;
 mod kube_preempt;
 mod kube_scores;
 mod offers;
+mod questions;
 mod volcano;
 mod volcano_messages;
 

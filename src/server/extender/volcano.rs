@@ -8,22 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Extensions, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::short_lock::ShortLock;
 use serde_json::value::RawValue;
-use tonic::metadata::MetadataMap;
 
 use super::body::read_body;
-use super::kube::to_json;
-use super::kube_filter::latest;
+use super::questions::{check_problem, latest, node_set, problem_text, read_json, reason_text, to_json, unreadable};
 use super::volcano_messages::{
     EventMessage, EventResponse, ExtenderTask, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse,
     PrioritizeMessage, PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VoteResponse,
-    read,
 };
 use super::{ExtenderFront, HttpError, error_text};
-use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
+use crate::server::decision_call::DecisionCall;
 use crate::server::pb;
 use crate::server::status::CallError;
 
@@ -227,25 +224,7 @@ impl ExtenderFront {
         call: C,
     ) -> Result<C::Response, CallError> {
         let against = self.against(path)?;
-        let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-        Ok(self
-            .edge
-            .decide(call, Some(against), (&metadata, &extensions))
-            .await?
-            .into_inner())
-    }
-
-    /// Reads a body, a large one on a worker.
-    async fn volcano_message<T: Send + 'static>(
-        &self,
-        body: &Bytes,
-        read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
-        if body.len() <= MAX_ASYNC_OBJECT_BYTES {
-            return read(body);
-        }
-        let body = body.clone();
-        self.edge.workers.messages.run(move |_| read(&body)).await
+        self.ask(call, against).await
     }
 
     async fn ask_volcano(
@@ -262,7 +241,7 @@ impl ExtenderFront {
             VolcanoVerb::Reclaimable => self.victims(path, body, pb::VictimKind::Reclaim).await,
             VolcanoVerb::JobEnqueueable => self.job_enqueueable(path, body).await,
             VolcanoVerb::JobEnqueued => {
-                let message: JobMessage = self.volcano_message(body, read_owned).await?;
+                let message: JobMessage = self.read_message(body, |body| read_json(body)).await?;
                 self.change(path, SessionChange::JobEnqueued(message.job.uid.into()))
                     .await?;
                 Ok(b"{}".to_vec())
@@ -278,7 +257,7 @@ impl ExtenderFront {
     }
 
     async fn predicate(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
-        let message: PredicateMessage = read(body)?;
+        let message: PredicateMessage = read_json(body)?;
         let request = pb::FilterRequest {
             tasks: vec![message.task.task()],
             candidates: Some(node_set([message.node.name])),
@@ -288,7 +267,7 @@ impl ExtenderFront {
         let answered = self.decide_in(path, request).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
         let (status, code) = match (item.problem, item.rejections.into_iter().next()) {
-            (Some(problem), _) => (format!("{}: {}", problem.field, problem.message), CODE_ERROR),
+            (Some(problem), _) => (problem_text(&problem), CODE_ERROR),
             (None, None) => (String::new(), 0),
             (None, Some(rejection)) => {
                 let reason = rejection.reason.unwrap_or_default();
@@ -296,14 +275,14 @@ impl ExtenderFront {
                     pb::Resolution::Unresolvable => CODE_UNRESOLVABLE,
                     pb::Resolution::Unschedulable | pb::Resolution::Unspecified => CODE_UNSCHEDULABLE,
                 };
-                (format!("{}: {}", reason.plugin, reason.message), code)
+                (reason_text(&reason), code)
             }
         };
         Ok(to_json(&PredicateResponse { status, code }))
     }
 
     async fn volcano_scores(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
-        let message: PrioritizeMessage = self.volcano_message(body, read_owned).await?;
+        let message: PrioritizeMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::ScoreRequest {
             tasks: vec![message.task.task()],
             candidates: Some(node_set(message.nodes.into_iter().map(|node| node.name))),
@@ -311,10 +290,7 @@ impl ExtenderFront {
         };
         let answered = self.decide_in(path, request).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
-        if let Some(problem) = item.problem {
-            let message = format!("{}: {}", problem.field, problem.message);
-            return Err(CallError::invalid("POD_UNREADABLE", message));
-        }
+        check_problem("POD_UNREADABLE", item.problem.as_ref())?;
         let names = item.nodes.unwrap_or_default().names;
         Ok(to_json(&PrioritizeResponse {
             scores: Some(names.into_iter().zip(item.totals).collect()),
@@ -328,11 +304,11 @@ impl ExtenderFront {
         body: &Bytes,
         kind: pb::VictimKind,
     ) -> Result<Vec<u8>, CallError> {
-        let message: VictimsMessage<'_> = read(body)?;
+        let message: VictimsMessage<'_> = read_json(body)?;
         let evictees = message.evictees.unwrap_or_default();
         let read_task = |raw: &&RawValue| {
             let task: Result<ExtenderTask, _> = serde_json::from_str(raw.get());
-            task.map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("evictees: {error}")))
+            task.map_err(|error| unreadable("evictees", &error))
         };
         let candidates: Vec<ExtenderTask> = evictees.iter().map(read_task).collect::<Result<_, _>>()?;
         let request = pb::SelectVictimsRequest {
@@ -346,10 +322,7 @@ impl ExtenderFront {
         };
         let answered = self.decide_in(path, request).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
-        if let Some(problem) = item.problem {
-            let message = format!("{}: {}", problem.field, problem.message);
-            return Err(CallError::invalid("VICTIMS_NOT_JUDGED", message));
-        }
+        check_problem("VICTIMS_NOT_JUDGED", item.problem.as_ref())?;
         let judged = item.votes.iter().any(|vote| !vote.abstained);
         let chosen = item.victims.iter().filter_map(|at| evictees.get(*at as usize).copied());
         Ok(to_json(&VictimsResponse {
@@ -359,7 +332,7 @@ impl ExtenderFront {
     }
 
     async fn job_enqueueable(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
-        let message: JobMessage = self.volcano_message(body, read_owned).await?;
+        let message: JobMessage = self.read_message(body, |body| read_json(body)).await?;
         let job = pb::Job {
             name: message.job.uid,
             ..pb::Job::default()
@@ -393,7 +366,7 @@ impl ExtenderFront {
     }
 
     async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
-        let message: QueueMessage = self.volcano_message(body, read_owned).await?;
+        let message: QueueMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::OrderRequest {
             queues: Some(name_set(message.queue.name)),
             ..pb::OrderRequest::default()
@@ -405,7 +378,7 @@ impl ExtenderFront {
     }
 
     async fn job_ready(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
-        let message: JobMessage = self.volcano_message(body, read_owned).await?;
+        let message: JobMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::OrderRequest {
             jobs: Some(name_set(message.job.uid)),
             ..pb::OrderRequest::default()
@@ -422,7 +395,7 @@ impl ExtenderFront {
         body: &Bytes,
         change: impl FnOnce(&ExtenderTask) -> SessionChange,
     ) -> Result<Vec<u8>, CallError> {
-        let message: EventMessage = self.volcano_message(body, read_owned).await?;
+        let message: EventMessage = self.read_message(body, |body| read_json(body)).await?;
         self.change(path, change(&message.task)).await?;
         Ok(to_json(&EventResponse { error: String::new() }))
     }
@@ -446,17 +419,6 @@ fn allocated(task: &ExtenderTask) -> SessionChange {
         card: Arc::default(),
         devices: 0,
     })
-}
-
-fn read_owned<T: for<'b> serde::Deserialize<'b>>(body: &Bytes) -> Result<T, CallError> {
-    read(body)
-}
-
-fn node_set(names: impl IntoIterator<Item = String>) -> pb::NodeSet {
-    pb::NodeSet {
-        names: names.into_iter().collect(),
-        ..pb::NodeSet::default()
-    }
 }
 
 fn name_set(name: String) -> pb::NameSet {

@@ -1,11 +1,9 @@
 //! Messages of Volcano's extender plugin, as far as the server reads them: Go's structs of a scheduler's session, by their names.
 
-use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::server::pb;
-use crate::server::status::CallError;
 
 /// Task of the scheduler.
 #[derive(Debug, Deserialize)]
@@ -143,9 +141,4 @@ pub(super) struct ReadyResponse {
 pub(super) struct EventResponse {
     #[serde(rename = "errorMessage")]
     pub(super) error: String,
-}
-
-/// Reads a message.
-pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, CallError> {
-    serde_json::from_slice(body).map_err(|error| CallError::invalid("BODY_UNREADABLE", format!("the body: {error}")))
 }
