@@ -15,6 +15,7 @@ pub mod app;
 pub mod audit;
 pub mod build_info;
 pub mod config;
+mod file_looks;
 pub mod limits;
 pub mod server;
 pub mod telemetry;

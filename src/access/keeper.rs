@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::caller::{AccessRejection, CallerAccess};
 use super::identities::{FILE_BYTES, IdentityFile, IdentityTable, TOKEN_FILE_BYTES, read_tokens};
 use crate::audit::{AuditAction, AuditLog, AuditOutcome};
+use crate::file_looks::{FileLook, FileLooks};
 use crate::server::wait_until_true;
 use crate::telemetry::{LogText, Metrics, WarningGate};
 use crate::tls::read_bounded;
@@ -64,14 +65,6 @@ pub struct AccessStart {
     /// Keeper of the identities in force.
     pub keeper: Arc<AccessKeeper>,
     content: Option<AccessContent>,
-}
-
-/// What the looks at the files have seen.
-#[derive(Debug)]
-struct SeenIdentities {
-    in_force: AccessContent,
-    tried: Option<AccessContent>,
-    seen: Option<AccessContent>,
 }
 
 fn problem(path: &Path, message: impl Into<String>) -> AccessError {
@@ -219,41 +212,30 @@ impl AccessKeeper {
         }
     }
 
-    async fn look(&self, path: &Path, looks: &mut SeenIdentities) {
+    async fn look(&self, path: &Path, looks: &mut FileLooks<AccessContent>) {
         let path = path.to_owned();
         let read = tokio::task::spawn_blocking(move || read_content(&path)).await;
-        let content = match read {
-            Ok(Ok(content)) => content,
-            Ok(Err(error)) => {
-                looks.tried = None;
-                // A file that is not there for a moment is being replaced.
-                if looks.seen.take().is_none() {
-                    self.refuse(error);
+        let Ok(read) = read else { return };
+        match looks.observe(read) {
+            FileLook::Nothing => {}
+            FileLook::Unreadable(error) => self.refuse(error),
+            FileLook::InForce => {
+                if self.problem.swap(None).is_some() {
+                    self.metrics.security().set_identities_refused(false);
+                    tracing::info!("the files of identities are again those that are in force");
                 }
-                return;
             }
-            Err(_) => return,
-        };
-        let unchanged = looks.seen.as_ref() == Some(&content);
-        if unchanged && content == looks.in_force {
-            if self.problem.swap(None).is_some() {
-                self.metrics.security().set_identities_refused(false);
-                tracing::info!("the files of identities are again those that are in force");
-            }
-        } else if unchanged && looks.tried.as_ref() != Some(&content) {
-            match build(&content) {
+            FileLook::Changed(content) => match build(&content) {
                 Ok(table) => {
                     self.table.store(Some(Arc::new(table)));
                     self.problem.store(None);
                     self.metrics.security().record_identity_reload(true);
                     self.report("changed identities are in force");
-                    looks.in_force = content.clone();
+                    looks.put_in_force(content);
                 }
                 Err(error) => self.refuse(error),
-            }
-            looks.tried = Some(content.clone());
+            },
         }
-        looks.seen = Some(content);
     }
 
     fn refuse(&self, error: AccessError) {
@@ -276,11 +258,7 @@ impl AccessStart {
         if keeper.poll.is_zero() {
             return;
         }
-        let mut looks = SeenIdentities {
-            seen: Some(content.clone()),
-            tried: None,
-            in_force: content,
-        };
+        let mut looks = FileLooks::new(content);
         let work = async {
             loop {
                 tokio::time::sleep(keeper.poll).await;

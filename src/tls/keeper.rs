@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::files::{TlsContent, TlsError, TlsMaterial, TlsPaths, age};
+use crate::file_looks::{FileLook, FileLooks};
 use crate::server::wait_until_true;
 use crate::telemetry::Metrics;
 use pumice_state::{Clock as _, SystemClock};
@@ -34,17 +35,6 @@ impl fmt::Debug for TlsKeeper {
             .field("paths", &self.paths)
             .finish_non_exhaustive()
     }
-}
-
-/// What the looks at the files have seen.
-#[derive(Debug)]
-struct SeenContent {
-    /// Content that is in force.
-    in_force: TlsContent,
-    /// Content that was tried last, whether it was taken or not.
-    tried: Option<TlsContent>,
-    /// Content that was seen last; `None`: a file could not be read.
-    seen: Option<TlsContent>,
 }
 
 impl TlsKeeper {
@@ -110,41 +100,30 @@ impl TlsKeeper {
     }
 
     /// Looks at the files once. Content that two looks in a row saw is tried once.
-    async fn look(&self, looks: &mut SeenContent) {
+    async fn look(&self, looks: &mut FileLooks<TlsContent>) {
         let paths = self.paths.clone();
         let read = tokio::task::spawn_blocking(move || paths.read()).await;
-        let content = match read {
-            Ok(Ok(content)) => content,
-            Ok(Err(error)) => {
-                looks.tried = None;
-                // A file that is not there for a moment is being replaced.
-                if looks.seen.take().is_none() {
-                    self.refuse(error);
+        let Ok(read) = read else { return };
+        match looks.observe(read) {
+            FileLook::Nothing => {}
+            FileLook::Unreadable(error) => self.refuse(error),
+            FileLook::InForce => {
+                if self.problem.swap(None).is_some() {
+                    self.metrics.security().set_tls_refused(false);
+                    tracing::info!("the files of TLS are again those that are in force");
                 }
-                return;
             }
-            Err(_) => return,
-        };
-        let unchanged = looks.seen.as_ref() == Some(&content);
-        if unchanged && content == looks.in_force {
-            if self.problem.swap(None).is_some() {
-                self.metrics.security().set_tls_refused(false);
-                tracing::info!("the files of TLS are again those that are in force");
-            }
-        } else if unchanged && looks.tried.as_ref() != Some(&content) {
-            match self.paths.build(&content, self.clock.wall().as_secs()) {
+            FileLook::Changed(content) => match self.paths.build(&content, self.clock.wall().as_secs()) {
                 Ok(material) => {
                     self.material.store(Arc::new(material));
                     self.problem.store(None);
                     self.metrics.security().record_tls_reload(true);
                     self.report("changed files of TLS are in force for new connections");
-                    looks.in_force = content.clone();
+                    looks.put_in_force(content);
                 }
                 Err(error) => self.refuse(error),
-            }
-            looks.tried = Some(content.clone());
+            },
         }
-        looks.seen = Some(content);
     }
 
     fn refuse(&self, error: TlsError) {
@@ -179,11 +158,7 @@ impl TlsStart {
     /// Follows the files until the server drains.
     pub async fn watch_files(self, draining: watch::Receiver<bool>) {
         let Self { keeper, content } = self;
-        let mut looks = SeenContent {
-            seen: Some(content.clone()),
-            tried: None,
-            in_force: content,
-        };
+        let mut looks = FileLooks::new(content);
         let mut warned = None;
         let work = async {
             loop {
