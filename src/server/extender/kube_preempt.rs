@@ -3,7 +3,7 @@
 //! An extender can take nodes out of the choice, and cannot choose other victims. A node stays if the policy permits each of its
 //! victims. Where the policy has no plugin for victims, or knows nothing of the preemptor's job, all nodes stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -15,6 +15,7 @@ use super::kube::AskedPod;
 use super::questions::{check_problem, latest, read_json, to_json};
 use crate::server::pb;
 use crate::server::status::CallError;
+use crate::server::worker_pool::CancellationToken;
 use pumice_engine::Snapshot;
 
 /// Request of preempt: victims by node, as whole pods or by uid.
@@ -110,10 +111,13 @@ impl ExtenderFront {
             .map(|stored| Arc::clone(&stored.record.job));
         let job = job.filter(|job| snapshot.state.jobs().contains(job));
         if let Some(job) = job {
-            let groups = victim_groups(&snapshot, &pod, &job, &of_nodes);
+            let uids: BTreeSet<String> = of_nodes.values().flat_map(victim_uids).map(str::to_owned).collect();
+            // All tasks are looked at.
+            let find = move |_: &CancellationToken| Ok(tasks_of_uids(&snapshot, &uids));
+            let names = self.edge.workers.queries.run(find).await?;
             let request = pb::SelectVictimsRequest {
                 kind: pb::VictimKind::Preempt.into(),
-                groups: groups.clone(),
+                groups: victim_groups(&names, &pod, &job, &of_nodes),
                 ..pb::SelectVictimsRequest::default()
             };
             let items = self
@@ -122,16 +126,14 @@ impl ExtenderFront {
                 .result
                 .unwrap_or_default()
                 .items;
-            for (group, item) in groups.iter().zip(&items) {
+            let nodes: Vec<String> = of_nodes.keys().cloned().collect();
+            for (node, item) in nodes.iter().zip(&items) {
                 check_problem("VICTIMS_NOT_JUDGED", item.problem.as_ref())?;
                 let judged = item.votes.iter().any(|vote| !vote.abstained);
-                let whole = of_nodes
-                    .get(&group.node)
-                    .and_then(|own| own.pods.as_ref())
-                    .map_or(0, Vec::len);
+                let whole = of_nodes.get(node).map_or(0, |victims| victim_uids(victims).count());
                 // A victim that the state does not have is one that no plugin permits.
                 if judged && item.victims.len() < whole {
-                    of_nodes.remove(&group.node);
+                    of_nodes.remove(node);
                 }
             }
         }
@@ -139,42 +141,43 @@ impl ExtenderFront {
     }
 }
 
-/// One group per node: the preemptor, and kube-scheduler's victims as candidates.
+/// Uids of the victims on one node.
+fn victim_uids(victims: &MetaVictims) -> impl Iterator<Item = &str> {
+    victims.pods.iter().flatten().map(|pod| pod.uid.as_str())
+}
+
+/// Names of the tasks that have these uids, by uid.
+fn tasks_of_uids(snapshot: &Snapshot, uids: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let named = snapshot.state.tasks().iter();
+    let named = named.map(|(name, stored)| (stored.record.uid.to_string(), name));
+    named
+        .filter(|(uid, _)| uids.contains(uid))
+        .map(|(uid, name)| (uid, name.to_string()))
+        .collect()
+}
+
+/// One group per node: the preemptor, and kube-scheduler's victims that the state has as candidates.
 fn victim_groups(
-    snapshot: &Snapshot,
+    names: &BTreeMap<String, String>,
     pod: &AskedPod,
     job: &str,
     of_nodes: &BTreeMap<String, MetaVictims>,
 ) -> Vec<pb::VictimGroup> {
-    let pods = |victims: &MetaVictims| -> Vec<String> {
-        let pods = victims.pods.iter().flatten();
-        pods.map(|pod| pod.uid.clone()).collect()
-    };
-    let mut names: BTreeMap<String, Option<String>> = of_nodes.values().flat_map(pods).map(|uid| (uid, None)).collect();
-    for (name, stored) in snapshot.state.tasks().iter() {
-        if let Some(found) = names.get_mut(&stored.record.uid.to_string()) {
-            *found = Some(name.to_string());
-        }
-    }
     let preemptor = pb::Task {
         job: job.to_owned(),
         ..pod.task()
     };
-    let of_uid = |uid: &String| names.get(uid).cloned().flatten();
-    of_nodes
-        .iter()
-        .map(|(node, victims)| pb::VictimGroup {
-            preemptor: Some(preemptor.clone()),
-            node: node.clone(),
-            candidates: pods(victims)
-                .iter()
-                .filter_map(of_uid)
-                .map(|name| pb::Task {
-                    name,
-                    ..pb::Task::default()
-                })
-                .collect(),
-            ..pb::VictimGroup::default()
+    let candidate = |uid: &str| {
+        Some(pb::Task {
+            name: names.get(uid)?.clone(),
+            ..pb::Task::default()
         })
-        .collect()
+    };
+    let group = |(node, victims): (&String, &MetaVictims)| pb::VictimGroup {
+        preemptor: Some(preemptor.clone()),
+        node: node.clone(),
+        candidates: victim_uids(victims).filter_map(candidate).collect(),
+        ..pb::VictimGroup::default()
+    };
+    of_nodes.iter().map(group).collect()
 }

@@ -165,11 +165,7 @@ impl CommitArbiter {
                 released.push(Arc::clone(task));
             }
         }
-        let derived = match newest.filter(|_| released.is_empty()) {
-            _ if !reads_plugin_states(&policy) => PluginStates::default(),
-            Some(newest) => newest.plugin_states(&policy),
-            None => policy.policy.compute_plugin_states(cluster_state),
-        };
+        let derived = states_to_judge(&policy, newest.filter(|_| released.is_empty()), cluster_state);
         let scope = (CommitScope::Sessions, self.checks);
         let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, scope);
         *cluster_state = judged.cluster_state;
@@ -190,8 +186,21 @@ impl CommitArbiter {
     }
 }
 
+/// Plugin states of a cluster state, as far as judging placements needs them; `newest`: the published snapshot that has the state.
+pub(super) fn states_to_judge(
+    policy: &PolicyInForce,
+    newest: Option<Arc<Snapshot>>,
+    cluster_state: &ClusterState,
+) -> PluginStates {
+    match newest {
+        _ if !reads_plugin_states(policy) => PluginStates::default(),
+        Some(newest) => newest.plugin_states(policy),
+        None => policy.policy.compute_plugin_states(cluster_state),
+    }
+}
+
 /// True if judging a commit under the policy needs plugin states.
-pub(super) fn reads_plugin_states(policy: &PolicyInForce) -> bool {
+fn reads_plugin_states(policy: &PolicyInForce) -> bool {
     let policy = &policy.policy;
     policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::commit::{AssumptionCommand, CommitArbiter, CommitContext, reads_plugin_states};
+use super::commit::{AssumptionCommand, CommitArbiter, CommitContext, states_to_judge};
 use super::commit_judge::{COMMIT_PLUGIN, CommitRejection, CommitScope, ProposedJob, ProposedPlacement, judge_commit};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
@@ -18,7 +18,6 @@ use pumice_engine::Revision;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::devices::DeviceMask;
 use pumice_engine::model::Uid;
-use pumice_engine::plugin_state::PluginStates;
 
 /// Task to hold on one of several nodes. A hold of the task before it ends.
 #[derive(Clone, Debug)]
@@ -72,11 +71,7 @@ impl CommitArbiter {
         let policy = policy_in_snapshot(next, &hold.policy.0, &hold.policy.1)?;
         let before = [Arc::clone(&hold.task)];
         let released = self.assumptions.draft_release(draft, "", &before, cluster_state);
-        let derived = match newest.filter(|_| released.is_empty()) {
-            _ if !reads_plugin_states(&policy) => PluginStates::default(),
-            Some(newest) => newest.plugin_states(&policy),
-            None => policy.policy.compute_plugin_states(cluster_state),
-        };
+        let derived = states_to_judge(&policy, newest.filter(|_| released.is_empty()), cluster_state);
         let mut first = None;
         for node in &hold.nodes {
             let scope = (CommitScope::SingleTasks, self.checks);
