@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::body::read_body;
 use super::offers::OfferKey;
-use super::questions::{read_json, to_json, unreadable};
+use super::requests::{read_json, to_json, unreadable};
 use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
 use crate::server::pb;
 use crate::server::status::CallError;

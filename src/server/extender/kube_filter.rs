@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::kube::{AskedNodes, AskedPod, NodeVerdict, read_nodes_message, write_filter};
 use super::kube_scores::ScoreScale;
 use super::offers::Offer;
-use super::questions::{check_problem, latest, node_set, reason_text};
+use super::requests::{check_problem, latest, node_set, reason_text};
 use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
 use crate::server::status::CallError;

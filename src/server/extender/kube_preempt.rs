@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::ExtenderFront;
 use super::kube::AskedPod;
-use super::questions::{check_problem, latest, read_json, to_json};
+use super::requests::{check_problem, latest, read_json, to_json};
 use crate::server::pb;
 use crate::server::status::CallError;
 use crate::server::worker_pool::CancellationToken;

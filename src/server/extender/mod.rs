@@ -9,7 +9,7 @@ mod kube_filter;
 mod kube_preempt;
 mod kube_scores;
 mod offers;
-mod questions;
+mod requests;
 mod volcano;
 mod volcano_messages;
 

@@ -14,7 +14,7 @@ use pumice_engine::short_lock::ShortLock;
 use serde_json::value::RawValue;
 
 use super::body::read_body;
-use super::questions::{check_problem, latest, node_set, problem_text, read_json, reason_text, to_json, unreadable};
+use super::requests::{check_problem, latest, node_set, problem_text, read_json, reason_text, to_json, unreadable};
 use super::volcano_messages::{
     EventMessage, EventResponse, ExtenderTask, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse,
     PrioritizeMessage, PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VoteResponse,

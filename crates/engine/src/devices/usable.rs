@@ -21,9 +21,9 @@ pub(super) struct UsableAmounts {
 /// Frequencies of the typical tasks that a node has the model and the cpu for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsableWeights {
-    /// Those that ask for one device, and find enough in one with this level.
+    /// Frequencies of tasks that ask for one device, and find enough in one with this level.
     single: Vec<f64>,
-    /// Those that ask for several devices.
+    /// Frequencies of tasks that ask for several devices.
     several: Vec<SeveralWeights>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct UsableWeights {
 #[derive(Clone, Debug)]
 struct SeveralWeights {
     milli: i32,
-    /// Those that this number of devices is enough for; more than the last are as good.
+    /// Frequencies of tasks for which this number of devices is enough; more than the last are as good.
     by_count: Vec<f64>,
 }
 
@@ -141,7 +141,8 @@ impl UsableAmounts {
             return None;
         }
         let mut gains = [f64::NEG_INFINITY; N];
-        // What all choices have in common, and in `gains` what differs: the sum over the chosen device, less the one without a choice.
+        // `common`: what all choices have in common. `gains`: what differs, the sum over the chosen device less the one without a
+        // choice.
         let mut common = self.frequency * f64::from(milli);
         for (gain, free) in gains.iter_mut().zip(free) {
             let (level, amount) = (self.level(*free)?, f64::from(*free));

@@ -10,7 +10,7 @@ pub use cursor::TableCursor;
 
 /// Most entries in a leaf, and most leaves in a branch, of a table that weighs little.
 const BLOCK_ITEMS: usize = 128;
-/// The same of a table of which single entries change often: a change copies, counts and frees a quarter as many pointers.
+/// Most of both in a table of which single entries change often: a change copies, counts and frees a quarter as many pointers.
 const FEW_ITEMS: usize = 32;
 
 type TableEntry<V> = (Arc<str>, V);

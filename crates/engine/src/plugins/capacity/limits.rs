@@ -11,7 +11,7 @@ use crate::policy::Compatibility;
 
 /// Limits of a queue, and the amounts that it deserves.
 pub(super) type BoundsAndDeserved = (QueueBounds, ResourceVector);
-/// The same for each queue, by name.
+/// Limits and deserved amounts of each queue, by name.
 pub(super) type BoundsByQueue<'a> = Vec<(&'a Arc<str>, BoundsAndDeserved)>;
 
 /// Queue as its record limits it, until the tree says more.
