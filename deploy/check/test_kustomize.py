@@ -53,6 +53,7 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
         ("scheduling.volcano.sh", "podgroups", "get"),
         ("scheduling.volcano.sh", "podgroups/status", "patch"),
     }
+    assert granted(own["pumice-bind"], "ClusterRole") == {("", "pods/binding", "create")}
     pod = find(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert {"name": "PUMICE_STATE", "value": "kubernetes"} in pod["containers"][0]["env"]

@@ -15,7 +15,7 @@ use crate::server::ServerContext;
 use crate::telemetry::Metrics;
 use pumice_diagnosis::explain::{PendingVerdict, explain_pending};
 use pumice_live::{
-    ClusterCondition, ClusterWatch, PendingReasons, PodReason, ReasonOptions, ReasonWriter, WatchOptions,
+    ClusterCondition, ClusterWatch, PendingReasons, PodBinder, PodReason, ReasonOptions, ReasonWriter, WatchOptions,
 };
 use pumice_protocol::{CallTransport, ClientConnection};
 
@@ -26,6 +26,14 @@ pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError
         config.cluster.access.client().await.map_err(ServeError::Cluster)?;
     }
     Ok(())
+}
+
+/// Binder of pods, if the settings ask for it.
+pub(super) fn pod_binder(config: &ServerConfig) -> Option<PodBinder> {
+    config
+        .cluster
+        .binds
+        .then(|| PodBinder::new(config.cluster.access.clone()))
 }
 
 /// Services of this process, asked why pods wait.

@@ -338,7 +338,8 @@ impl BoundServer {
             security: http_security,
             identities,
         };
-        let pages = probe.router().merge(ExtenderFront::new(edge).router());
+        let binder = cluster::pod_binder(&config);
+        let pages = probe.router().merge(ExtenderFront::new(edge, binder).router());
         let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ServerConfig;
 use super::settings::{Setting, SettingKind};
-use super::values::{assign, path, path_text};
+use super::values::{assign, parse_value, path, path_text};
 use pumice_live::{ClusterAccess, ListMode};
 
 /// Value of `state` that makes the server watch a cluster; the source has this name, too.
@@ -26,6 +26,8 @@ pub struct ClusterSettings {
     pub lists: ListMode,
     /// Schedulers whose waiting pods get their reasons as conditions and events.
     pub explained_schedulers: Vec<String>,
+    /// True if the server binds pods for schedulers whose extender has the verb bind.
+    pub binds: bool,
 }
 
 /// The settings.
@@ -91,6 +93,15 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
         kind: SettingKind::List(
             |config, values| assign(&mut config.cluster.explained_schedulers, schedulers(values)),
             |config| config.cluster.explained_schedulers.clone(),
+        ),
+    },
+    Setting {
+        name: "extender_bind",
+        value_name: "BOOL",
+        help: "`true`: the server binds pods, by the verb bind of kube-scheduler's extender protocol; needs the right to create pods/binding",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.cluster.binds, parse_value(value, "`true` or `false`")),
+            |config| config.cluster.binds.to_string(),
         ),
     },
 ];
@@ -159,12 +170,14 @@ impl ServerConfig {
             namespaces,
             lists: _,
             explained_schedulers,
+            binds,
         } = &self.cluster;
         let unused = [
             ("kubeconfig", access.kubeconfig.is_some()),
             ("kubernetes_context", access.context.is_some()),
             ("kubernetes_namespace", !namespaces.is_empty()),
             ("explain_pods_of", !explained_schedulers.is_empty()),
+            ("extender_bind", *binds),
         ];
         let unused = unused.into_iter().filter(|(_, is_set)| *is_set && !is_watched);
         unused

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use crate::server::status::CallError;
-use pumice_engine::model::{ClusterState, NodeSlot, Problem, RecordKind, SortedTable};
+use pumice_engine::model::{ClusterState, NodeRecord, NodeSlot, Problem, RecordKind, ResourceTable, SortedTable};
 use pumice_engine::policy::Compatibility;
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
@@ -57,6 +57,32 @@ pub fn cluster_state(
     }
     let warnings = batch.warnings.into_iter().map(outside).collect();
     Ok((build_state(batch.put, names)?, warnings))
+}
+
+/// Reads nodes for a request, with the names of resources that they add to those of a state. Nodes that cannot be read are left out.
+///
+/// # Errors
+/// There are more than a request may have.
+pub fn read_nodes(
+    nodes: Vec<pb::Node>,
+    names: &Arc<ResourceTable>,
+    declared: &ReadOptions,
+) -> Result<(Vec<Arc<NodeRecord>>, Arc<ResourceTable>), CallError> {
+    let limit = declared.limits.inline_records;
+    if nodes.len() > limit {
+        let message = format!("{} nodes that the state does not have", nodes.len());
+        return Err(CallError::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message));
+    }
+    let mut names = QueryResourceNames::new(names, declared.limits.query_resources);
+    let mut reader = WireReader::new(&mut names, declared);
+    let mut records = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let record = reader.node(node);
+        if reader.take_problems().problems.is_empty() {
+            records.push(Arc::new(record));
+        }
+    }
+    Ok((records, names.into_table()))
 }
 
 fn build_state(

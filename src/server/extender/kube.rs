@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::read_body;
+use super::kube_bind::write_bind;
 use super::offers::OfferKey;
 use super::requests::{read_json, to_json, unreadable};
 use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
@@ -23,13 +24,15 @@ pub(super) enum KubeVerb {
     Filter,
     Prioritize,
     Preempt,
+    Bind,
 }
 
 impl KubeVerb {
-    const ALL: [(&'static str, KubeVerb); 3] = [
+    const ALL: [(&'static str, KubeVerb); 4] = [
         ("filter", KubeVerb::Filter),
         ("prioritize", KubeVerb::Prioritize),
         ("preempt", KubeVerb::Preempt),
+        ("bind", KubeVerb::Bind),
     ];
 
     pub(super) fn from_name(name: &str) -> Option<Self> {
@@ -50,6 +53,7 @@ impl KubeVerb {
             KubeVerb::Filter => "kube-scheduler/filter",
             KubeVerb::Prioritize => "kube-scheduler/prioritize",
             KubeVerb::Preempt => "kube-scheduler/preempt",
+            KubeVerb::Bind => "kube-scheduler/bind",
         }
     }
 }
@@ -263,6 +267,7 @@ impl ExtenderFront {
             KubeVerb::Filter => self.filter(policy, &body.bytes, mode).await,
             KubeVerb::Prioritize => self.prioritize(policy, &body.bytes, mode).await,
             KubeVerb::Preempt => self.preempt(policy, &body.bytes).await,
+            KubeVerb::Bind => self.bind(policy, &body.bytes, mode).await,
         };
         match answered {
             Ok(json) => Ok(("Ok", json)),
@@ -274,6 +279,7 @@ impl ExtenderFront {
                 };
                 Ok((error.reason(), to_json(&message)))
             }
+            Err(error) if verb == KubeVerb::Bind => Ok((error.reason(), write_bind(&error_text(&error)))),
             // These two have no field for an error.
             Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error_text(&error))),
         }

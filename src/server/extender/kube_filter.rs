@@ -236,7 +236,7 @@ impl ExtenderFront {
     }
 
     /// Holds a pod on the best of these nodes; on none: ends its hold. Returns the node, or why the best one refuses it.
-    async fn hold(
+    pub(super) async fn hold(
         self: &Arc<Self>,
         policy: &str,
         task: &TaskRecord,

@@ -5,6 +5,7 @@
 
 mod body;
 mod kube;
+mod kube_bind;
 mod kube_filter;
 mod kube_preempt;
 mod kube_scores;
@@ -12,6 +13,7 @@ mod offers;
 mod requests;
 mod volcano;
 mod volcano_messages;
+mod volcano_nodes;
 
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ use super::ServerContext;
 use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::status::CallError;
 use offers::OfferTable;
+use pumice_live::PodBinder;
 use volcano::{SchedulerPath, VolcanoSessions, VolcanoVerb};
 
 /// First part of the paths of kube-scheduler's extender protocol.
@@ -45,6 +48,8 @@ pub(crate) struct ExtenderFront {
     bodies: Arc<Semaphore>,
     offers: OfferTable,
     volcano: VolcanoSessions,
+    /// Binder for kube-scheduler's verb bind; `None`: the server binds nothing.
+    binder: Option<PodBinder>,
 }
 
 /// Header of a request that is answered without a hold: "true".
@@ -63,13 +68,14 @@ enum ResponseMode {
 type HttpError = (StatusCode, String);
 
 impl ExtenderFront {
-    pub(crate) fn new(edge: Arc<ServerContext>) -> Arc<Self> {
+    pub(crate) fn new(edge: Arc<ServerContext>, binder: Option<PodBinder>) -> Arc<Self> {
         let units = edge.read_options.limits.extender_receiving_bytes.div_ceil(BODY_UNIT);
         Arc::new(Self {
             edge,
             bodies: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             offers: OfferTable::default(),
             volcano: VolcanoSessions::default(),
+            binder,
         })
     }
 

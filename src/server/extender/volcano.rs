@@ -11,14 +11,17 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::short_lock::ShortLock;
+use pumice_engine::{PolicyInForce, Snapshot};
+use pumice_state::{OpenSession, SessionBase, StateError};
 use serde_json::value::RawValue;
 
 use super::body::read_body;
-use super::requests::{check_problem, latest, node_set, problem_text, read_json, reason_text, to_json, unreadable};
+use super::requests::{check_problem, node_set, problem_text, read_json, reason_text, to_json, unreadable};
 use super::volcano_messages::{
     EventMessage, EventResponse, ExtenderTask, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse,
     PrioritizeMessage, PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VoteResponse,
 };
+use super::volcano_nodes::state_with_nodes;
 use super::{ExtenderFront, HttpError, error_text};
 use crate::server::decision_call::DecisionCall;
 use crate::server::pb;
@@ -119,9 +122,8 @@ impl ExtenderFront {
         let limits = &self.edge.read_options.limits;
         let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await;
         if verb == VolcanoVerb::OnSessionOpen {
-            // The state has what the body says; only that the body came whole matters.
             let opened = match body {
-                Ok(_) => self.open_volcano(path).await,
+                Ok(body) => self.open_volcano(path, &body.bytes).await,
                 Err((_, text)) => Err(text),
             };
             let outcome = if opened.is_ok() { "Ok" } else { "Poisoned" };
@@ -148,14 +150,33 @@ impl ExtenderFront {
         }
     }
 
-    async fn open_volcano(self: &Arc<Self>, path: &SchedulerPath) -> Result<Arc<str>, String> {
-        let request = pb::OpenSessionRequest {
-            against: Some(latest(&path.policy)),
-            ..pb::OpenSessionRequest::default()
+    async fn open_volcano(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Arc<str>, String> {
+        let opened = self.open_with_nodes(path, body).await;
+        opened.map_err(|error| error_text(&error))
+    }
+
+    /// Opens a session on the newest state, with the nodes of the body.
+    async fn open_with_nodes(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Arc<str>, CallError> {
+        let snapshot = self.edge.state.snapshot();
+        let (state, edge) = (snapshot.state.clone(), Arc::clone(&self.edge));
+        let read = move |body: &Bytes| state_with_nodes(&state, body, &edge.read_options);
+        let base = match self.read_message(body, read).await? {
+            None => SessionBase::Latest {
+                policy: path.policy.as_str().into(),
+                profile: Arc::default(),
+            },
+            Some(cluster_state) => SessionBase::Inline {
+                cluster_state: Box::new(cluster_state),
+                policy: policy_in_force(&snapshot, &path.policy)?,
+            },
         };
-        let opened = self.edge.open_session(tonic::Request::new(request)).await;
-        let opened = opened.map_err(|error| error_text(&error))?;
-        Ok(opened.session.into())
+        let open = OpenSession {
+            base,
+            batch: None,
+            lease: None,
+            connection: None,
+        };
+        Ok(self.edge.state.open_session(open).await?.session)
     }
 
     /// Puts the session of a path in the place of the one before.
@@ -410,6 +431,13 @@ impl ExtenderFront {
         };
         self.edge.run_blocking(step).await
     }
+}
+
+/// Policy of this name, of which there is one profile.
+fn policy_in_force(snapshot: &Snapshot, name: &str) -> Result<Arc<PolicyInForce>, CallError> {
+    let policy = snapshot.policies.get(name);
+    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;
+    Ok(policy.of_profile("").map_err(StateError::ProfileUnknown)?)
 }
 
 fn allocated(task: &ExtenderTask) -> SessionChange {

@@ -77,7 +77,7 @@ fn requests_that_are_none_have_a_status() {
     let server = server(|config| config.limits.edge.extender_body_bytes = 1_000);
     let connect = || Scheduler::connect(server.http);
     for (path, status, text) in [
-        ("/kube-scheduler/bind", 404, "filter, prioritize, preempt"),
+        ("/kube-scheduler/nothing", 404, "filter, prioritize, preempt, bind"),
         ("/kube-scheduler/a/b/c", 404, "policy/NAME/VERB"),
         ("/kube-scheduler/policy//filter", 404, "policy/NAME/VERB"),
     ] {

@@ -1,5 +1,6 @@
 //! Extender protocols: schedulers that ask by HTTP and JSON.
 
+mod bind;
 mod check;
 mod failures;
 mod filter;

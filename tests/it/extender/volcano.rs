@@ -196,3 +196,59 @@ fn an_open_that_cannot_be_read_whole_is_answered_and_poisons() {
     let (_, response) = scheduler.post("/volcano/vc/allocateFunc", b"{\"task\":{\"Name\":\"a\"}}");
     assert!(response.contains("extender_body_bytes"), "{response}");
 }
+
+/// Best nodes of a prioritize, by score.
+fn best(scheduler: &mut Scheduler) -> (usize, Vec<String>) {
+    let response = ask(scheduler, "prioritize", &recorded("prioritize"));
+    let scores = response["nodeScore"].as_object().unwrap();
+    let most = scores
+        .values()
+        .map(|score| score.as_f64().unwrap())
+        .fold(f64::MIN, f64::max);
+    let best = scores.iter().filter(|(_, score)| score.as_f64() == Some(most));
+    (scores.len(), best.map(|(name, _)| name.clone()).collect())
+}
+
+/// Body of onSessionOpen in which 7 of the 8 GPUs of a node are used.
+fn open_with_used_node(name: &str) -> Vec<u8> {
+    let mut open: Value = serde_json::from_slice(&recorded("onSessionOpen")).unwrap();
+    open["Nodes"][name]["Used"]["ScalarResources"] = json!({"nvidia.com/gpu": 7_000});
+    open.to_string().into_bytes()
+}
+
+#[test]
+fn figures_of_nodes_are_those_of_the_scheduler() {
+    let server = server();
+    let mut scheduler = Scheduler::connect(server.http);
+    ask(&mut scheduler, "onSessionOpen", &recorded("onSessionOpen"));
+    assert!(best(&mut scheduler).1.len() > 900, "all nodes are alike");
+    // The server's own state says that the node is empty.
+    ask(&mut scheduler, "onSessionOpen", &open_with_used_node("kwok-00321"));
+    assert_eq!(best(&mut scheduler).1, ["kwok-00321"]);
+    let gpus = server
+        .wire
+        .list_nodes(pumice::server::pb::ListNodesRequest::default())
+        .unwrap();
+    assert!(
+        !format!("{gpus:?}").contains("7000"),
+        "the state of others is the same as before"
+    );
+    ask(&mut scheduler, "onSessionOpen", &recorded("onSessionOpen"));
+    assert!(
+        best(&mut scheduler).1.len() > 900,
+        "the next session has figures of its own"
+    );
+}
+
+#[test]
+fn nodes_that_the_server_does_not_know_are_those_of_the_scheduler() {
+    let server = EmbeddedServer::start();
+    reload(&server, "default", POLICY);
+    let mut scheduler = Scheduler::connect(server.http);
+    ask(&mut scheduler, "onSessionOpen", &open_with_used_node("kwok-00321"));
+    let predicate = ask(&mut scheduler, "predicate", &recorded("predicate"));
+    assert_eq!(predicate, json!({"status": "", "code": 0}));
+    let (scored, best) = best(&mut scheduler);
+    assert!(scored > 900, "{scored}");
+    assert_eq!(best, ["kwok-00321"]);
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,8 +32,9 @@ func TestAStockSchedulerAsksByItsExtenderProtocol(t *testing.T) {
 	cluster := &live{cluster: startCluster(t)}
 	cluster.config = cluster.kubeconfig("live", cluster.account(account))
 	cluster.apply("deploy/kustomize/live/access.yaml")
+	cluster.apply("deploy/kustomize/live/bind/access.yaml")
 	cluster.apply("deploy/check/volcano_kinds.yaml")
-	server := cluster.serve("--extender-max-score", "1000")
+	server := cluster.serve("--extender-max-score", "1000", "--extender-bind", "true")
 	scheduled := &scheduledCluster{cluster: cluster.cluster, server: server.client}
 	scheduled.reload("default", quotas)
 	for number := range 2 {
@@ -40,24 +42,55 @@ func TestAStockSchedulerAsksByItsExtenderProtocol(t *testing.T) {
 		scheduled.addNode(fmt.Sprintf("cpu-%d", number), "64", "256Gi", 0)
 	}
 	cluster.until("the server is ready", func() error { return get(http.DefaultClient, server.page+"/readyz", "") })
-	for _, mode := range []string{"names", "nodes"} {
-		scheduler := scheduled.stock(mode, server.page, mode == "names")
+	for _, mode := range []string{"names", "nodes", "binds"} {
+		scheduler := scheduled.stock(mode, server.page, mode != "nodes")
 		scheduled.gathersAndSpares(t, mode)
 		scheduled.keepsTheQuota(t, cluster, mode)
 		scheduler.kill()
 		cluster.forget(scheduler)
+		if binds := served(t, server.page, "kube-scheduler/bind"); (binds > 0) != (mode == "binds") {
+			t.Fatalf("%s: the server was asked for %d binds", mode, binds)
+		}
 	}
+}
+
+// served is the number of calls of an RPC without an error, by the metrics of a server.
+func served(t *testing.T, page, rpc string) int {
+	t.Helper()
+	response, err := http.Get(page + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "pumice_calls_total{") && strings.Contains(line, strconv.Quote(rpc)) && strings.Contains(line, `"Ok"`) {
+			count, err := strconv.Atoi(strings.Fields(line)[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return count
+		}
+	}
+	return 0
 }
 
 // stock starts a kube-scheduler that has an extender and none of our plugins.
 func (scheduled *scheduledCluster) stock(name, page string, nodeNames bool) *program {
 	scheduled.t.Helper()
+	bindVerb := ""
+	if name == "binds" {
+		bindVerb = `"bindVerb": "bind",`
+	}
 	config := scheduled.write(name+".yaml", fmt.Appendf(nil, `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
 		"clientConnection": {"kubeconfig": %q, "qps": 1000, "burst": 1000}, "leaderElection": {"leaderElect": false},
 		"percentageOfNodesToScore": 100, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
 		"profiles": [{"schedulerName": %q}],
 		"extenders": [{"urlPrefix": "%s/kube-scheduler", "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
-			"weight": 1, "nodeCacheCapable": %t, "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), name, page, nodeNames))
+			"weight": 1, "nodeCacheCapable": %t, %s "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), name, page, nodeNames, bindVerb))
 	port := freePort(scheduled.t)
 	command := exec.Command("go", "run", "./cmd/pumice-kube-scheduler", "--config", config, "--secure-port", port, "--bind-address", "127.0.0.1",
 		"--cert-dir", scheduled.path("certificates-"+name), "--authentication-skip-lookup=true", "--authorization-always-allow-paths", "/*")

@@ -1,0 +1,128 @@
+//! Bind of kube-scheduler's extender protocol: the server itself puts the pod on the node that kube-scheduler chose.
+//!
+//! The hold of the pod moves to that node first, judged again by the newest state, so that the policy has the last word and
+//! every other caller counts the pod where it goes. Then the API server is asked. If it refuses, the hold ends; if nobody knows
+//! whether it did, the hold stays until the pod's source shows the outcome, or until its lease ends.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+
+use super::kube::AskedPod;
+use super::kube_filter::AskedPodStatus;
+use super::requests::{read_json, to_json};
+use super::{ExtenderFront, ResponseMode};
+use crate::server::status::CallError;
+use pumice_live::{BindError, PodBinding};
+
+/// Request of bind.
+#[derive(Debug, Deserialize)]
+struct BindMessage {
+    #[serde(rename = "PodName", default)]
+    name: String,
+    #[serde(rename = "PodNamespace", default)]
+    namespace: String,
+    #[serde(rename = "PodUID", default)]
+    uid: String,
+    #[serde(rename = "Node", default)]
+    node: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BindResponse<'e> {
+    #[serde(rename = "Error")]
+    error: &'e str,
+}
+
+/// Writes a response of bind; an empty error says that the pod is bound.
+pub(super) fn write_bind(error: &str) -> Vec<u8> {
+    to_json(&BindResponse { error })
+}
+
+fn read_bind(body: &Bytes) -> Result<PodBinding, CallError> {
+    let BindMessage {
+        name,
+        namespace,
+        uid,
+        node,
+    } = read_json(body)?;
+    for (field, value) in [("PodName", &name), ("PodNamespace", &namespace), ("Node", &node)] {
+        if !is_object_name(value) {
+            let text =
+                format!("{field}: `{value}` is not the name of an object: lower-case letters, digits, `-` and `.`");
+            return Err(CallError::invalid("BIND_UNREADABLE", text));
+        }
+    }
+    Ok(PodBinding {
+        namespace,
+        name,
+        uid,
+        node,
+    })
+}
+
+/// True if this can be the name of a pod, a namespace or a node, so that it is one part of a path.
+fn is_object_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+impl ExtenderFront {
+    pub(super) async fn bind(
+        self: &Arc<Self>,
+        policy: &str,
+        body: &Bytes,
+        mode: ResponseMode,
+    ) -> Result<Vec<u8>, CallError> {
+        let binding = read_bind(body)?;
+        let Some(binder) = &self.binder else {
+            let text =
+                "the server binds no pods: set `extender_bind: true` with `state: kubernetes`, or leave `bindVerb` out";
+            return Err(CallError::precondition("BIND_OFF", text));
+        };
+        let pod = AskedPod {
+            name: format!("{}/{}", binding.namespace, binding.name),
+            uid: binding.uid.clone(),
+            object: Vec::new(),
+        };
+        let AskedPodStatus::Waiting(task, _) = self.status(&pod, ResponseMode::Hold).await? else {
+            return self.bound_before(&pod, &binding.node);
+        };
+        if mode == ResponseMode::DryRun {
+            return Ok(write_bind(""));
+        }
+        let held = self.hold(policy, &task, &[&binding.node]).await?;
+        if let Err(rejection) = held {
+            let reason = &rejection.reason;
+            let text = format!("node {}: {}: {}", binding.node, reason.plugin, reason.message);
+            return Err(CallError::precondition("BIND_REJECTED", text));
+        }
+        match binder.bind(&binding).await {
+            Ok(()) => Ok(write_bind("")),
+            Err(error @ BindError::Refused(_)) => {
+                let _ = self.hold(policy, &task, &[]).await;
+                Err(CallError::precondition("BIND_REFUSED", error.to_string()))
+            }
+            Err(error @ BindError::Unknown(_)) => {
+                Err(CallError::new(Code::Unavailable, "BIND_UNKNOWN", error.to_string()))
+            }
+        }
+    }
+
+    /// Response to a bind of a pod that its source shows on a node already, or ended: a bind that is sent again succeeds again.
+    fn bound_before(&self, pod: &AskedPod, node: &str) -> Result<Vec<u8>, CallError> {
+        let snapshot = self.edge.state.snapshot();
+        let stored = snapshot.state.tasks().get(pod.name.as_str());
+        let there = stored.map_or("", |stored| &*stored.record.node);
+        if there == node {
+            return Ok(write_bind(""));
+        }
+        let text = format!(
+            "pod `{}` is not waiting: it is on node `{there}`, or has ended",
+            pod.name
+        );
+        Err(CallError::precondition("BIND_LATE", text))
+    }
+}
