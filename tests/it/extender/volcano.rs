@@ -217,7 +217,7 @@ fn open_with_used_node(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn figures_of_nodes_are_those_of_the_scheduler() {
+fn used_amounts_of_nodes_are_those_of_the_scheduler() {
     let server = server();
     let mut scheduler = Scheduler::connect(server.http);
     ask(&mut scheduler, "onSessionOpen", &recorded("onSessionOpen"));
@@ -236,7 +236,7 @@ fn figures_of_nodes_are_those_of_the_scheduler() {
     ask(&mut scheduler, "onSessionOpen", &recorded("onSessionOpen"));
     assert!(
         best(&mut scheduler).1.len() > 900,
-        "the next session has figures of its own"
+        "the next session has its own amounts"
     );
 }
 

@@ -66,16 +66,16 @@ func takesAll(response http.ResponseWriter, request *http.Request) {
 		http.Error(response, err.Error(), http.StatusBadRequest)
 		return
 	}
-	var answer any = extender.ExtenderFilterResult{NodeNames: asked.NodeNames}
+	var result any = extender.ExtenderFilterResult{NodeNames: asked.NodeNames}
 	if request.URL.Path == "/kube-scheduler/prioritize" {
 		scores := extender.HostPriorityList{}
 		for _, name := range *asked.NodeNames {
 			scores = append(scores, extender.HostPriority{Host: name})
 		}
-		answer = scores
+		result = scores
 	}
 	response.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(response).Encode(answer)
+	_ = json.NewEncoder(response).Encode(result)
 }
 
 // speed is the number of pods that a scheduler binds in a second, of 300 that wait when it starts.
