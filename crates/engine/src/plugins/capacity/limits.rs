@@ -158,8 +158,8 @@ fn inherit(
     }
 }
 
-/// Limit of nothing, for every resource of the cluster.
-fn unlimited(total: &ResourceVector) -> ResourceVector {
+/// Limit of nothing, for every resource of the cluster: all that a tree of queues takes of the cluster's total.
+pub(super) fn unlimited(total: &ResourceVector) -> ResourceVector {
     let mut all = ResourceVector::new(UNLIMITED_AMOUNT, UNLIMITED_AMOUNT);
     for (id, _) in total.scalars() {
         all.set(id, UNLIMITED_SCALAR);

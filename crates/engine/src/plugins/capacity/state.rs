@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::queue_accounts::{PresentTotals, QueueAccounts, QueueAncestors, QueueTotals, QuotaState};
 use super::PLUGIN;
 use super::config::QuotaTreeConfig;
-use super::limits::{flat_bounds, tree_bounds};
+use super::limits::{flat_bounds, tree_bounds, unlimited};
 use super::tree::QuotaTree;
 use crate::model::{ClusterState, Problem, StateDiff, TableCursor};
 use crate::plugin_state::TaskTransition;
@@ -124,8 +124,10 @@ impl QueueCapacityState {
     }
 
     fn update_shares_above(&mut self, queue: &str) {
-        for above in self.accounts.ancestors(queue).to_vec() {
-            self.update_share(&above);
+        if let Some(above) = self.accounts.shared_ancestors(queue) {
+            for queue in above.iter() {
+                self.update_share(queue);
+            }
         }
     }
 
@@ -202,6 +204,12 @@ impl QuotaState for QueueCapacityState {
         next.total.follow(&nodes);
         let touched = next.accounts.advance(changes);
         let queues = changes.queues();
+        // The root of a tree limits nothing that its record does not limit, however much the cluster has.
+        let limits_stay = match next.tree {
+            _ if nodes.is_empty() => true,
+            Some(_) => unlimited(&next.total.vector()) == unlimited(&self.total.vector()),
+            None => false,
+        };
         if !queues.is_empty() {
             next.rebuild_tree(changes.new);
             if queues
@@ -215,7 +223,7 @@ impl QuotaState for QueueCapacityState {
             next.inner_with_jobs = None;
             next.find_inner_with_jobs();
         }
-        if nodes.is_empty() && queues.is_empty() {
+        if limits_stay && queues.is_empty() {
             for queue in &touched.queues {
                 next.update_share(queue);
                 next.update_shares_above(queue);

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::account::QueueTotals;
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::{AccountContribution, JobRules, JobSums};
@@ -50,6 +52,15 @@ impl PartialEq for QueueAccounts {
             && same(&self.detached, &other.detached)
             && self.tentative == other.tentative
     }
+}
+
+/// Changes of one job between two cluster states.
+#[derive(Debug, Default)]
+struct JobChanges<'a> {
+    /// Tasks as they were, and as they are (true).
+    tasks: SmallVec<[(&'a TaskRecord, bool); 2]>,
+    /// True if the job's own record differs.
+    is_record_changed: bool,
 }
 
 impl QueueAccounts {
@@ -125,6 +136,11 @@ impl QueueAccounts {
     /// Queues above a queue, from its parent upwards.
     pub(crate) fn ancestors(&self, queue: &str) -> &[Arc<str>] {
         self.ancestors.get(queue).map_or(&[], |above| above)
+    }
+
+    /// Queues above a queue, to go on with while accounts change; `None`: the queue has no place.
+    pub(crate) fn shared_ancestors(&self, queue: &str) -> Option<Arc<[Arc<str>]>> {
+        self.ancestors.get(queue).cloned()
     }
 
     /// Account of a queue that exists.
@@ -206,21 +222,17 @@ impl QueueAccounts {
     }
 
     /// Puts sums of a job in place of its former ones; the accounts follow. True if what the queue's jobs request changed.
-    fn replace(&mut self, name: &Arc<str>, next: Option<JobSums>) -> bool {
+    fn replace(&mut self, name: &Arc<str>, next: Option<Arc<JobSums>>) -> bool {
         let old = match next {
             Some(next) => {
-                let next = Arc::new(next);
                 let old = self.jobs.insert(Arc::clone(name), Arc::clone(&next));
                 if let Some(old) = old
                     .as_ref()
                     .filter(|old| next.has_record && old.has_record && old.queue == next.queue)
                 {
-                    let (before, after) = (old.contribution(self.rules), next.contribution(self.rules));
-                    self.update(&next.queue, |account| {
-                        account.subtract(&before);
-                        account.add(&after);
-                    });
-                    return before.request != after.request;
+                    let change = next.contribution(self.rules).minus(&old.contribution(self.rules));
+                    self.update(&next.queue, |account| account.add(&change));
+                    return !change.request.is_empty();
                 }
                 self.count_job(&next, true);
                 old
@@ -238,9 +250,9 @@ impl QueueAccounts {
         let mut moved: Vec<Arc<str>> = self.discount_detached(job).into_iter().collect();
         let row = cluster_state.reservations().get(job);
         if let Some(old) = self.jobs.get(job) {
-            let mut next = JobSums::clone(old);
-            next.set_promise(row.map(|row| &**row), |row| promised_amounts(&self.resources, row));
-            if next != **old {
+            let mut next = Arc::clone(old);
+            Arc::make_mut(&mut next).set_promise(row.map(|row| &**row), |row| promised_amounts(&self.resources, row));
+            if next != *old {
                 moved.push(Arc::clone(&next.queue));
                 self.replace(job, Some(next));
             }
@@ -262,18 +274,18 @@ impl QueueAccounts {
     pub(crate) fn advance(&mut self, changes: &StateDiff<'_>) -> AccountChanges {
         self.resources = Arc::clone(changes.new.resources());
         self.rules = job_rules(self.rules.compatibility, &self.resources);
-        let mut moved: BTreeMap<&Arc<str>, Vec<(&TaskRecord, bool)>> = BTreeMap::new();
+        let mut moved: BTreeMap<&Arc<str>, JobChanges<'_>> = BTreeMap::new();
         let tasks = changes.tasks();
         for task in &tasks {
             for (record, add) in [(task.before, false), (task.after, true)] {
                 if let Some(record) = record.filter(|record| !record.job.is_empty()) {
-                    moved.entry(&record.job).or_default().push((record, add));
+                    moved.entry(&record.job).or_default().tasks.push((record, add));
                 }
             }
         }
         let jobs = changes.jobs();
         for job in &jobs {
-            moved.entry(job.name).or_default();
+            moved.entry(job.name).or_default().is_record_changed = true;
         }
         let (old_rows, new_rows) = (changes.old.reservations(), changes.new.reservations());
         let rows = old_rows.differences(new_rows, |a, b| Arc::ptr_eq(a, b) || a == b);
@@ -281,8 +293,8 @@ impl QueueAccounts {
             moved.entry(job).or_default();
         }
         let mut touched = AccountChanges::default();
-        for (name, tasks) in moved {
-            self.advance_job(changes, name, &tasks, &mut touched);
+        for (name, of_job) in moved {
+            self.advance_job(changes, name, &of_job, &mut touched);
         }
         touched
     }
@@ -291,17 +303,19 @@ impl QueueAccounts {
         &mut self,
         changes: &StateDiff<'_>,
         name: &Arc<str>,
-        tasks: &[(&TaskRecord, bool)],
+        of_job: &JobChanges<'_>,
         touched: &mut AccountChanges,
     ) {
         touched.queues.extend(self.discount_detached(name));
         let rules = self.rules;
         let old = self.jobs.get(name).cloned();
-        let mut next = old.as_deref().cloned().unwrap_or_default();
-        for (task, add) in tasks {
+        let mut sums = old.clone().unwrap_or_default();
+        let next = Arc::make_mut(&mut sums);
+        for (task, add) in &of_job.tasks {
             next.count_task(rules, task, *add);
         }
         let is_known = match changes.new.jobs().get(name) {
+            Some(_) if next.has_record && !of_job.is_record_changed => true,
             Some(stored) => {
                 next.set_record(rules, &stored.record);
                 true
@@ -310,11 +324,11 @@ impl QueueAccounts {
         };
         let row = changes.new.reservations().get(name).map(|row| &**row);
         next.set_promise(row, |row| promised_amounts(&self.resources, row));
-        let next = is_known.then_some(next);
-        for own in old.as_deref().into_iter().chain(&next) {
+        let next = is_known.then_some(sums);
+        for own in old.iter().chain(&next) {
             touched.queues.insert(Arc::clone(&own.queue));
         }
-        if old.as_deref() != next.as_ref() {
+        if old != next {
             touched.requests |= self.replace(name, next);
         }
         if let Some(row) = changes.new.reservations().get(name) {
@@ -339,9 +353,9 @@ impl QueueAccounts {
         };
         let queue = Arc::clone(&own.queue);
         if self.rules.compatibility == Compatibility::Corrected {
-            let mut next = JobSums::clone(own);
+            let mut next = Arc::clone(own);
             let waits = |task: &TaskRecord| task.status == TaskStatus::Pending;
-            next.move_task(task, holds, (waits(moved.before), waits(moved.after)), times);
+            Arc::make_mut(&mut next).move_task(task, holds, (waits(moved.before), waits(moved.after)), times);
             self.replace(&Arc::clone(&task.job), Some(next));
             return Ok(Some(queue));
         }
@@ -390,7 +404,7 @@ impl QueueAccounts {
             return;
         };
         next.enqueued = true;
-        self.replace(name, Some(next));
+        self.replace(name, Some(Arc::new(next)));
         Arc::make_mut(&mut self.tentative).insert(Arc::clone(name));
     }
 
@@ -404,8 +418,8 @@ impl QueueAccounts {
         }
         let known = self.jobs.get_key(job).cloned().zip(self.jobs.get(job));
         if let Some((name, own)) = known.filter(|(_, own)| own.enqueued != enqueued) {
-            let mut next = JobSums::clone(own);
-            next.enqueued = enqueued;
+            let mut next = Arc::clone(own);
+            Arc::make_mut(&mut next).enqueued = enqueued;
             self.replace(&name, Some(next));
         }
     }

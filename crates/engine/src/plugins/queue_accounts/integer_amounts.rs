@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::model::{
     ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
     ResourceVector, UNLIMITED_MARK,
@@ -10,7 +12,11 @@ use crate::model::{
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IntegerAmounts(Vec<(ResourceId, i128)>);
+pub(crate) struct IntegerAmounts(ExactList);
+
+/// Amounts by resource. Most records have no more resources than fit into the list itself: an account is copied with each change, and
+/// a list on the heap would be an allocation each time.
+type ExactList = SmallVec<[(ResourceId, i128); 4]>;
 
 impl From<&ResourceAmounts> for IntegerAmounts {
     fn from(amounts: &ResourceAmounts) -> Self {
@@ -54,6 +60,19 @@ impl IntegerAmounts {
     pub(crate) fn get(&self, id: ResourceId) -> i128 {
         let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok();
         found.and_then(|at| self.0.get(at)).map_or(0, |&(_, amount)| amount)
+    }
+
+    /// Amount of a resource that is probably at this place.
+    fn get_near(&self, at: usize, id: ResourceId) -> i128 {
+        match self.0.get(at) {
+            Some(&(own, amount)) if own == id => amount,
+            Some(_) | None => self.get(id),
+        }
+    }
+
+    /// True if no amount differs from zero.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All amounts but zeros, by id.
@@ -112,21 +131,31 @@ impl IntegerAmounts {
 
     /// Amounts above those of another one, of the resources that this one has.
     pub(crate) fn above(&self, other: &Self) -> Self {
-        let above = self.iter().map(|(id, amount)| (id, amount - other.get(id)));
+        let amounts = self.iter().enumerate();
+        let above = amounts.map(|(at, (id, amount))| (id, amount - other.get_near(at, id)));
         Self(above.filter(|(_, amount)| *amount > 0).collect())
     }
 
     /// Amounts above those of another one, as [`ResourceVector::excess_over`] has them.
     pub(crate) fn excess_over(&self, other: &Self) -> Self {
-        let counts = |id: ResourceId| id <= ResourceId::MEMORY || other.get(id) != i128::from(UNLIMITED_MARK);
-        let mut excess = self.above(other);
-        excess.0.retain(|(id, _)| counts(*id));
-        for (id, amount) in other.iter().filter(|(id, amount)| *amount < 0 && counts(*id)) {
+        let counts = |id: ResourceId, limit: i128| id <= ResourceId::MEMORY || limit != i128::from(UNLIMITED_MARK);
+        let amounts = self.iter().enumerate().filter_map(|(at, (id, amount))| {
+            let limit = other.get_near(at, id);
+            (amount > limit && counts(id, limit)).then_some((id, amount - limit))
+        });
+        let mut excess = Self(amounts.collect());
+        for (id, limit) in other.iter().filter(|(id, limit)| *limit < 0 && counts(*id, *limit)) {
             if self.get(id) == 0 {
-                excess.change(id, -amount);
+                excess.change(id, -limit);
             }
         }
         excess
+    }
+
+    /// Difference that, added to another one, gives this one.
+    pub(crate) fn minus(mut self, other: &Self) -> Self {
+        self.subtract(other);
+        self
     }
 
     /// Negative amounts of resources after this one of which another list has none.
@@ -137,7 +166,7 @@ impl IntegerAmounts {
 
     /// Same amounts without one resource.
     pub(crate) fn without(mut self, id: ResourceId) -> Self {
-        self.0.retain(|(own, _)| *own != id);
+        self.0.retain(|&mut (own, _)| own != id);
         self
     }
 
@@ -153,9 +182,13 @@ impl IntegerAmounts {
         above.next().map(|(id, _)| id)
     }
 
-    /// Bytes of the list.
+    /// Bytes of the list beyond those of this value.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<(ResourceId, i128)>()
+        if self.0.spilled() {
+            self.0.capacity() * size_of::<(ResourceId, i128)>()
+        } else {
+            0
+        }
     }
 }
 

@@ -52,6 +52,24 @@ pub(crate) struct AccountContribution {
     pub(super) inqueue: IntegerAmounts,
 }
 
+impl AccountContribution {
+    /// Change of an account that had the other contribution.
+    pub(super) fn minus(self, other: &Self) -> Self {
+        let Self {
+            allocated,
+            request,
+            elastic,
+            inqueue,
+        } = self;
+        Self {
+            allocated: allocated.minus(&other.allocated),
+            request: request.minus(&other.request),
+            elastic: elastic.minus(&other.elastic),
+            inqueue: inqueue.minus(&other.inqueue),
+        }
+    }
+}
+
 /// Rules by which jobs count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct JobRules {
