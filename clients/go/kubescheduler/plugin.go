@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -149,7 +150,14 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 		return plugin.fallbackStatus(pumice.CallFilter, pod, cycle, err)
 	}
 	replies.WithLabelValues(string(pumice.CallFilter), pumice.OriginService.String()).Inc()
+	outdated := plugin.policy.outdates(response.GetMetadata())
 	plugin.policy.see(response.GetMetadata(), nil)
+	if outdated {
+		// The signature of this pod was made before the new policy was seen, so that kube-scheduler may take the node of an old ranking.
+		plugin.policy.ranking.Store(nil)
+		plugin.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{taskName(pod): pod})
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ChangedReason)
+	}
 	if len(response.GetResult().GetItems()) != 1 {
 		return fwk.AsStatus(errors.New("the response does not have exactly one item"))
 	}
@@ -228,6 +236,9 @@ func (plugin *Plugin) fallbackStatus(call pumice.Call, pod *corev1.Pod, cycle *c
 
 // UnavailableReason is the message of a pod's event while the service is unavailable and Filter or Admit fail closed.
 const UnavailableReason = "pumice: the decision service is unavailable"
+
+// ChangedReason is the message of the event of the pod whose cycle is the first to see a new policy.
+const ChangedReason = "pumice: the policy has changed while nodes are ranked by the former one; the pod is tried again"
 
 // said is a reason as events show it.
 func said(reason *pb.Reason) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
@@ -46,6 +47,26 @@ type lastPolicy struct {
 	seen atomic.Pointer[policyInForce]
 	// metadata is that of the last response; nil: the service did not respond.
 	metadata atomic.Pointer[pb.ResponseMetadata]
+	// ranking is the last response with scores.
+	ranking atomic.Pointer[ranking]
+	// signed is true once a pod was signed: without signatures kube-scheduler ranks nodes for each pod.
+	signed atomic.Bool
+}
+
+// ranking is what kube-scheduler may still rank nodes by: scores of a policy, and when they came.
+type ranking struct {
+	epoch, version uint64
+	at             time.Time
+}
+
+// rankingAge is the time for which kube-scheduler may use scores for other pods, with a margin.
+const rankingAge = time.Second
+
+// outdates reports whether kube-scheduler may rank nodes by scores of another policy than that of a response.
+func (last *lastPolicy) outdates(metadata *pb.ResponseMetadata) bool {
+	ranked := last.ranking.Load()
+	return ranked != nil && last.signed.Load() && time.Since(ranked.at) < rankingAge &&
+		(ranked.epoch != metadata.GetRevision().GetEpoch() || ranked.version != metadata.GetPolicyVersion())
 }
 
 // see notes the policy of a response; nil: the service did not respond.
@@ -57,6 +78,7 @@ func (last *lastPolicy) see(metadata *pb.ResponseMetadata, item *pb.ScoreItem) {
 		now.spreads, now.scored = before.spreads, before.scored
 	}
 	if item != nil && item.GetProblem() == nil {
+		last.ranking.Store(&ranking{now.Epoch, now.Version, time.Now()})
 		now.scored = true
 		now.spreads = slices.ContainsFunc(item.GetParts(), func(part *pb.ScorePart) bool { return slices.Contains(spreadingPlugins, part.GetPlugin()) })
 	}
@@ -91,6 +113,7 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
+	plugin.policy.signed.Store(true)
 	return []fwk.SignFragment{{Key: recordFragment, Value: signed}, {Key: policyFragment, Value: policy}}, nil
 }
 

@@ -187,6 +187,10 @@ func TestAReloadAndAServiceThatIsAwayChangeSignatures(t *testing.T) {
 	}
 	next("the first policy")
 	reload(t, client, pack)
+	// Nodes are ranked by the former policy.
+	if done := bench.cycle(pod); done.status.Message() != ChangedReason || !bench.wasActivated("default/new")() {
+		t.Fatal(done.status)
+	}
 	next("the second policy")
 	server.Kill()
 	next("the service that is away")
@@ -211,6 +215,7 @@ func TestThePodsOfAnOwnerHaveNoSignatureWhereAPolicySpreadsThem(t *testing.T) {
 		t.Fatal("the policy packs: ", why)
 	}
 	reload(t, client, `{actions: allocate, tiers: [{plugins: [{name: nodeorder}]}]}`)
+	time.Sleep(rankingAge)
 	if done := bench.cycle(pod); !done.status.IsSuccess() {
 		t.Fatal(done.status)
 	}
