@@ -145,6 +145,19 @@ def test_a_watching_server_has_a_token_and_reads_only(cluster: ControlPlane) -> 
     assert [port["port"] for rule in egress for port in rule["ports"]] == [443, 6443]
 
 
+def test_a_server_that_explains_pods_may_write_their_reasons() -> None:
+    objects = render_chart("--set", "cluster.watch=true", "--set", "cluster.explainPodsOf={volcano,pumice}")
+    assert settings_of(objects)["explain_pods_of"] == ["volcano", "pumice"]
+    account = find(objects, "ServiceAccount")["metadata"]
+    bindings = [item for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    assert len(bindings) == 3
+    for binding in bindings:
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    plain = render_chart("--set", "cluster.watch=true")
+    assert not [item for item in plain if item["kind"] == "Role"]
+
+
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() -> None:
     def template(*options: str) -> Object:
         spec: Object = find(render_chart(*options), "Deployment")["spec"]["template"]

@@ -65,6 +65,13 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
     assert granted(render_chart("--set", "cluster.watch=true"), "ClusterRole") == rights
     apart = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
     assert granted(render_chart(*apart), "ClusterRole", "Role") == rights
+    # Its reasons likewise.
+    reasons = granted(objects, "ClusterRole", "Role") - rights
+    for more in (["cluster.explainPodsOf={volcano}"], ["settings.explain_pods_of={volcano}"]):
+        explains = render_chart("--set", "cluster.watch=true", "--set", *more)
+        assert granted(explains, "ClusterRole", "Role") - rights == reasons, more
+        for item in explains:
+            cluster.apply(item, dry_run=True)
 
 
 def test_policies_begin_as_the_built_in_one() -> None:

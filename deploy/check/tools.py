@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "pumice"
 # Version that Helm assumes where it asks no cluster.
-KUBE_VERSION = ("--kube-version", "v1.36.3")
+KUBE_VERSION = ("--kube-version", "v1.37.2")
 EXAMPLE_POLICY = ROOT / "examples" / "proportional.yaml"
 
 

@@ -63,7 +63,7 @@ UV_CACHE_DIR="$work/uv" first_decision "uvx pumice demo" "$work/venv/bin/uvx" --
 (cd "$work" && "$work/venv/bin/python" -c "import pumice; pumice.task(cpu=1)")
 
 step "render the chart of the release"
-"$work/clone/.cache/go/bin/helm-v3.22.0" template pumice pumice-*.tgz --kube-version v1.36.3 >/dev/null
+"$work/clone/.cache/go/bin/helm-v3.22.0" template pumice pumice-*.tgz --kube-version v1.37.2 >/dev/null
 
 step "count the bill of materials"
 python3 -c 'import glob, json; (name,) = glob.glob("*.cyclonedx.json"); count = len(json.load(open(name))["components"]); print(count, "components"); assert count > 100'

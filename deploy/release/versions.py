@@ -11,6 +11,7 @@ PLACES = {
     "pyproject.toml": r'(?m)^version = "(.*)"',
     "clients/python/pyproject.toml": r'(?m)^version = "(.*)"',
     "clients/go/kubescheduler/go.mod": r"/clients/go v(\S+)",
+    "clients/go/kubescheduler/go.kubernetes-1.36.mod": r"/clients/go v(\S+)",
     "clients/go/volcano/go.mod": r"/clients/go v(\S+)",
     "deploy/helm/pumice/Chart.yaml": r"(?m)^(?:version|appVersion): (.*)$",
     "deploy/kustomize/sidecar/kustomization.yaml": r"newTag: (.*)",

@@ -48,6 +48,13 @@ type Args struct {
 	Fallback FallbackArgs `json:"fallback,omitempty"`
 	// Admit sends an Admit request for pods that name a pod group. Default true.
 	Admit *bool `json:"admit,omitempty"`
+	// Gangs places the pods of a pod group that needs more than one of them together or not at all. Default true.
+	Gangs *bool `json:"gangs,omitempty"`
+	// GangTimeout is the time for which the pods of a gang wait for each other before they are bound. Default 30s.
+	GangTimeout metav1.Duration `json:"gangTimeout,omitempty"`
+	// CheckBindings asks the API server, without effect, for the binding of each pod of a gang before the first one is bound.
+	// Default true.
+	CheckBindings *bool `json:"checkBindings,omitempty"`
 	// ResourceFit says whether Pumice judges a node's room, too: None, Idle or FutureIdle. Default None: kube-scheduler's
 	// own NodeResourcesFit does.
 	ResourceFit string `json:"resourceFit,omitempty"`
@@ -120,8 +127,13 @@ func (args *Args) withDefaults() {
 	if args.Budget.Duration == 0 {
 		args.Budget.Duration = time.Second
 	}
-	if args.Admit == nil {
-		args.Admit = new(true)
+	if args.GangTimeout.Duration == 0 {
+		args.GangTimeout.Duration = 30 * time.Second
+	}
+	for _, choice := range []**bool{&args.Admit, &args.Gangs, &args.CheckBindings} {
+		if *choice == nil {
+			*choice = new(true)
+		}
 	}
 }
 
@@ -132,6 +144,9 @@ func (args *Args) check() error {
 	}
 	if args.Budget.Duration < 0 {
 		wrong = append(wrong, errors.New("budget: is below 0"))
+	}
+	if args.GangTimeout.Duration < 0 || args.GangTimeout.Duration > 10*time.Minute {
+		wrong = append(wrong, errors.New("gangTimeout: is not between 0 and 10m"))
 	}
 	if _, found := fits[args.ResourceFit]; !found {
 		wrong = append(wrong, fmt.Errorf("resourceFit: %q is none of None, Idle, FutureIdle", args.ResourceFit))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -40,6 +41,9 @@ type bench struct {
 	client    *fake.Clientset
 	nodes     []*corev1.Node
 	pods      []*corev1.Pod
+
+	// events are those that the plugins have written.
+	events events.FakeRecorder
 
 	mutex     sync.Mutex
 	activated []string
@@ -104,6 +108,7 @@ func start(t *testing.T, arguments string, nodes []*corev1.Node, pods []*corev1.
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	made := &bench{t: t, nodes: nodes, pods: pods}
+	made.events.Events = make(chan string, 100)
 	objects, placed := []runtime.Object{}, []*corev1.Pod{}
 	for _, node := range nodes {
 		objects = append(objects, node)
@@ -133,7 +138,9 @@ func start(t *testing.T, arguments string, nodes []*corev1.Node, pods []*corev1.
 	var err error
 	made.framework, err = frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(made.client), frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(cache.NewSnapshot(placed, nodes)), frameworkruntime.WithPodActivator(made))
+		frameworkruntime.WithSnapshotSharedLister(cache.NewSnapshot(placed, nodes)), frameworkruntime.WithPodActivator(made),
+		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()), frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
+		frameworkruntime.WithEventRecorder(&made.events))
 	if err != nil {
 		t.Fatal(err)
 	}

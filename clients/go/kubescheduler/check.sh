@@ -11,5 +11,9 @@ unformatted="$(gofmt -l .)"
 go vet ./...
 go vet -tags e2e ./e2e
 go test -count=1 ./...
+# The release before. Decisions are compared with its plugins: those are the rules that a policy serves.
+former=(-modfile=go.kubernetes-1.36.mod -tags kubernetes_1_36)
+go vet "${former[@]}" . ./cmd/... ./compare
+go test "${former[@]}" -count=1 . ./compare
 # The derivation of requests, with the newest types of Kubernetes: the client's own module has those of its oldest user.
 go test -count=1 github.com/pumice-scheduler/pumice/clients/go/derive

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -33,7 +34,11 @@ type hub struct {
 	client  *pumice.Client
 	mirror  *mirror
 	waiting *waitingRoom
+	gangs   *gangTable
 	log     klog.Logger
+
+	// config reaches the API server for kinds that have no informer of the scheduler's.
+	config *rest.Config
 
 	leading  sync.Once
 	ctx      context.Context
@@ -80,12 +85,17 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 		return nil, fmt.Errorf("address: %w", err)
 	}
 	made := &hub{
-		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(),
+		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(), gangs: newGangTable(),
 		log: log, ctx: ctx, requests: make(chan chan error),
 	}
+	made.mirror.gone = made.gangs.podGone
 	if err := made.mirror.watch(key.factory); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
+	if err := made.mirror.watchGroups(key.factory); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	made.config = handle.KubeConfig()
 	hubs[key] = made
 	context.AfterFunc(ctx, func() {
 		hubsMutex.Lock()
@@ -101,6 +111,7 @@ func (hub *hub) lead() {
 	hub.leading.Do(func() {
 		go hub.send()
 		go hub.retry()
+		go hub.watchCoscheduling()
 	})
 }
 

@@ -42,6 +42,14 @@ var (
 		Subsystem: subsystem, Name: "unreadable_objects_total", StabilityLevel: metrics.ALPHA,
 		Help: "Nodes and pods of which no record could be made.",
 	}, []string{"kind"})
+	withoutService = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "decisions_without_service_total", StabilityLevel: metrics.ALPHA,
+		Help: "Decisions about pods while the service was unavailable: bound (fail open, abstain), waits (fail closed).",
+	}, []string{"decision"})
+	gangs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "gangs_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts to place the pods of a group together, by result: placed, rejected, then bound or released.",
+	}, []string{"result"})
 	waiting = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "waiting_pods", StabilityLevel: metrics.ALPHA,
 		Help: "Pods that were refused a node by the service, or for want of it, and are watched for a reason to try again.",
@@ -56,7 +64,7 @@ var registerOnce sync.Once
 
 func registerMetrics() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, resyncs, refusedRecords, unreadable, waiting, retried)
+		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, resyncs, refusedRecords, unreadable, withoutService, gangs, waiting, retried)
 	})
 }
 

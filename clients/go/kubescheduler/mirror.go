@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
-	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +25,8 @@ type mirror struct {
 	registrations []cache.ResourceEventHandlerRegistration
 	// owners finds the owners of pods in the scheduler's caches.
 	owners pumice.Owners
+	// gone hears of pods that are deleted.
+	gone func(*corev1.Pod)
 	// wake tells the background that there is something to send.
 	wake chan struct{}
 
@@ -34,6 +35,9 @@ type mirror struct {
 	pods  map[types.UID]*corev1.Pod
 	names map[string]types.UID
 	nodes map[string]bool
+	// groups are the pod groups that this scheduler watches, and members the pods by the group that they name.
+	groups  map[string]podGroup
+	members map[string]map[types.UID]struct{}
 	// assumed are pods that were given a node which their newest object does not say.
 	assumed map[types.UID]assumption
 }
@@ -47,6 +51,7 @@ func newMirror(feed *pumice.Feed, source string) *mirror {
 	return &mirror{
 		feed: feed, source: source, wake: make(chan struct{}, 1),
 		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{},
+		groups: map[string]podGroup{}, members: map[string]map[types.UID]struct{}{},
 	}
 }
 
@@ -55,7 +60,10 @@ func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { of(object, mirror.podSeen) },
 		UpdateFunc: func(_, object any) { of(object, mirror.podSeen) },
-		DeleteFunc: func(object any) { of(object, mirror.podGone) },
+		DeleteFunc: func(object any) {
+			of(object, mirror.podGone)
+			of(object, mirror.gone)
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
@@ -219,6 +227,10 @@ func (mirror *mirror) podSeen(pod *corev1.Pod) {
 	if pod.Spec.NodeName != "" {
 		delete(mirror.assumed, pod.UID)
 	}
+	if before, found := mirror.pods[pod.UID]; found {
+		mirror.unindex(before)
+	}
+	mirror.index(pod)
 	mirror.pods[pod.UID], mirror.names[taskName(pod)] = pod, pod.UID
 	mirror.put(pod)
 }
@@ -226,6 +238,9 @@ func (mirror *mirror) podSeen(pod *corev1.Pod) {
 func (mirror *mirror) podGone(pod *corev1.Pod) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
+	if before, found := mirror.pods[pod.UID]; found {
+		mirror.unindex(before)
+	}
 	delete(mirror.pods, pod.UID)
 	delete(mirror.assumed, pod.UID)
 	// Under the same name another one may have come meanwhile.
@@ -245,7 +260,7 @@ func (mirror *mirror) reserve(pod *corev1.Pod, node string, bound bool) {
 	case !found:
 		// Deleted while it was bound: its deletion counts.
 		return
-	case newest.Spec.NodeName != "":
+	case newest.Spec.NodeName != "", mirror.assumed[pod.UID] == assumption{node, bound}:
 		return
 	}
 	mirror.assumed[pod.UID] = assumption{node, bound}
@@ -253,14 +268,14 @@ func (mirror *mirror) reserve(pod *corev1.Pod, node string, bound bool) {
 }
 
 // unreserve takes a pod off the node that it was given; a second time it does nothing.
-func (mirror *mirror) unreserve(pod *corev1.Pod) {
+func (mirror *mirror) unreserve(pod types.UID) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	if _, found := mirror.assumed[pod.UID]; !found {
+	if _, found := mirror.assumed[pod]; !found {
 		return
 	}
-	delete(mirror.assumed, pod.UID)
-	if newest, found := mirror.pods[pod.UID]; found {
+	delete(mirror.assumed, pod)
+	if newest, found := mirror.pods[pod]; found {
 		mirror.put(newest)
 	}
 }
@@ -268,7 +283,7 @@ func (mirror *mirror) unreserve(pod *corev1.Pod) {
 // put writes the record of a pod, or marks it unreadable. The lock is held.
 func (mirror *mirror) put(pod *corev1.Pod) {
 	given, found := mirror.assumed[pod.UID]
-	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+	record, err := mirror.record(pod)
 	if err != nil {
 		unreadable.WithLabelValues("pod").Inc()
 		mark := pumice.UnreadableTask(pod, err)

@@ -34,11 +34,21 @@ type named struct {
 var (
 	_ fwk.PreScorePlugin = &named{}
 	_ fwk.ScorePlugin    = &named{}
+	_ fwk.SignPlugin     = &named{}
 )
 
 // Name is the served plugin's.
 func (plugin *named) Name() string {
 	return plugin.name
+}
+
+// SignPod signs as the profile's Pumice does: both read the same response.
+func (plugin *named) SignPod(ctx context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	asks := profiles.plugin(plugin.handle)
+	if asks == nil {
+		return nil, fwk.AsStatus(fmt.Errorf("%s needs %s in the same profile", plugin.name, Name))
+	}
+	return asks.SignPod(ctx, pod)
 }
 
 // PreScore sends a Score request, unless the cycle has a result already.

@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,6 +194,30 @@ func TestTheServiceIsAwayAsConfigured(t *testing.T) {
 	}
 }
 
+func TestADecisionWithoutTheServiceIsCountedAndSaid(t *testing.T) {
+	pod := testPod("new", "", "1", 0)
+	bench := start(t, `{"address": "127.0.0.1:1", "budget": "100ms", "fallback": {"filter": "FailOpen"}}`, []*corev1.Node{testNode("n1", "10", 0)}, []*corev1.Pod{pod})
+	before := metricOf(t, "scheduler_pumice_decisions_without_service_total", "bound")
+	done := bench.cycle(pod)
+	if !done.status.IsSuccess() {
+		t.Fatal(done.status)
+	}
+	bench.framework.RunReservePluginsReserve(context.Background(), done.state, pod, "n1")
+	bench.framework.RunPostBindPlugins(context.Background(), done.state, pod, "n1")
+	if now := metricOf(t, "scheduler_pumice_decisions_without_service_total", "bound"); now != before+1 {
+		t.Fatal(before, now)
+	}
+	wanted := "Warning DecidedWithoutPumice bound to node n1 while the decision service was unavailable: Filter (fail_open), Score (abstain)"
+	if text := <-bench.events.Events; text != wanted {
+		t.Fatal(text)
+	}
+	closed := start(t, `{"address": "127.0.0.1:1", "budget": "100ms"}`, nil, []*corev1.Pod{pod})
+	before = metricOf(t, "scheduler_pumice_decisions_without_service_total", "waits")
+	if done := closed.cycle(pod); done.status.Message() != UnavailableReason || metricOf(t, "scheduler_pumice_decisions_without_service_total", "waits") != before+1 {
+		t.Fatal(done.status)
+	}
+}
+
 func TestAServiceThatWasRestartedGetsEverythingAndThePodsComeBack(t *testing.T) {
 	server := testserver.Start(t)
 	pod := testPod("new", "", "1", 0)
@@ -255,14 +281,33 @@ func TestProfilesShareWhatTheyWriteAndAStandbyWritesNothing(t *testing.T) {
 	}
 }
 
-func TestMetricsStandOnTheSchedulersPage(t *testing.T) {
-	registerMetrics()
-	replies.WithLabelValues("Filter", "service").Inc()
+// gathered are the metrics of this process.
+func gathered(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, family := range families {
+	return families
+}
+
+// metricOf is the sum of a counter over the series with this value of some label.
+func metricOf(t *testing.T, name, value string) (sum int) {
+	t.Helper()
+	for _, family := range gathered(t) {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && slices.ContainsFunc(metric.GetLabel(), func(label *dto.LabelPair) bool { return label.GetValue() == value }) {
+				sum += int(metric.GetCounter().GetValue())
+			}
+		}
+	}
+	return sum
+}
+
+func TestMetricsStandOnTheSchedulersPage(t *testing.T) {
+	registerMetrics()
+	replies.WithLabelValues("Filter", "service").Inc()
+	for _, family := range gathered(t) {
 		if family.GetName() == "scheduler_pumice_replies_total" {
 			return
 		}

@@ -7,17 +7,18 @@ import (
 	"slices"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // koordinators are the served plugins whose scores are kube-scheduler's already: whole numbers of 0..100.
 var koordinators = []string{"NodeResourcesFitPlus", "ScarceResourceAvoidance"}
 
-// ownScores makes the plugin's own column of 0..100, one per node of the item. Parts that are served under their own
-// names are left out; nothing left: nil.
+// ownScores makes the plugin's own column, one raw score per node of the item. Parts that are served under their own
+// names are left out; nothing left: nil. Scaled columns become 0..100 in [normalize], where all nodes are known that kube-scheduler
+// compares; the others are 0..100 already.
 //
-// Auto: the scores of one plugin of Koordinator's alone stay untouched. All others are scaled: score × 100 ÷ the highest
-// of the nodes asked about, rounded to the nearest, below 0: 0. Zero stays zero, the best node gets 100, and proportions
-// are kept.
+// Auto: the scores of one plugin of Koordinator's alone stay untouched. All others are scaled.
 func ownScores(item *pb.ScoreItem, rule string, elsewhere []string) ([]int64, error) {
 	var parts []*pb.ScorePart
 	plugins := map[string]bool{}
@@ -46,7 +47,7 @@ func ownScores(item *pb.ScoreItem, rule string, elsewhere []string) ([]int64, er
 	case rule == ScoresAuto && len(plugins) == 1 && slices.Contains(koordinators, parts[0].GetPlugin()):
 		return untouched(parts[0].GetScores())
 	default:
-		return scaled(totals)
+		return raw(totals)
 	}
 }
 
@@ -96,19 +97,36 @@ func untouched(scores []float64) ([]int64, error) {
 	return column, nil
 }
 
-func scaled(scores []float64) ([]int64, error) {
-	highest := 0.0
-	for _, score := range scores {
+// smallestScore is the smallest score that is not 0 for kube-scheduler: that of a normal floating-point number.
+const smallestScore = 0x1p-1022
+
+// raw encodes scores so that [normalize] finds them again to the last bit: the bits of a positive score, which are greater than
+// 100 and have the order of the scores; 0 for all others.
+func raw(scores []float64) ([]int64, error) {
+	column := make([]int64, len(scores))
+	for at, score := range scores {
 		if math.IsNaN(score) || math.IsInf(score, 0) {
 			return nil, fmt.Errorf("a score of %v cannot be compared", score)
 		}
-		highest = max(highest, score)
-	}
-	column := make([]int64, len(scores))
-	for at, score := range scores {
-		if score > 0 {
-			column[at] = int64(math.Round(score / highest * 100))
+		if score >= smallestScore {
+			column[at] = int64(math.Float64bits(score))
 		}
 	}
 	return column, nil
+}
+
+// normalize scales raw scores, if there are any: score × 100 ÷ the highest, rounded to the nearest. Zero stays zero, the best node
+// gets 100, and proportions are kept. kube-scheduler calls it again when it compares scores of several cycles.
+func normalize(scores fwk.NodeScoreList) {
+	highest := int64(0)
+	for _, node := range scores {
+		highest = max(highest, node.Score)
+	}
+	if highest <= fwk.MaxNodeScore {
+		return
+	}
+	most := math.Float64frombits(uint64(highest))
+	for at := range scores {
+		scores[at].Score = int64(math.Round(math.Float64frombits(uint64(scores[at].Score)) / most * 100))
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 func item(parts ...*pb.ScorePart) *pb.ScoreItem {
@@ -52,6 +54,7 @@ func TestScoresBecomeZeroToAHundredAsStated(t *testing.T) {
 		{"the rest", ScoresAuto, item(fit(100, 0), rsf(1, 2)), []string{"NodeResourcesFitPlus"}, []int64{50, 100}, false},
 	} {
 		column, err := ownScores(test.item, test.rule, test.elsewhere)
+		column = normalized(column)
 		if !slices.Equal(column, test.want) || (err != nil) != test.fails {
 			t.Errorf("%s: %v, %v", test.name, column, err)
 		}
@@ -81,5 +84,37 @@ func TestColumnsBelongToTheNodes(t *testing.T) {
 	}
 	if ones([]byte{0b101, 0xff}) != 10 || ones(nil) != 0 {
 		t.Error("slots of a bitmap")
+	}
+}
+
+// normalized is a column as kube-scheduler sees it.
+func normalized(column []int64) []int64 {
+	list := make(fwk.NodeScoreList, len(column))
+	for at, score := range column {
+		list[at].Score = score
+	}
+	normalize(list)
+	for at, score := range list {
+		column[at] = score.Score
+	}
+	return column
+}
+
+// TestScoresOfTwoCyclesCompare: kube-scheduler compares a node's new score with the others' old ones.
+func TestScoresOfTwoCyclesCompare(t *testing.T) {
+	before, err := raw([]float64{60, 55, 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := raw([]float64{54, 55, 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first node has taken a pod and is second now: less than a percent behind.
+	if mixed := normalized([]int64{after[0], before[1], before[2]}); !slices.Equal(mixed, []int64{98, 100, 55}) {
+		t.Fatal(mixed)
+	}
+	if small := normalized([]int64{0, 100, 7}); !slices.Equal(small, []int64{0, 100, 7}) {
+		t.Fatal(small)
 	}
 }

@@ -51,8 +51,8 @@ type cluster struct {
 	running []*program
 }
 
-// startCluster brings the control plane up; everything in it ends with the test.
-func startCluster(t *testing.T) *cluster {
+// startCluster brings the control plane up; everything in it ends with the test. More flags of the API server may follow.
+func startCluster(t *testing.T, flags ...string) *cluster {
 	made := &cluster{t: t, folder: t.TempDir()}
 	made.secrets = map[string]string{}
 	tokens := ""
@@ -85,6 +85,7 @@ func startCluster(t *testing.T) *cluster {
 		// Nobody removes the taint that every new node would get, and nobody makes accounts.
 		"--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		"--endpoint-reconciler-type", "none", "--profiling=false"}
+	arguments = append(arguments, flags...)
 	made.api = func() *program { return made.start("kube-apiserver", "kube-apiserver", arguments...) }
 	made.address = "https://127.0.0.1:" + api
 	var err error

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,9 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 type scheduledCluster struct {
 	*cluster
 	server *pumice.Client
+	// verbosity is that of the scheduler's log; 0: all of it. flags are more flags of the scheduler.
+	verbosity int
+	flags     string
 }
 
 func dial(t *testing.T, address string) *pumice.Client {
@@ -135,7 +139,7 @@ func (scheduled *scheduledCluster) schedule(config, page string) *program {
 		scheduled.t.Fatal(commands)
 	}
 	commands = strings.TrimSuffix(commands, "examples/config.yaml") + config + " --secure-port " + page[strings.LastIndex(page, ":")+1:] +
-		" --bind-address 127.0.0.1 --cert-dir " + scheduled.path("scheduler") + " --authentication-skip-lookup=true --authorization-always-allow-paths '/*' -v 10"
+		" --bind-address 127.0.0.1 --cert-dir " + scheduled.path("scheduler") + " --authentication-skip-lookup=true --authorization-always-allow-paths '/*' -v " + fmt.Sprint(cmp.Or(scheduled.verbosity, 10)) + " " + scheduled.flags
 	shell := exec.Command("bash", "-e", "-c", commands)
 	shell.Dir = vectors.Root()
 	return scheduled.run("kube-scheduler", shell)
@@ -244,13 +248,21 @@ func (scheduled *scheduledCluster) agrees() error {
 	if err != nil {
 		return err
 	}
-	tasks, err := scheduled.server.ListTasks(context.Background(), &pb.ListTasksRequest{Page: &pb.Page{Size: 1000}})
-	if err != nil {
-		return err
-	}
 	nodes := map[string]string{}
-	for _, task := range tasks.GetTasks() {
-		nodes[task.GetTask().GetName()] = task.GetTask().GetNode()
+	for token := ""; ; {
+		tasks, err := scheduled.server.ListTasks(context.Background(), &pb.ListTasksRequest{Page: &pb.Page{Size: 1000, Token: token}})
+		if err != nil {
+			return err
+		}
+		for _, task := range tasks.GetTasks() {
+			nodes[task.GetTask().GetName()] = task.GetTask().GetNode()
+		}
+		if token = tasks.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if len(nodes) > len(pods.Items) {
+		return fmt.Errorf("there are %d pods, and %d tasks", len(pods.Items), len(nodes))
 	}
 	for _, item := range pods.Items {
 		if node, known := nodes["default/"+item.Name]; !known || node != item.Spec.NodeName {

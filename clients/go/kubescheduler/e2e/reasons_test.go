@@ -53,6 +53,12 @@ func TestReasonsStandWherePeopleLook(t *testing.T) {
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.LeaseTransitions != 1 {
 		t.Fatal(lease, err)
 	}
+	// A pod that gets a node waits no longer.
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "huge"}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-0"}}
+	if err := cluster.client.CoreV1().Pods("default").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cluster.until("the pod says that it has a node", func() error { return cluster.waitsNoLonger("huge") })
 	// The holder goes, and the other one goes on.
 	holder := *lease.Spec.HolderIdentity
 	for _, server := range servers {
@@ -124,6 +130,20 @@ func (live *live) gangSays() error {
 		return fmt.Errorf("%v %v", events, err)
 	}
 	return nil
+}
+
+// waitsNoLonger wants a condition that is true.
+func (live *live) waitsNoLonger(name string) error {
+	found, err := live.client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, condition := range found.Status.Conditions {
+		if condition.Type == "PumiceSchedulable" && condition.Status == corev1.ConditionTrue && condition.Reason == "Scheduled" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v", found.Status.Conditions)
 }
 
 // says wants a condition and one event that say what the command says.

@@ -1,5 +1,6 @@
 //! Reasons where people look: why pods wait, as conditions of the pods and as events, written by one process of many.
 
+mod explained_pods;
 mod lease;
 mod waiting_pods;
 mod writes;
@@ -7,11 +8,11 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kube_client::Client;
 use tokio::time::MissedTickBehavior;
 
 use crate::credentials::{ClusterAccess, CredentialError};
 use crate::requests::RequestError;
+use explained_pods::ExplainedPods;
 use lease::WriterLease;
 use waiting_pods::{WaitingPod, waiting_pods};
 use writes::ReasonWrites;
@@ -60,6 +61,7 @@ pub struct ReasonWriter<R> {
     reasons: R,
     /// Pod after which the next look goes on, where not all can be looked at.
     last: String,
+    explained: ExplainedPods,
 }
 
 /// Error of one look.
@@ -81,6 +83,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
             options,
             reasons,
             last: String::new(),
+            explained: ExplainedPods::default(),
         }
     }
 
@@ -106,6 +109,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
             what: format!("Lease {namespace}/{}", lease::NAME),
             error,
         })? {
+            self.explained.clear();
             return Ok(());
         }
         let mut pods = Vec::new();
@@ -116,8 +120,11 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 error,
             })?);
         }
+        let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
+        let schedulers = &self.options.schedulers;
+        self.explained.correct(&client, &writes, schedulers, &pods).await?;
         let pods = self.next_pods(pods);
-        self.write(&client, pods).await
+        self.write(&writes, pods).await
     }
 
     /// Pods of this look: those after the last one of the look before, and then from the beginning.
@@ -134,10 +141,9 @@ impl<R: PendingReasons> ReasonWriter<R> {
         pods
     }
 
-    async fn write(&self, client: &Client, pods: Vec<WaitingPod>) -> Result<(), LookError> {
+    async fn write(&mut self, writes: &ReasonWrites, pods: Vec<WaitingPod>) -> Result<(), LookError> {
         let names = pods.iter().map(WaitingPod::full_name).collect();
         let reasons = self.reasons.reasons(names).await.map_err(LookError::Reasons)?;
-        let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
         let mut written: usize = 0;
         let mut groups = BTreeSet::new();
         let mut refused = None;
@@ -146,6 +152,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 continue;
             };
             let sentence = writes::cut(&reason.sentence);
+            self.explained.note(&pod.uid, &pod.namespace, &pod.name);
             if !pod.needs(&sentence) {
                 continue;
             }

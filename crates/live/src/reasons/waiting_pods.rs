@@ -1,4 +1,4 @@
-//! Pods that wait for a scheduler, and the reasons that stand in them already.
+//! Pods that wait for a scheduler, and the reasons that they carry already.
 
 use std::time::Duration;
 
@@ -59,7 +59,25 @@ struct ListMetadata {
 struct ListedPod {
     metadata: PodMetadata,
     #[serde(default)]
+    spec: ListedSpec,
+    #[serde(default)]
     status: ListedStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedSpec {
+    #[serde(default)]
+    node_name: String,
+}
+
+/// Pod that no longer waits, or whose state is to be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FoundPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) has_node: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,6 +104,8 @@ struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
+    status: String,
+    #[serde(default)]
     message: String,
     #[serde(default)]
     last_probe_time: Option<Timestamp>,
@@ -93,28 +113,76 @@ struct PodCondition {
 
 /// Pods of a scheduler that have no node, at most 2,000.
 pub(super) async fn waiting_pods(client: &Client, scheduler: &str) -> Result<Vec<WaitingPod>, RequestError> {
-    let selector = encoded(&format!("spec.nodeName=,spec.schedulerName={scheduler}"));
+    let selector = format!("spec.nodeName=,spec.schedulerName={scheduler}");
+    list_pods(client, "", &selector, PODS, waiting_pod).await
+}
+
+/// Pods of a scheduler that have a node and whose condition still says that they wait.
+pub(super) async fn placed_pods(client: &Client, scheduler: &str) -> Result<Vec<FoundPod>, RequestError> {
+    let selector = format!("spec.nodeName!=,spec.schedulerName={scheduler}");
+    let is_wrong = |pod: ListedPod| reports_waiting(&pod).then(|| found_pod(pod));
+    list_pods(client, "", &selector, usize::MAX, is_wrong).await
+}
+
+/// The pod of this name, if there is one.
+pub(super) async fn find_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<FoundPod>, RequestError> {
+    let folder = format!("namespaces/{namespace}/");
+    let selector = format!("metadata.name={name}");
+    let found = list_pods(client, &folder, &selector, 1, |pod| Some(found_pod(pod))).await;
+    found.map(|pods| pods.into_iter().next())
+}
+
+/// Pods of a list that `read` takes, page by page, at least `most` of them if there are as many.
+async fn list_pods<T>(
+    client: &Client,
+    folder: &str,
+    selector: &str,
+    most: usize,
+    read: impl Fn(ListedPod) -> Option<T>,
+) -> Result<Vec<T>, RequestError> {
+    let selector = encoded(selector);
     let mut pods = Vec::new();
     let mut continuation = String::new();
     loop {
         let uri = format!(
-            "/api/v1/pods?fieldSelector={selector}&limit=500&continue={}",
+            "/api/v1/{folder}pods?fieldSelector={selector}&limit=500&continue={}",
             encoded(&continuation)
         );
         let page = get_page(client, &uri).await?;
         let PodList { metadata, items } =
             serde_json::from_slice(&page).map_err(|error| RequestError::Unreadable(error.to_string()))?;
-        pods.extend(items.unwrap_or_default().into_iter().filter_map(waiting_pod));
+        pods.extend(items.unwrap_or_default().into_iter().filter_map(&read));
         continuation = metadata.continuation;
-        if continuation.is_empty() || pods.len() >= PODS {
+        if continuation.is_empty() || pods.len() >= most {
             return Ok(pods);
         }
     }
 }
 
+/// True if the condition of the pod says that it waits.
+fn reports_waiting(pod: &ListedPod) -> bool {
+    let conditions = pod.status.conditions.iter().flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition.kind == CONDITION && condition.status == "False")
+}
+
+fn found_pod(pod: ListedPod) -> FoundPod {
+    let has_node = !pod.spec.node_name.is_empty();
+    let PodMetadata {
+        namespace, name, uid, ..
+    } = pod.metadata;
+    FoundPod {
+        namespace,
+        name,
+        uid,
+        has_node,
+    }
+}
+
 /// Pod of a list, if it waits.
 fn waiting_pod(pod: ListedPod) -> Option<WaitingPod> {
-    let ListedPod { metadata, status } = pod;
+    let ListedPod { metadata, status, .. } = pod;
     let waits = metadata.deletion_timestamp.is_none() && matches!(status.phase.as_str(), "" | "Pending");
     let conditions = status.conditions.unwrap_or_default();
     let reported = conditions.into_iter().find(|condition| condition.kind == CONDITION);
@@ -149,6 +217,19 @@ mod tests {
         assert!(reported("null").needs("no memory"));
         assert!(reported(r#""2020-01-01T00:00:00Z""#).needs("no memory"));
         assert!(!reported(&format!("\"{}\"", Timestamp::now())).needs("no memory"));
+    }
+
+    #[test]
+    fn a_condition_that_says_so_reports_waiting() {
+        for (status, wanted) in [("False", true), ("True", false)] {
+            let text = format!(
+                r#"{{"metadata":{{"namespace":"a","name":"b","uid":"c"}},"spec":{{"nodeName":"n"}},
+                    "status":{{"conditions":[{{"type":"PumiceSchedulable","status":"{status}"}}]}}}}"#
+            );
+            let pod: ListedPod = serde_json::from_str(&text).unwrap();
+            assert_eq!(reports_waiting(&pod), wanted);
+            assert!(found_pod(pod).has_node);
+        }
     }
 
     #[test]

@@ -50,6 +50,19 @@ impl ReasonWrites {
             .await
     }
 
+    /// Writes that a pod has a node.
+    pub(super) async fn write_scheduled(&self, namespace: &str, name: &str, uid: &str) -> Result<(), RequestError> {
+        let now = now();
+        let condition = json!({
+            "type": CONDITION, "status": "True", "reason": "Scheduled", "message": "",
+            "lastProbeTime": now, "lastTransitionTime": now,
+        });
+        let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+        let status = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+        self.request(Method::PATCH, &status, "application/strategic-merge-patch+json", &patch)
+            .await
+    }
+
     /// Writes the reason of a pod group of Volcano in the same way. A group that has gone, or that changes meanwhile, gets it with the
     /// next reason.
     pub(super) async fn write_pod_group(&self, group: &str, reason: &str) -> Result<(), RequestError> {

@@ -76,6 +76,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.cluster.namespaces -}}
 {{- $_ := set $own "kubernetes_namespace" . -}}
 {{- end -}}
+{{- with .Values.cluster.explainPodsOf -}}
+{{- $_ := set $own "explain_pods_of" . -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
@@ -116,6 +119,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
 {{- fail "tls.certManager.issuerRef.name is empty: name the issuer that signs the certificate" -}}
+{{- end -}}
+{{- if and .Values.cluster.explainPodsOf (not .Values.cluster.watch) -}}
+{{- fail "cluster.explainPodsOf explains pods of a cluster that the server does not watch: set cluster.watch" -}}
 {{- end -}}
 {{- $delay := .Values.settings.drain_delay_ms | default 0 | int64 -}}
 {{- $deadline := .Values.settings.drain_deadline_ms | default 10000 | int64 -}}

@@ -1,0 +1,176 @@
+package kubescheduler
+
+import (
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GroupLabel names the pod group of a pod, as the plugin Coscheduling reads it.
+const GroupLabel = "scheduling.x-k8s.io/pod-group"
+
+// queueLabel names the queue of a pod group whose API has no field for it.
+const queueLabel = "scheduling.volcano.sh/queue-name"
+
+// volcanoAnnotations name the pod group of a pod, as Volcano reads them.
+var volcanoAnnotations = []string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"}
+
+// groupOf returns the pod group of a pod, "namespace/name"; empty: the pod names none. Volcano's annotations come before
+// spec.schedulingGroup and the label of Coscheduling.
+func groupOf(pod *corev1.Pod) string {
+	for _, key := range volcanoAnnotations {
+		if name := pod.Annotations[key]; name != "" {
+			return pod.Namespace + "/" + name
+		}
+	}
+	return plainGroup(pod)
+}
+
+// plainGroup returns the pod group that a pod names elsewhere than in Volcano's annotations.
+func plainGroup(pod *corev1.Pod) string {
+	if group := pod.Spec.SchedulingGroup; group != nil && group.PodGroupName != nil && *group.PodGroupName != "" {
+		return pod.Namespace + "/" + *group.PodGroupName
+	}
+	if name := pod.Labels[GroupLabel]; name != "" {
+		return pod.Namespace + "/" + name
+	}
+	return ""
+}
+
+// podGroup is a pod group that this scheduler watches, and sends as a job.
+type podGroup struct {
+	uid types.UID
+	// minimum is the least number of pods with which the group starts.
+	minimum int32
+}
+
+// groupSeen takes in a pod group, and puts its pods again when it is new.
+func (mirror *mirror) groupSeen(object metav1.Object, minimum, priority int32) {
+	name := object.GetNamespace() + "/" + object.GetName()
+	made := &pb.Cluster{}
+	queue := object.GetLabels()[queueLabel]
+	if queue == "" {
+		// A queue of this source's own: one of another source, such as Volcano's `default`, may be missing, or come later.
+		queue = mirror.source
+		made.Queues = []*pb.Queue{{Name: queue}}
+	}
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	before, found := mirror.groups[name]
+	mirror.groups[name] = podGroup{object.GetUID(), minimum}
+	record := &pb.Job{
+		Name: name, Uid: string(object.GetUID()), Queue: queue, MinMember: minimum, Priority: priority,
+		Annotations: object.GetAnnotations(), Phase: pb.JobPhase_JOB_PHASE_INQUEUE,
+	}
+	if created := object.GetCreationTimestamp(); !created.IsZero() {
+		record.CreationTime = timestamppb.New(created.Time)
+	}
+	made.Jobs = []*pb.Job{record}
+	mirror.feed.Put(made)
+	if !found || before.uid != object.GetUID() {
+		mirror.putMembers(name)
+	}
+	mirror.changed()
+}
+
+// groupGone forgets a pod group; its pods go on without one.
+func (mirror *mirror) groupGone(object metav1.Object) {
+	name := object.GetNamespace() + "/" + object.GetName()
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	if mirror.groups[name].uid != object.GetUID() {
+		return
+	}
+	delete(mirror.groups, name)
+	mirror.feed.Remove(&pb.Removals{Jobs: []string{name}})
+	mirror.putMembers(name)
+	mirror.changed()
+}
+
+// putMembers writes the records of a group's pods again. The lock is held.
+func (mirror *mirror) putMembers(group string) {
+	for uid := range mirror.members[group] {
+		if pod, found := mirror.pods[uid]; found {
+			mirror.put(pod)
+		}
+	}
+}
+
+// minimumOf is the least number of pods of a group that this scheduler watches; false: it watches no such group.
+func (mirror *mirror) minimumOf(group string) (int32, bool) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	known, found := mirror.groups[group]
+	return known.minimum, found
+}
+
+// record makes the record of a pod. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any
+// other the service would know nothing. The lock is held.
+func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
+	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+	if err != nil {
+		return nil, err
+	}
+	if group := plainGroup(pod); record.Job == "" && group != "" {
+		if _, found := mirror.groups[group]; found {
+			record.Job = group
+		}
+	}
+	return record, nil
+}
+
+// taskOf makes the record by which a pod is judged.
+func (mirror *mirror) taskOf(pod *corev1.Pod) (*pb.Task, error) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	return mirror.record(pod)
+}
+
+// index notes the group of a pod. The lock is held.
+func (mirror *mirror) index(pod *corev1.Pod) {
+	group := groupOf(pod)
+	if group == "" {
+		return
+	}
+	if mirror.members[group] == nil {
+		mirror.members[group] = map[types.UID]struct{}{}
+	}
+	mirror.members[group][pod.UID] = struct{}{}
+}
+
+// unindex forgets the group of a pod. The lock is held.
+func (mirror *mirror) unindex(pod *corev1.Pod) {
+	group := groupOf(pod)
+	delete(mirror.members[group], pod.UID)
+	if len(mirror.members[group]) == 0 {
+		delete(mirror.members, group)
+	}
+}
+
+// waitingMembers returns the pods of a group that may be given a node now and are of one scheduling profile, and how many have one.
+func (mirror *mirror) waitingMembers(group, profile string) (waiting []*corev1.Pod, placed int) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	for uid := range mirror.members[group] {
+		pod := mirror.pods[uid]
+		_, given := mirror.assumed[uid]
+		switch {
+		case pod == nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		case pod.Spec.NodeName != "" || given:
+			placed++
+		case mayBePlaced(pod) && pod.Spec.SchedulerName == profile:
+			waiting = append(waiting, pod)
+		}
+	}
+	return waiting, placed
+}
+
+// mayBePlaced reports whether kube-scheduler would give a pod without a node one.
+func mayBePlaced(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
+}
