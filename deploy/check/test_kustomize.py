@@ -54,6 +54,8 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
         ("scheduling.volcano.sh", "podgroups/status", "patch"),
     }
     assert granted(own["pumice-bind"], "ClusterRole") == {("", "pods/binding", "create")}
+    verified = {("authentication.k8s.io", "tokenreviews", "create")}
+    assert granted(own["pumice-tokens"], "ClusterRole") == verified
     pod = find(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert {"name": "PUMICE_STATE", "value": "kubernetes"} in pod["containers"][0]["env"]
@@ -65,6 +67,7 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
     assert granted(render_chart("--set", "cluster.watch=true"), "ClusterRole") == rights
     apart = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
     assert granted(render_chart(*apart), "ClusterRole", "Role") == rights
+    assert granted(render_chart("--set", "cluster.verifyTokens=true"), "ClusterRole") == verified
 
 
 def test_policies_begin_as_the_built_in_one() -> None:
