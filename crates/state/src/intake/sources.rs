@@ -11,6 +11,7 @@ use super::source_status::{SourceCondition, SourceRegistry};
 use crate::clock::Clock;
 use crate::error::StateError;
 use crate::limits::StateLimits;
+use crate::store::StoreWrite;
 use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
 
@@ -38,6 +39,8 @@ pub(crate) struct SourceProgress {
     bytes: usize,
     /// Labels that were left out of the records in the state.
     dropped_labels: LabelKinds,
+    /// Time at which the server stops waiting for the source, which had synced before the start.
+    awaited_until: Option<Duration>,
 }
 
 impl SourceProgress {
@@ -49,6 +52,7 @@ impl SourceProgress {
             kind: batch.source_kind,
             bytes: self.bytes,
             dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
             ..Self::default()
         };
     }
@@ -62,7 +66,15 @@ impl SourceProgress {
             kind: self.kind,
             bytes: self.bytes,
             dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
         }
+    }
+
+    /// True if the next start is to wait for the source; `is_stored`: the store says so already. A source that sends all of its
+    /// records again stays remembered meanwhile.
+    fn is_remembered(&self, is_stored: bool) -> bool {
+        let has_synced = self.complete || (is_stored && self.heard.is_some());
+        self.awaited_until.is_some() || (has_synced && self.kind == SourceKind::Live)
     }
 }
 
@@ -83,22 +95,39 @@ pub(crate) struct SourceIntake {
     clock: Arc<dyn Clock>,
     expected: BTreeSet<Arc<str>>,
     by_name: BTreeMap<Arc<str>, SourceProgress>,
+    /// Sources that the store names.
+    stored: BTreeSet<Arc<str>>,
     pub(crate) registry: Arc<SourceRegistry>,
 }
 
 impl SourceIntake {
-    pub(crate) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+    /// Intake that expects these sources, and waits for those that had synced before the start, for a while.
+    pub(crate) fn new(
+        expected: Vec<Arc<str>>,
+        remembered: &[Arc<str>],
+        limits: StateLimits,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
-        let by_name = expected
+        let until = clock.monotonic().saturating_add(limits.source_return);
+        let awaited = remembered.iter().map(|name| {
+            let progress = SourceProgress {
+                awaited_until: Some(until),
+                ..SourceProgress::default()
+            };
+            (Arc::clone(name), progress)
+        });
+        let fresh = expected
             .iter()
-            .map(|name| (Arc::clone(name), SourceProgress::default()))
-            .collect();
+            .map(|name| (Arc::clone(name), SourceProgress::default()));
+        let by_name = fresh.chain(awaited).collect();
         let registry = SourceRegistry::new(limits.source_stale, Arc::clone(&clock));
         let intake = Self {
             expected,
             limits,
             clock,
             by_name,
+            stored: remembered.iter().cloned().collect(),
             registry: Arc::new(registry),
         };
         intake.publish();
@@ -204,7 +233,9 @@ impl SourceIntake {
             return;
         };
         source.sequence = outcome.position.sequence;
-        source.complete |= kind == BatchKind::FullSyncLast;
+        if kind == BatchKind::FullSyncLast {
+            (source.complete, source.awaited_until) = (true, None);
+        }
         (source.gap, source.bytes) = (false, bytes);
         source.dropped_labels = match kind {
             BatchKind::FullSyncLast => dropped,
@@ -238,6 +269,55 @@ impl SourceIntake {
         }
         self.publish();
         Ok(())
+    }
+
+    /// Stops waiting for sources that had synced before the start and did not come back in time; their names.
+    pub(crate) fn give_up(&mut self, now: Duration) -> Vec<Arc<str>> {
+        let mut given_up = Vec::new();
+        for (name, source) in &mut self.by_name {
+            if source.awaited_until.is_some_and(|until| until <= now) {
+                source.awaited_until = None;
+                given_up.push(Arc::clone(name));
+            }
+        }
+        if !given_up.is_empty() {
+            // One that was not even heard takes no place.
+            let expected = &self.expected;
+            let gone = |name: &Arc<str>| given_up.contains(name) && !expected.contains(name);
+            self.by_name
+                .retain(|name, source| source.heard.is_some() || !gone(name));
+            self.publish();
+        }
+        given_up
+    }
+
+    /// Writes after which the store names the sources that the next start waits for.
+    pub(crate) fn store_writes(&self) -> Vec<StoreWrite> {
+        let is_remembered = |name: &Arc<str>| self.by_name.get(name).is_some_and(|source| source.is_remembered(true));
+        let write = |name: &Arc<str>, is_awaited| StoreWrite::Source {
+            name: Arc::clone(name),
+            is_awaited,
+        };
+        let gone = self.stored.iter().filter(|name| !is_remembered(name));
+        let is_fresh =
+            |(name, source): &(&Arc<str>, &SourceProgress)| !self.stored.contains(*name) && source.is_remembered(false);
+        let fresh = self.by_name.iter().filter(is_fresh);
+        gone.map(|name| write(name, false))
+            .chain(fresh.map(|(name, _)| write(name, true)))
+            .collect()
+    }
+
+    /// Records that these writes are durable.
+    pub(crate) fn written(&mut self, writes: &[StoreWrite]) {
+        for write in writes {
+            if let StoreWrite::Source { name, is_awaited } = write {
+                if *is_awaited {
+                    self.stored.insert(Arc::clone(name));
+                } else {
+                    self.stored.remove(name);
+                }
+            }
+        }
     }
 
     /// Labels that were left out of the records in the state, by source.
