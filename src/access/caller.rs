@@ -197,6 +197,16 @@ impl CallerAccess {
         self.awaits_review() && (says_who || self.check(path).is_err())
     }
 
+    /// The caller as he is known now: his token may have ended since his call began.
+    pub(crate) async fn renewed(&self) -> Self {
+        let access = self.clone();
+        if access.awaits_review() {
+            access.reviewed().await
+        } else {
+            access
+        }
+    }
+
     /// The caller with what the API server says about his token.
     pub(crate) async fn reviewed(mut self) -> Self {
         if let (ShownToken::Reviewable(digest, token), Some(table)) = (&self.token, self.keeper.table())

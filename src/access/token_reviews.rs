@@ -174,7 +174,9 @@ impl TokenReviews {
             match self.look(key) {
                 ReviewLook::Cached(cached) => return Ok(cached),
                 // An error says that the other call is done, or has gone.
-                ReviewLook::Wait(mut asking) => drop(asking.changed().await),
+                ReviewLook::Wait(mut asking) => {
+                    let _ = asking.changed().await;
+                }
                 ReviewLook::Ask(done) => return self.ask(key, done, token, audiences).await,
             }
         }

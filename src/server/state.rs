@@ -403,15 +403,11 @@ async fn apply_batch(
         return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
     };
     if let Some(access) = &sender.access {
-        // The identities may have changed since the stream began, and its caller's token may have ended.
-        let renewed = if access.awaits_review() {
-            access.clone().reviewed().await
-        } else {
-            access.clone()
-        };
-        renewed
+        // The identities may have changed since the stream began.
+        let access = access.renewed().await;
+        access
             .check_source(&batch.source)
-            .map_err(|rejection| refused(&renewed, rejection, "a source"))?;
+            .map_err(|rejection| refused(&access, rejection, "a source"))?;
     }
     let batch = edge.read_batch(batch, sender.connection.clone()).await?;
     let applied = match full {

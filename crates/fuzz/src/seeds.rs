@@ -80,6 +80,7 @@ fn asked() -> pb::Task {
     )
 }
 
+#[expect(clippy::too_many_lines, reason = "one request after the other, each short")]
 fn decisions() -> Vec<(&'static str, Vec<u8>)> {
     let ask = |name: &'static str, message: Vec<u8>| (name, message);
     let set = || pb::NameSet { names: Vec::new() };

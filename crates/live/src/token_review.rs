@@ -1,4 +1,4 @@
-//! Tokens of service accounts, verified by the API server of a cluster (`authentication.k8s.io/v1` TokenReview).
+//! Tokens of service accounts, verified by the API server of a cluster (`TokenReview` of `authentication.k8s.io/v1`).
 
 use std::time::Duration;
 

@@ -38,52 +38,60 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
+/// Requests that the collector got of a refused and of a done call, and the lines of the file.
+fn collected(with_file: bool) -> (Vec<ExportLogsServiceRequest>, Vec<String>) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let collector = LogCollector::default();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let service = LogsServiceServer::new(collector.clone()).accept_compressed(CompressionEncoding::Gzip);
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    runtime.spawn(
+        tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming(incoming),
+    );
+    let folder = TestDirectory::new();
+    let identities = folder.file("identities.yaml", "local: {roles: [read, decide]}\n");
+    let (identities, file) = (identities.display().to_string(), folder.0.join("audit.log"));
+    let path = file.display().to_string();
+    let mut flags = vec![
+        "--otlp-endpoint",
+        &endpoint,
+        "--trace-ratio",
+        "0",
+        "--identities-file",
+        &identities,
+    ];
+    if with_file {
+        flags.extend(["--audit-log", &path]);
+    }
+    let mut program = LoggedProcess::serve(&flags);
+    let wire = program.connect();
+    let reload = pb::ReloadPolicyRequest {
+        document: document("secret-looking text"),
+        ..pb::ReloadPolicyRequest::default()
+    };
+    let status = wire.reload_policy(reload).unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    let release = pb::ReleaseReservationRequest {
+        job: "a/job".to_owned(),
+        ..pb::ReleaseReservationRequest::default()
+    };
+    wire.release_reservation(release).unwrap();
+    program.signal("TERM");
+    assert!(program.end().success());
+
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    let written = written.lines().map(str::to_owned).collect();
+    let received = collector.0.lock().unwrap().clone();
+    (received, written)
+}
+
 #[test]
 fn lines_of_the_audit_log_reach_the_collector_with_and_without_a_file() {
     for with_file in [true, false] {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let collector = LogCollector::default();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let service = LogsServiceServer::new(collector.clone()).accept_compressed(CompressionEncoding::Gzip);
-        let incoming = tonic::transport::server::TcpIncoming::from(listener);
-        runtime.spawn(
-            tonic::transport::Server::builder()
-                .add_service(service)
-                .serve_with_incoming(incoming),
-        );
-        let folder = TestDirectory::new();
-        let identities = folder.file("identities.yaml", "local: {roles: [read, decide]}\n");
-        let (identities, file) = (identities.display().to_string(), folder.0.join("audit.log"));
-        let path = file.display().to_string();
-        let mut flags = vec![
-            "--otlp-endpoint",
-            &endpoint,
-            "--trace-ratio",
-            "0",
-            "--identities-file",
-            &identities,
-        ];
-        if with_file {
-            flags.extend(["--audit-log", &path]);
-        }
-        let mut program = LoggedProcess::serve(&flags);
-        let wire = program.connect();
-        let reload = pb::ReloadPolicyRequest {
-            document: document("secret-looking text"),
-            ..pb::ReloadPolicyRequest::default()
-        };
-        let status = wire.reload_policy(reload).unwrap_err();
-        assert_eq!(status.code(), tonic::Code::PermissionDenied);
-        let release = pb::ReleaseReservationRequest {
-            job: "a/job".to_owned(),
-            ..pb::ReleaseReservationRequest::default()
-        };
-        wire.release_reservation(release).unwrap();
-        program.signal("TERM");
-        assert!(program.end().success());
-
-        let received = collector.0.lock().unwrap().clone();
+        let (received, written) = collected(with_file);
         let resource = received[0].resource_logs[0].resource.as_ref().unwrap();
         assert_eq!(text(&resource.attributes, "service.name"), "pumice");
         let scopes = received
@@ -121,10 +129,7 @@ fn lines_of_the_audit_log_reach_the_collector_with_and_without_a_file() {
         }
         assert_eq!((records[0].severity_number, records[1].severity_number), (13, 9));
         if with_file {
-            assert_eq!(
-                std::fs::read_to_string(&file).unwrap().lines().collect::<Vec<_>>(),
-                lines
-            );
+            assert_eq!(written, lines);
         }
     }
 }

@@ -252,6 +252,11 @@ fn a_service_account_has_the_roles_of_its_identity() {
     let status = server.list(Some(&other)).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("service account `default/other`"), "{status}");
+    for_others(&server);
+}
+
+/// Tokens that prove nothing.
+fn for_others(server: &ReviewedServer) {
     // No account, another audience, and a token that the API server does not know; verdicts on these are kept, too.
     for name in ["person", "elsewhere", "nobody"] {
         let before = server.api.reviews();

@@ -24,9 +24,9 @@ pub fn compare_table(data: &[u8]) {
             removed += usize::from(gone.is_some());
             assert_eq!(table.remove(&name), gone);
         }
-        if step[0] & 0x3e == 0x3e {
+        if step[0] & 0x3f == 0x3e {
             // Many in a row, so that blocks split and merge.
-            for number in 0..u16::from(step[2]) * 2 {
+            for number in 0..u16::from(step[2]) {
                 let name: Arc<str> = format!("n{number}").into();
                 if step[1] & 1 == 0 {
                     assert_eq!(table.insert(Arc::clone(&name), at), plain.insert(name, at));

@@ -11,7 +11,6 @@ use super::source_status::{SourceCondition, SourceRegistry};
 use crate::clock::Clock;
 use crate::error::StateError;
 use crate::limits::StateLimits;
-use crate::store::StoreWrite;
 use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
 
@@ -27,20 +26,20 @@ pub(crate) struct SourceProgress {
     epoch: u64,
     sequence: u64,
     /// True if a full sync of this epoch was applied.
-    complete: bool,
+    pub(super) complete: bool,
     /// True if a batch was missing when the source was last heard.
     gap: bool,
     pub(crate) heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
     /// Full sync that is being sent.
     pub(crate) staged: Option<Batch>,
-    kind: SourceKind,
+    pub(super) kind: SourceKind,
     /// Bytes of the records in the state.
     bytes: usize,
     /// Labels that were left out of the records in the state.
     dropped_labels: LabelKinds,
     /// Time at which the server stops waiting for the source, which had synced before the start.
-    awaited_until: Option<Duration>,
+    pub(super) awaited_until: Option<Duration>,
 }
 
 impl SourceProgress {
@@ -69,13 +68,6 @@ impl SourceProgress {
             awaited_until: self.awaited_until,
         }
     }
-
-    /// True if the next start is to wait for the source; `is_stored`: the store says so already. A source that sends all of its
-    /// records again stays remembered meanwhile.
-    fn is_remembered(&self, is_stored: bool) -> bool {
-        let has_synced = self.complete || (is_stored && self.heard.is_some());
-        self.awaited_until.is_some() || (has_synced && self.kind == SourceKind::Live)
-    }
 }
 
 /// Decision about a batch.
@@ -93,18 +85,17 @@ pub(crate) enum IntakeResult {
 pub(crate) struct SourceIntake {
     limits: StateLimits,
     clock: Arc<dyn Clock>,
-    expected: BTreeSet<Arc<str>>,
-    by_name: BTreeMap<Arc<str>, SourceProgress>,
+    pub(super) expected: BTreeSet<Arc<str>>,
+    pub(super) by_name: BTreeMap<Arc<str>, SourceProgress>,
     /// Sources that the store names.
-    stored: BTreeSet<Arc<str>>,
+    pub(super) stored: BTreeSet<Arc<str>>,
     pub(crate) registry: Arc<SourceRegistry>,
 }
 
 impl SourceIntake {
     /// Intake that expects these sources, and waits for those that had synced before the start, for a while.
     pub(crate) fn new(
-        expected: Vec<Arc<str>>,
-        remembered: &[Arc<str>],
+        (expected, remembered): (Vec<Arc<str>>, &[Arc<str>]),
         limits: StateLimits,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -135,7 +126,7 @@ impl SourceIntake {
     }
 
     /// Shows readers the sources as they are now.
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let known = self.by_name.iter();
         let conditions = known.map(|(name, source)| (Arc::clone(name), source.condition()));
         self.registry.publish(conditions.collect());
@@ -269,55 +260,6 @@ impl SourceIntake {
         }
         self.publish();
         Ok(())
-    }
-
-    /// Stops waiting for sources that had synced before the start and did not come back in time; their names.
-    pub(crate) fn give_up(&mut self, now: Duration) -> Vec<Arc<str>> {
-        let mut given_up = Vec::new();
-        for (name, source) in &mut self.by_name {
-            if source.awaited_until.is_some_and(|until| until <= now) {
-                source.awaited_until = None;
-                given_up.push(Arc::clone(name));
-            }
-        }
-        if !given_up.is_empty() {
-            // One that was not even heard takes no place.
-            let expected = &self.expected;
-            let gone = |name: &Arc<str>| given_up.contains(name) && !expected.contains(name);
-            self.by_name
-                .retain(|name, source| source.heard.is_some() || !gone(name));
-            self.publish();
-        }
-        given_up
-    }
-
-    /// Writes after which the store names the sources that the next start waits for.
-    pub(crate) fn store_writes(&self) -> Vec<StoreWrite> {
-        let is_remembered = |name: &Arc<str>| self.by_name.get(name).is_some_and(|source| source.is_remembered(true));
-        let write = |name: &Arc<str>, is_awaited| StoreWrite::Source {
-            name: Arc::clone(name),
-            is_awaited,
-        };
-        let gone = self.stored.iter().filter(|name| !is_remembered(name));
-        let is_fresh =
-            |(name, source): &(&Arc<str>, &SourceProgress)| !self.stored.contains(*name) && source.is_remembered(false);
-        let fresh = self.by_name.iter().filter(is_fresh);
-        gone.map(|name| write(name, false))
-            .chain(fresh.map(|(name, _)| write(name, true)))
-            .collect()
-    }
-
-    /// Records that these writes are durable.
-    pub(crate) fn written(&mut self, writes: &[StoreWrite]) {
-        for write in writes {
-            if let StoreWrite::Source { name, is_awaited } = write {
-                if *is_awaited {
-                    self.stored.insert(Arc::clone(name));
-                } else {
-                    self.stored.remove(name);
-                }
-            }
-        }
     }
 
     /// Labels that were left out of the records in the state, by source.
