@@ -14,7 +14,7 @@ REPORT ?= target/bench/report.json
 BUILD ?= $(CARGO) build --locked --quiet
 RUN ?= $(CARGO) run --locked --quiet --
 
-.PHONY: help demo test torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,13 @@ docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
 yaml: rust ## Compare the reader of YAML with gopkg.in/yaml.v2 over 20,000 mutated documents (needs Go)
 	@cd tests/yaml && go build -o ../../.cache/yaml-v2 .
 	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet --workspace --test it -- yaml_reader --ignored --nocapture
+
+fuzz: rust ## Feed every decoder with mutated bytes under libFuzzer, and compare fast with plain code: 20 seconds a target (TARGET=NAME; SECONDS=N or RUNS=N; MERGE=1: keep inputs; needs Go and a C++ compiler)
+	@TARGET="$(TARGET)" FUZZ_SECONDS="$(or $(SECONDS),20)" RUNS="$(RUNS)" MERGE="$(MERGE)" crates/fuzz/run.sh
+
+fuzz-replay: rust ## Replay the inputs of the fuzzer, those beside programs of Go, too
+	@crates/fuzz/go.sh
+	@$(CARGO) test --locked --quiet --package pumice-fuzz -- --include-ignored
 
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release

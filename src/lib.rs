@@ -16,6 +16,9 @@ pub mod audit;
 pub mod build_info;
 pub mod config;
 mod file_looks;
+#[doc(hidden)]
+#[cfg(debug_assertions)]
+pub mod fuzz_entries;
 pub mod limits;
 pub mod server;
 pub mod telemetry;

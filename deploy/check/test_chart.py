@@ -158,6 +158,20 @@ def test_a_server_that_explains_pods_may_write_their_reasons() -> None:
     assert not [item for item in plain if item["kind"] == "Role"]
 
 
+def test_a_server_that_verifies_tokens_has_one_and_asks_only_for_that(cluster: ControlPlane) -> None:
+    cluster.namespace("pumice")
+    objects = render_chart("--set", "cluster.verifyTokens=true")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    assert find(objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    (role,) = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
+    assert role["rules"] == [
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+    ]
+    egress = find(objects, "NetworkPolicy")["spec"]["egress"]
+    assert [port["port"] for rule in egress for port in rule["ports"]] == [443, 6443]
+
+
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() -> None:
     def template(*options: str) -> Object:
         spec: Object = find(render_chart(*options), "Deployment")["spec"]["template"]

@@ -53,7 +53,10 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
         ("scheduling.volcano.sh", "podgroups", "get"),
         ("scheduling.volcano.sh", "podgroups/status", "patch"),
     }
-    assert granted(own["pumice-bind"], "ClusterRole") == {("", "pods/binding", "create")}
+    binds = granted(own["pumice-bind"], "ClusterRole")
+    assert binds == {("", "pods/binding", "create")}
+    verified = {("authentication.k8s.io", "tokenreviews", "create")}
+    assert granted(own["pumice-tokens"], "ClusterRole") == verified
     pod = find(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert {"name": "PUMICE_STATE", "value": "kubernetes"} in pod["containers"][0]["env"]
@@ -66,12 +69,13 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
     apart = ["--set", "cluster.watch=true", "--set", "cluster.namespaces={team-a,team-b}"]
     assert granted(render_chart(*apart), "ClusterRole", "Role") == rights
     # Its reasons likewise.
-    reasons = granted(objects, "ClusterRole", "Role") - rights
+    reasons = granted(objects, "ClusterRole", "Role") - rights - binds - verified
     for more in (["cluster.explainPodsOf={volcano}"], ["settings.explain_pods_of={volcano}"]):
         explains = render_chart("--set", "cluster.watch=true", "--set", *more)
         assert granted(explains, "ClusterRole", "Role") - rights == reasons, more
         for item in explains:
             cluster.apply(item, dry_run=True)
+    assert granted(render_chart("--set", "cluster.verifyTokens=true"), "ClusterRole") == verified
 
 
 def test_policies_begin_as_the_built_in_one() -> None:

@@ -11,8 +11,10 @@ use super::identities::{Identity, IdentityTable, TokenDigest, digest};
 use super::keeper::AccessKeeper;
 use super::methods::{MethodAccess, access_of};
 use super::roles::{Role, RoleSet};
+use super::token_reviews::{CachedVerdict, is_reviewable};
 use crate::audit::{AuditAction, AuditEntry, AuditOutcome};
 use crate::server::{PendingFacts, TransportKind};
+use pumice_live::TokenVerdict;
 
 /// How a caller is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum CallerKind {
     Certificate,
     /// By a bearer token.
     Token,
+    /// By the token of a Kubernetes service account.
+    ServiceAccount,
     /// Without credentials, on loopback or on the Unix socket.
     Local,
     /// Without credentials.
@@ -36,17 +40,29 @@ impl CallerKind {
             Self::Unrestricted => "unrestricted",
             Self::Certificate => "certificate",
             Self::Token => "token",
+            Self::ServiceAccount => "service-account",
             Self::Local => "local",
             Self::Anonymous => "anonymous",
         }
     }
 }
 
+/// Kind of a rejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessRejectionKind {
+    /// The server does not know the caller.
+    Unknown,
+    /// The server knows the caller, and he may not.
+    Forbidden,
+    /// The server cannot find out who the caller is, for now.
+    Unverified,
+}
+
 /// Rejection of a call: who was refused what, and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRejection {
-    /// True if the server does not know the caller; false if it knows him, and he may not.
-    pub unknown: bool,
+    /// Kind of the rejection.
+    pub kind: AccessRejectionKind,
     /// What is refused to whom, and what it takes.
     pub message: String,
     /// Roles of which one is needed.
@@ -54,12 +70,14 @@ pub struct AccessRejection {
 }
 
 /// Token of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum ShownToken {
     None,
     /// The header is no bearer token.
     Malformed,
     Digest(TokenDigest),
+    /// A token that may be one of a service account.
+    Reviewable(TokenDigest, Arc<str>),
 }
 
 /// What a caller showed, and the identities that it is compared with.
@@ -69,6 +87,8 @@ pub struct CallerAccess {
     facts: PendingFacts,
     address: Option<IpAddr>,
     token: ShownToken,
+    /// What the API server says about the token; `None`: it was not asked.
+    review: Option<Result<CachedVerdict, Arc<str>>>,
 }
 
 /// Who a caller is taken for.
@@ -82,6 +102,8 @@ pub struct KnownCaller {
     pub identity: Option<Arc<Identity>>,
     /// True if what the caller showed is not known.
     pub unknown_token: bool,
+    /// Why the token cannot be verified for now; `None`: it can.
+    pub unverified: Option<Arc<str>>,
 }
 
 impl fmt::Debug for CallerAccess {
@@ -100,6 +122,7 @@ impl KnownCaller {
             name: name.into(),
             identity: identity.map(Arc::clone),
             unknown_token: false,
+            unverified: None,
         }
     }
 
@@ -116,6 +139,15 @@ impl KnownCaller {
         match (&self.identity, self.kind) {
             (Some(identity), kind) => format!("`{}` (by {}) has {}", identity.name, kind.name(), identity.roles),
             (None, CallerKind::Certificate) => format!("no identity of the server has the certificate `{}`", self.name),
+            (None, CallerKind::ServiceAccount) => {
+                format!("no identity of the server has the service account `{}`", self.name)
+            }
+            (None, _) if self.unverified.is_some() => {
+                format!(
+                    "who the caller is cannot be told now: {}",
+                    self.unverified.as_deref().unwrap_or_default()
+                )
+            }
             (None, _) if self.unknown_token => "the token is none that the server knows".to_owned(),
             (None, _) => "neither a token nor a certificate was shown".to_owned(),
         }
@@ -131,16 +163,80 @@ impl CallerAccess {
         headers: &HeaderMap,
     ) -> Self {
         // Without identities nobody is compared with anything.
-        let token = if keeper.is_restricted() {
-            shown_token(headers)
-        } else {
-            ShownToken::None
-        };
-        Self {
+        let token = keeper
+            .table()
+            .map_or(ShownToken::None, |table| shown_token(headers, &table));
+        let mut access = Self {
             keeper,
             facts,
             address,
             token,
+            review: None,
+        };
+        if let (ShownToken::Reviewable(digest, _), Some(table)) = (&access.token, access.keeper.table()) {
+            access.review = access.keeper.reviews().cached(digest, &table.audiences).map(Ok);
+        }
+        access
+    }
+
+    /// True if the API server has to be asked before anybody can say who the caller is.
+    pub(crate) fn awaits_review(&self) -> bool {
+        let ShownToken::Reviewable(shown, _) = &self.token else {
+            return false;
+        };
+        let counts = |review: &Result<CachedVerdict, _>| review.as_ref().is_ok_and(CachedVerdict::counts);
+        let table = self.keeper.table();
+        let is_asked = |table: &IdentityTable| !table.audiences.is_empty() && !table.by_token.contains_key(shown);
+        table.as_deref().is_some_and(is_asked) && !self.review.as_ref().is_some_and(counts)
+    }
+
+    /// True if the API server has to be asked before the method at a path: one that the caller may call anyhow needs no answer,
+    /// unless it says who the caller is.
+    pub(crate) fn needs_review(&self, path: &str) -> bool {
+        let says_who = matches!(access_of(path), Some(MethodAccess::Open));
+        self.awaits_review() && (says_who || self.check(path).is_err())
+    }
+
+    /// The caller as he is known now: his token may have ended since his call began.
+    pub(crate) async fn renewed(&self) -> Self {
+        let access = self.clone();
+        if access.awaits_review() {
+            access.reviewed().await
+        } else {
+            access
+        }
+    }
+
+    /// The caller with what the API server says about his token.
+    pub(crate) async fn reviewed(mut self) -> Self {
+        if let (ShownToken::Reviewable(digest, token), Some(table)) = (&self.token, self.keeper.table())
+            && !table.audiences.is_empty()
+        {
+            let verdict = self.keeper.reviews().verdict((digest, token), &table.audiences).await;
+            self.review = Some(verdict.map_err(Arc::from));
+        }
+        self
+    }
+
+    /// The caller by his token.
+    fn known_by_token(&self, table: &IdentityTable, shown: &TokenDigest) -> KnownCaller {
+        if let Some(identity) = table.by_token.get(shown) {
+            return KnownCaller::new(CallerKind::Token, &*identity.name, Some(identity));
+        }
+        match &self.review {
+            Some(Ok(cached)) => match &*cached.verdict {
+                TokenVerdict::Account(account) => {
+                    let identity = table.by_account.get(&**account);
+                    let name = identity.map_or(&**account, |identity| &identity.name);
+                    KnownCaller::new(CallerKind::ServiceAccount, name, identity)
+                }
+                TokenVerdict::Rejected(_) => unknown_token(),
+            },
+            Some(Err(error)) => KnownCaller {
+                unverified: Some(Arc::clone(error)),
+                ..unknown_token()
+            },
+            None => unknown_token(),
         }
     }
 
@@ -156,12 +252,7 @@ impl CallerAccess {
         match &self.token {
             ShownToken::None => {}
             ShownToken::Malformed => return unknown_token(),
-            ShownToken::Digest(shown) => {
-                return match table.by_token.get(shown) {
-                    Some(identity) => KnownCaller::new(CallerKind::Token, &*identity.name, Some(identity)),
-                    None => unknown_token(),
-                };
-            }
+            ShownToken::Digest(shown) | ShownToken::Reviewable(shown, _) => return self.known_by_token(table, shown),
         }
         let facts = self.facts.get();
         if let Some(names) = facts.and_then(|facts| facts.certificate.as_ref()) {
@@ -233,9 +324,17 @@ impl CallerAccess {
         if known.roles().intersects(needed) {
             return Ok(());
         }
-        let unknown = known.identity.is_none() && known.kind != CallerKind::Certificate;
+        let kind = match (&known.unverified, &known.identity, known.kind) {
+            (Some(_), ..) => AccessRejectionKind::Unverified,
+            (None, None, CallerKind::Anonymous | CallerKind::Local | CallerKind::Token | CallerKind::Unrestricted) => {
+                AccessRejectionKind::Unknown
+            }
+            (None, Some(_), _) | (None, None, CallerKind::Certificate | CallerKind::ServiceAccount) => {
+                AccessRejectionKind::Forbidden
+            }
+        };
         Err(AccessRejection {
-            unknown,
+            kind,
             message: format!("{what} needs the role {}; {}", either(needed), known.describe()),
             needed,
         })
@@ -253,7 +352,7 @@ impl CallerAccess {
         match &known.identity {
             Some(identity) if identity.may_write(source) => Ok(()),
             Some(identity) if identity.roles.contains(Role::Sync) => Err(AccessRejection {
-                unknown: false,
+                kind: AccessRejectionKind::Forbidden,
                 message: format!(
                     "`{}` may not send records of the source `{source}`; its sources are: {}",
                     identity.name,
@@ -325,13 +424,19 @@ fn either(roles: RoleSet) -> String {
     names.join(" or ")
 }
 
-fn shown_token(headers: &HeaderMap) -> ShownToken {
+fn shown_token(headers: &HeaderMap, table: &IdentityTable) -> ShownToken {
     let Some(header) = headers.get(AUTHORIZATION) else {
         return ShownToken::None;
     };
     let token = header.to_str().ok().and_then(|text| text.split_once(' '));
     match token {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => ShownToken::Digest(digest(token.trim())),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
+            let token = token.trim();
+            if !table.audiences.is_empty() && is_reviewable(token) {
+                return ShownToken::Reviewable(digest(token), token.into());
+            }
+            ShownToken::Digest(digest(token))
+        }
         _ => ShownToken::Malformed,
     }
 }

@@ -22,12 +22,21 @@ const TOKEN_BYTES: usize = 16;
 const MAX_TOKEN_BYTES: usize = 4_096;
 /// Longest name, in bytes.
 const MAX_TEXT_BYTES: usize = 1_024;
+/// Maximum number of audiences of service-account tokens.
+const MAX_AUDIENCES: usize = 16;
 /// Maximum number of identities.
 const MAX_IDENTITIES: usize = 10_000;
 /// Keys of the file.
-const FILE_KEYS: [&str; 4] = ["identities", "local", "anonymous", "open"];
+const FILE_KEYS: [&str; 5] = ["identities", "local", "anonymous", "open", "token_review"];
 /// Keys of an identity.
-const IDENTITY_KEYS: [&str; 5] = ["name", "certificates", "token_file", "roles", "sources"];
+const IDENTITY_KEYS: [&str; 6] = [
+    "name",
+    "certificates",
+    "token_file",
+    "service_accounts",
+    "roles",
+    "sources",
+];
 
 /// Digest of a token.
 pub(super) type TokenDigest = [u8; 32];
@@ -60,6 +69,8 @@ pub(super) struct IdentityEntry {
     pub(super) identity: Arc<Identity>,
     pub(super) certificates: Vec<Arc<str>>,
     pub(super) token_file: Option<PathBuf>,
+    /// Service accounts of Kubernetes, as `namespace/name`.
+    pub(super) service_accounts: Vec<Arc<str>>,
 }
 
 /// Content of the file of identities.
@@ -72,6 +83,8 @@ pub(super) struct IdentityFile {
     pub(super) anonymous: Option<Arc<Identity>>,
     pub(super) probes_open: bool,
     pub(super) metrics_open: bool,
+    /// Audiences of service-account tokens; none: no such token is verified.
+    pub(super) audiences: Arc<[Arc<str>]>,
 }
 
 /// Identities by what proves them.
@@ -79,6 +92,10 @@ pub(super) struct IdentityFile {
 pub(super) struct IdentityTable {
     pub(super) by_certificate: BTreeMap<Arc<str>, Arc<Identity>>,
     pub(super) by_token: BTreeMap<TokenDigest, Arc<Identity>>,
+    /// By service account, `namespace/name`.
+    pub(super) by_account: BTreeMap<Arc<str>, Arc<Identity>>,
+    /// Audiences of service-account tokens; none: no such token is verified.
+    pub(super) audiences: Arc<[Arc<str>]>,
     pub(super) local: Option<Arc<Identity>>,
     pub(super) anonymous: Option<Arc<Identity>>,
     pub(super) probes_open: bool,
@@ -179,6 +196,7 @@ impl IdentityFile {
                 }
                 "local" => file.local = Some(read_bare(node, "local")?),
                 "anonymous" => file.anonymous = Some(read_bare(node, "anonymous")?),
+                "token_review" => file.audiences = read_token_review(node)?,
                 _ => (file.probes_open, file.metrics_open) = read_open(node)?,
             }
         }
@@ -188,7 +206,7 @@ impl IdentityFile {
 
     /// Looks for what two identities share.
     fn check(&self, root: &YamlNode) -> Result<(), IdentityProblem> {
-        let (mut names, mut certificates) = (BTreeSet::new(), BTreeMap::new());
+        let (mut names, mut certificates, mut accounts) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for entry in &self.entries {
             let name = &entry.identity.name;
             if !names.insert(name) {
@@ -200,6 +218,19 @@ impl IdentityFile {
                     return Err(problem(root.mark, message));
                 }
             }
+            for account in &entry.service_accounts {
+                if self.audiences.is_empty() {
+                    let message = format!(
+                        "`{name}` has `service_accounts`, and no token is verified: say for whom they are, as \
+                         `token_review: {{audiences: [pumice]}}`"
+                    );
+                    return Err(problem(root.mark, message));
+                }
+                if let Some(other) = accounts.insert(account, name) {
+                    let message = format!("`{account}` is a service account of `{other}` and of `{name}`");
+                    return Err(problem(root.mark, message));
+                }
+            }
         }
         Ok(())
     }
@@ -207,19 +238,22 @@ impl IdentityFile {
 
 fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, IdentityProblem> {
     let (mut name, mut certificates, mut token_file) = (None, Vec::new(), None);
-    let (mut roles, mut sources) = (None, Vec::new());
+    let (mut roles, mut sources, mut service_accounts) = (None, Vec::new(), Vec::new());
     for (key, value) in map(node, "an identity", &IDENTITY_KEYS)? {
         match key {
             "name" => name = Some(text(value)?),
             "certificates" => certificates = texts(value, "`certificates`")?,
             "token_file" => token_file = Some(folder.join(&*text(value)?)),
+            "service_accounts" => service_accounts = read_accounts(value)?,
             "roles" => roles = Some(read_roles(value)?),
             _ => sources = texts(value, "`sources`")?,
         }
     }
     let name = name.ok_or_else(|| problem(node.mark, "an identity has a `name`"))?;
-    if certificates.is_empty() && token_file.is_none() {
-        let message = format!("`{name}` has neither `certificates` nor a `token_file`: nobody could be it");
+    if certificates.is_empty() && token_file.is_none() && service_accounts.is_empty() {
+        let message = format!(
+            "`{name}` has neither `certificates` nor a `token_file` nor `service_accounts`: nobody could be it"
+        );
         return Err(problem(node.mark, message));
     }
     let identity = identity(node.mark, name, roles, sources)?;
@@ -227,7 +261,42 @@ fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, IdentityP
         identity,
         certificates,
         token_file,
+        service_accounts,
     })
+}
+
+/// Service accounts, as `namespace/name`.
+fn read_accounts(node: &YamlNode) -> Result<Vec<Arc<str>>, IdentityProblem> {
+    let accounts = texts(node, "`service_accounts`")?;
+    for (account, item) in accounts.iter().zip(list(node, "`service_accounts`")?) {
+        let is_plain = |part: &str| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+            !part.is_empty() && part.bytes().all(plain)
+        };
+        let is_account = account
+            .split_once('/')
+            .is_some_and(|(namespace, name)| is_plain(namespace) && is_plain(name));
+        if !is_account {
+            let message = format!("`{account}` is no service account; write it as namespace/name");
+            return Err(problem(item.mark, message));
+        }
+    }
+    Ok(accounts)
+}
+
+/// Audiences of service-account tokens.
+fn read_token_review(node: &YamlNode) -> Result<Arc<[Arc<str>]>, IdentityProblem> {
+    let mut audiences = Vec::new();
+    for (_, value) in map(node, "`token_review`", &["audiences"])? {
+        audiences = texts(value, "`audiences`")?;
+    }
+    if audiences.is_empty() || audiences.len() > MAX_AUDIENCES {
+        let message = format!(
+            "`token_review` has 1 to {MAX_AUDIENCES} `audiences`: names that pods ask their tokens for, such as pumice"
+        );
+        return Err(problem(node.mark, message));
+    }
+    Ok(audiences.into())
 }
 
 fn identity(

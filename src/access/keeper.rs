@@ -12,11 +12,13 @@ use tokio::sync::watch;
 
 use super::caller::{AccessRejection, CallerAccess};
 use super::identities::{FILE_BYTES, IdentityFile, IdentityTable, TOKEN_FILE_BYTES, read_tokens};
+use super::token_reviews::TokenReviews;
 use crate::audit::{AuditAction, AuditLog, AuditOutcome};
 use crate::file_looks::{FileLook, FileLooks};
 use crate::server::wait_until_true;
 use crate::telemetry::{LogText, Metrics, WarningGate};
 use crate::tls::read_bounded;
+use pumice_live::ClusterAccess;
 
 /// Error of the files of identities: the file, what is wrong with it, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +51,7 @@ pub struct AccessKeeper {
     table: ArcSwapOption<IdentityTable>,
     problem: ArcSwapOption<AccessError>,
     rejections: WarningGate,
+    reviews: TokenReviews,
 }
 
 impl fmt::Debug for AccessKeeper {
@@ -109,6 +112,7 @@ fn build(content: &AccessContent) -> Result<IdentityTable, AccessError> {
         anonymous: file.anonymous,
         probes_open: file.probes_open,
         metrics_open: file.metrics_open,
+        audiences: file.audiences,
         count: file.entries.len(),
         ..IdentityTable::default()
     };
@@ -116,6 +120,9 @@ fn build(content: &AccessContent) -> Result<IdentityTable, AccessError> {
     for entry in file.entries {
         for certificate in entry.certificates {
             table.by_certificate.insert(certificate, Arc::clone(&entry.identity));
+        }
+        for account in entry.service_accounts {
+            table.by_account.insert(account, Arc::clone(&entry.identity));
         }
         let Some(token_file) = entry.token_file else { continue };
         let text = texts.get(&token_file).copied().map_or("", String::as_str);
@@ -132,13 +139,15 @@ fn build(content: &AccessContent) -> Result<IdentityTable, AccessError> {
 }
 
 impl AccessKeeper {
-    /// Loads the identities for the first time; without a path there are none. Blocks.
+    /// Loads the identities for the first time; without a path there are none. Tokens of service accounts are verified by the API
+    /// server of the cluster. Blocks.
     ///
     /// # Errors
     /// A file cannot be read or understood.
     pub fn load(
         path: Option<PathBuf>,
         poll: Duration,
+        cluster: ClusterAccess,
         (metrics, audit): (Arc<Metrics>, Arc<AuditLog>),
     ) -> Result<AccessStart, AccessError> {
         let content = path.as_deref().map(read_content).transpose()?;
@@ -146,6 +155,7 @@ impl AccessKeeper {
         let keeper = Arc::new(Self {
             path,
             poll,
+            reviews: TokenReviews::new(cluster, Arc::clone(&metrics)),
             metrics,
             audit,
             table: ArcSwapOption::from_pointee(table),
@@ -162,6 +172,7 @@ impl AccessKeeper {
             path: None,
             poll: Duration::ZERO,
             audit: AuditLog::none(Arc::clone(&metrics)),
+            reviews: TokenReviews::new(ClusterAccess::default(), Arc::clone(&metrics)),
             metrics,
             table: ArcSwapOption::empty(),
             problem: ArcSwapOption::empty(),
@@ -172,6 +183,11 @@ impl AccessKeeper {
     /// Identities in force; `None`: there are none, and whoever can connect has all roles.
     pub(super) fn table(&self) -> Option<Arc<IdentityTable>> {
         self.table.load_full()
+    }
+
+    /// Verdicts on tokens of service accounts.
+    pub(super) fn reviews(&self) -> &TokenReviews {
+        &self.reviews
     }
 
     /// True if there are identities.
@@ -191,7 +207,8 @@ impl AccessKeeper {
     fn report(&self, message: &'static str) {
         if let (Some(path), Some(table)) = (&self.path, self.table()) {
             let (certificates, tokens) = (table.by_certificate.len(), table.by_token.len());
-            tracing::info!(path = %path.display(), identities = table.count, certificates, tokens, "{message}");
+            let (identities, accounts) = (table.count, table.by_account.len());
+            tracing::info!(path = %path.display(), identities, certificates, tokens, accounts, "{message}");
         }
     }
 
@@ -202,7 +219,7 @@ impl AccessKeeper {
 
     /// Counts and logs a rejection. Texts of the caller are escaped and cut.
     pub(crate) fn record_rejection(&self, caller: &CallerAccess, rejection: &AccessRejection, method: &str) {
-        self.metrics.security().record_rejection(rejection.unknown);
+        self.metrics.security().record_rejection(rejection.kind);
         let details = vec![("reason", rejection.message.as_str().into())];
         caller.audit((AuditAction::Call, AuditOutcome::Refused), method, details);
         if let Some(suppressed) = self.rejections.pass() {

@@ -8,10 +8,25 @@ mod identities;
 mod keeper;
 mod methods;
 mod roles;
+mod token_reviews;
 
-pub use caller::{AccessRejection, CallerAccess, CallerKind, KnownCaller};
+pub use caller::{AccessRejection, AccessRejectionKind, CallerAccess, CallerKind, KnownCaller};
 pub use identities::{Identity, IdentityProblem};
 pub use keeper::{AccessError, AccessKeeper, AccessStart};
 pub(crate) use methods::ADMIT_CONFIRM;
 pub use methods::{METHODS, MethodAccess, MethodRule, matrix};
 pub use roles::{Role, RoleSet};
+
+/// Reads a file of identities for the fuzzer; the number of its identities.
+#[cfg(debug_assertions)]
+pub(crate) fn read_identity_text(text: &str, folder: &std::path::Path) -> Result<usize, String> {
+    let file = identities::IdentityFile::parse(text, folder).map_err(|error| error.to_string())?;
+    Ok(file.entries.len())
+}
+
+/// Reads a file of tokens for the fuzzer; the number of its tokens.
+#[cfg(debug_assertions)]
+pub(crate) fn read_token_text(text: &str) -> Result<usize, String> {
+    let tokens = identities::read_tokens(text).map_err(|error| error.to_string())?;
+    Ok(tokens.len())
+}

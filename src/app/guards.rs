@@ -53,7 +53,12 @@ impl WatchedFiles {
 /// Opens the audit log, if there is one.
 pub(super) fn open_audit(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Arc<AuditLog>, ServeError> {
     let options = config.audit_options();
-    AuditLog::open(options.as_ref(), Arc::clone(metrics)).map_err(|source| ServeError::Audit {
+    let options_of_logs = config.log_options();
+    let collector = options_of_logs.otlp_endpoint.map(|endpoint| {
+        let service = options_of_logs.otlp_service_name;
+        ((endpoint, options_of_logs.otlp_tls), service)
+    });
+    AuditLog::open(options.as_ref(), collector, Arc::clone(metrics)).map_err(|source| ServeError::Audit {
         path: config.audit_log.clone().unwrap_or_default(),
         source,
     })

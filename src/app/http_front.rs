@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
-use crate::access::{AccessKeeper, AccessRejection, CallerAccess};
+use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAccess};
 use crate::limits::EdgeLimits;
 use crate::server::is_extender_path;
 use crate::server::probe::METRICS_PATH;
@@ -249,8 +249,7 @@ async fn serve_connection(
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&caller));
         async move {
-            if let Err(rejection) = caller.check(&request) {
-                place.places.metrics.security().record_rejection(rejection.unknown);
+            if let Err(rejection) = caller.check(&request).await {
                 return Ok(closing(refused_page(&rejection)));
             }
             let path = request.uri().path();
@@ -298,25 +297,37 @@ struct HttpCaller {
 }
 
 impl HttpCaller {
-    /// Checks whether the caller may read the page.
-    fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
+    /// Checks whether the caller may read the page. A rejection is counted, logged and audited.
+    async fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
         let (identities, facts) = (Arc::clone(&self.identities), self.facts.clone());
-        let access = CallerAccess::new(identities, facts, Some(self.address), request.headers());
+        let mut access = CallerAccess::new(identities, facts, Some(self.address), request.headers());
         let path = request.uri().path();
-        if is_extender_path(path) {
-            access.check_extender(path)
-        } else {
-            access.check_page(path == METRICS_PATH)
+        let check = |access: &CallerAccess| {
+            if is_extender_path(path) {
+                access.check_extender(path)
+            } else {
+                access.check_page(path == METRICS_PATH)
+            }
+        };
+        let mut checked = check(&access);
+        if checked.is_err() && access.awaits_review() {
+            access = access.reviewed().await;
+            checked = check(&access);
         }
+        checked.inspect_err(|rejection| access.record_rejection(rejection, path))
     }
 }
 
 fn refused_page(rejection: &AccessRejection) -> Response {
     let text = format!("{}\n", rejection.message);
-    if rejection.unknown {
-        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], text).into_response()
-    } else {
-        (StatusCode::FORBIDDEN, text).into_response()
+    match rejection.kind {
+        AccessRejectionKind::Unknown => {
+            (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], text).into_response()
+        }
+        AccessRejectionKind::Forbidden => (StatusCode::FORBIDDEN, text).into_response(),
+        AccessRejectionKind::Unverified => {
+            (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response()
+        }
     }
 }
 

@@ -181,6 +181,7 @@ async fn bind_with(
     let access = AccessKeeper::load(
         config.identities_file.clone(),
         config.tls_poll,
+        config.cluster.access.clone(),
         (Arc::clone(&metrics), Arc::clone(&audit)),
     )?;
     warn_of_unknown_callers(&config, &access.keeper);

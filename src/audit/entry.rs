@@ -57,7 +57,8 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    fn name(self) -> &'static str {
+    /// Name of the outcome.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Unchanged => "unchanged",

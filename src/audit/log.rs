@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::entry::{AuditEntry, AuditOutcome};
-use crate::telemetry::{Metrics, WarningGate};
+use super::export::AuditExporter;
+use crate::telemetry::{CollectorTls, Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::{Clock as _, SystemClock};
 
@@ -42,6 +43,7 @@ pub struct AuditLog {
     refused: ShortLock<RefusedBudget>,
     losses: WarningGate,
     has_file: bool,
+    exporter: Option<AuditExporter>,
 }
 
 /// Budget of lines about refused attempts.
@@ -68,11 +70,18 @@ impl RefusedBudget {
 }
 
 impl AuditLog {
-    /// Opens the log and starts its thread.
+    /// Opens the log and starts its thread. With a collector and the name of this service, lines are sent there, too: then it must be
+    /// called on the runtime, which sends them.
     ///
     /// # Errors
-    /// The file cannot be opened.
-    pub fn open(options: Option<&AuditOptions>, metrics: Arc<Metrics>) -> io::Result<Arc<Self>> {
+    /// The file cannot be opened, or the collector's address cannot be used.
+    pub fn open(
+        options: Option<&AuditOptions>,
+        collector: Option<((&str, CollectorTls<'_>), &str)>,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Arc<Self>> {
+        let export = collector.map(|(collector, service)| AuditExporter::start(collector, service));
+        let exporter = export.transpose().map_err(io::Error::other)?;
         let ended = Arc::new(Notify::new());
         let mut sender = None;
         if let Some(options) = options {
@@ -87,6 +96,7 @@ impl AuditLog {
         }
         Ok(Arc::new(Self {
             has_file: sender.is_some(),
+            exporter,
             sender: ShortLock::new(sender),
             ended,
             clock: SystemClock::default(),
@@ -104,6 +114,7 @@ impl AuditLog {
     pub fn none(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             has_file: false,
+            exporter: None,
             sender: ShortLock::default(),
             ended: Arc::default(),
             clock: SystemClock::default(),
@@ -119,7 +130,7 @@ impl AuditLog {
 
     /// Writes an entry, soon.
     pub fn record(&self, mut entry: AuditEntry) {
-        if !self.has_file {
+        if !self.has_file && self.exporter.is_none() {
             return;
         }
         if entry.outcome == AuditOutcome::Refused {
@@ -131,7 +142,11 @@ impl AuditLog {
                 entry.details.push(("suppressed", suppressed.into()));
             }
         }
-        let line = entry.line(self.clock.wall());
+        let time = self.clock.wall();
+        let line = entry.line(time);
+        if let Some(exporter) = &self.exporter {
+            exporter.send(&entry, &line, time);
+        }
         let sender = self.sender.with(|sender| sender.clone());
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) =
             sender.map(|sender| sender.try_send(line))
@@ -143,8 +158,14 @@ impl AuditLog {
         }
     }
 
-    /// Writes what waits, within this time, and ends.
-    pub async fn stop(&self, time: Duration) {
+    /// Writes and sends what waits, within this time, and ends.
+    pub async fn stop(self: &Arc<Self>, time: Duration) {
+        if self.exporter.is_some() {
+            // It blocks, and waits for tasks of this runtime.
+            let own = Arc::clone(self);
+            let stopped = tokio::task::spawn_blocking(move || own.exporter.iter().for_each(|own| own.stop(time))).await;
+            drop(stopped);
+        }
         if self.sender.with(Option::take).is_some() && tokio::time::timeout(time, self.ended.notified()).await.is_err()
         {
             tracing::warn!("the disk of the audit log does not answer; its last lines may be lost");

@@ -5,6 +5,7 @@
 //! them drives nothing else out.
 
 mod entry;
+mod export;
 mod log;
 
 pub use entry::{AuditAction, AuditEntry, AuditOutcome};

@@ -7,9 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
@@ -279,8 +278,12 @@ impl CertificateFolder {
 
     /// Writes certificate and key, each whole. The key comes first: a server that reads in between keeps what it has.
     fn write(&self, stem: &str, certificate: &[u8], key: &KeyPair) -> Result<(), CommandError> {
-        self.write_file(&format!("{stem}.key"), &pem("PRIVATE KEY", &key.serialize_der()), 0o600)?;
-        self.write_file(&format!("{stem}.crt"), &pem("CERTIFICATE", certificate), 0o644)
+        self.write_file(
+            &format!("{stem}.key"),
+            &pem_text("PRIVATE KEY", &key.serialize_der()),
+            0o600,
+        )?;
+        self.write_file(&format!("{stem}.crt"), &pem_text("CERTIFICATE", certificate), 0o644)
     }
 
     fn write_file(&self, name: &str, text: &str, mode: u32) -> Result<(), CommandError> {
@@ -315,18 +318,9 @@ impl CertificateFolder {
 }
 
 /// Text of a file with one value.
-fn pem(label: &str, der: &[u8]) -> String {
-    let mut text = format!("-----BEGIN {label}-----\n");
-    for (at, digit) in STANDARD.encode(der).chars().enumerate() {
-        if at > 0 && at % 64 == 0 {
-            text.push('\n');
-        }
-        text.push(digit);
-    }
-    text.push_str("\n-----END ");
-    text.push_str(label);
-    text.push_str("-----\n");
-    text
+fn pem_text(label: &str, der: &[u8]) -> String {
+    let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    pem::encode_config(&Pem::new(label, der), lines)
 }
 
 #[cfg(test)]

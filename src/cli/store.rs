@@ -83,17 +83,19 @@ fn counts(state: &StoredState) -> String {
         assumptions,
         policies,
         policy_files,
+        sources,
     } = state;
-    let [reservations, released, placements, versions, files] = [
+    let [reservations, released, placements, versions, files, sources] = [
         reservations.len(),
         tombstones.len(),
         assumptions.len(),
         policies.len(),
         policy_files.len(),
+        sources.len(),
     ];
     format!(
         "{reservations} reservations, {released} ended ones, {placements} committed placements, {versions} versions of \
-         policies, {files} policy files"
+         policies, {files} policy files, {sources} live sources"
     )
 }
 

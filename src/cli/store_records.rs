@@ -10,7 +10,7 @@ use pumice_engine::model::Reservation;
 use pumice_state::store::{ReservationTombstone, StoredAssumption, StoredPolicy, StoredState};
 
 /// Format of exports. A program reads its own and earlier ones.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 fn to_line<T: Serialize>(value: &T) -> String {
     // The values are texts and numbers, which always have a form.
@@ -113,6 +113,8 @@ pub(super) enum ExportLine {
     },
     /// Fingerprint of the policy file that was accepted last.
     PolicyFile { name: String, fingerprint: String },
+    /// Live source that had synced.
+    Source { name: String },
     /// Last line: the number of records before it, and the SHA-256 of all lines before it.
     End { records: usize, sha256: String },
 }
@@ -173,8 +175,10 @@ impl ExportLine {
             name: name.to_string(),
             fingerprint: fingerprint.to_string(),
         });
+        let sources = state.sources.iter().map(|name| Self::Source { name: name.to_string() });
         policies
             .chain(files)
+            .chain(sources)
             .chain(reservations)
             .chain(ended)
             .chain(placements)
@@ -260,6 +264,7 @@ impl ExportLine {
                 accepted: Duration::from_millis(accepted_ms),
             }),
             Self::PolicyFile { name, fingerprint } => state.policy_files.push((name.into(), fingerprint.into())),
+            Self::Source { name } => state.sources.push(name.into()),
             Self::End { .. } => {}
         }
     }

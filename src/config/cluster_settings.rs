@@ -44,7 +44,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubeconfig",
         value_name: "FILE",
-        help: "Kubeconfig of the watched cluster; empty: the files of the variable KUBECONFIG, or ~/.kube/config, or the service account of the pod",
+        help: "Kubeconfig of the watched cluster, which also verifies tokens of service accounts; empty: the files of the variable KUBECONFIG, or ~/.kube/config, or the service account of the pod",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.access.kubeconfig, Ok(path(value))),
             |config| path_text(config.cluster.access.kubeconfig.as_ref()),
@@ -173,8 +173,15 @@ impl ServerConfig {
             binds,
         } = &self.cluster;
         let unused = [
-            ("kubeconfig", access.kubeconfig.is_some()),
-            ("kubernetes_context", access.context.is_some()),
+            // Identities may be those of service accounts, whose tokens the cluster verifies.
+            (
+                "kubeconfig",
+                access.kubeconfig.is_some() && self.identities_file.is_none(),
+            ),
+            (
+                "kubernetes_context",
+                access.context.is_some() && self.identities_file.is_none(),
+            ),
             ("kubernetes_namespace", !namespaces.is_empty()),
             ("explain_pods_of", !explained_schedulers.is_empty()),
             ("extender_bind", *binds),

@@ -462,6 +462,11 @@ pub static LIMITS: &[LimitDef] = &[
         "Bytes of the records of one source"
     ),
     time!(
+        "source_return_ms",
+        state.source_return,
+        "Time after a start for which the server is not ready because a live source that had synced before has not synced again; then it is given up"
+    ),
+    time!(
         "source_stale_ms",
         state.source_stale,
         "Silence of a live source after which it is stale: not synced, not counted as heard by readiness, and the leases of its reservations and assumptions pause"

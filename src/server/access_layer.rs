@@ -12,7 +12,7 @@ use tower::{Layer, Service};
 use super::connection::CallerConnection;
 use super::status::CallError;
 use super::transport_facts::PendingFacts;
-use crate::access::{AccessKeeper, AccessRejection, CallerAccess};
+use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAccess};
 
 /// Layer that refuses calls which their callers may not make.
 #[derive(Clone, Debug)]
@@ -40,13 +40,18 @@ pub struct GuardedService<S> {
 }
 
 /// Call that was refused, or that goes on.
-#[derive(Debug)]
-pub enum GuardedFuture<F> {
+#[expect(missing_debug_implementations, reason = "a call that waits has nothing to show")]
+pub enum GuardedFuture<F: Future> {
     /// The rejection; taken at the first poll.
     Refused(Option<Response<Body>>),
     /// The call.
     Passed(F),
+    /// The call, once the API server has said whose token its caller showed.
+    Reviewed(ReviewedCall<F>),
 }
+
+/// Call of a caller whose token has to be verified first.
+type ReviewedCall<F> = Pin<Box<dyn Future<Output = <F as Future>::Output> + Send>>;
 
 impl<F, E> Future for GuardedFuture<F>
 where
@@ -60,14 +65,15 @@ where
                 .take()
                 .map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
             Self::Passed(call) => Pin::new(call).poll(context),
+            Self::Reviewed(call) => call.as_mut().poll(context),
         }
     }
 }
 
 impl<S> Service<Request<Body>> for GuardedService<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Unpin,
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Unpin + Send,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -79,13 +85,33 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let access = caller_access(&self.keeper, &request);
-        if let Err(rejection) = access.check(request.uri().path()) {
-            let status = Status::from(refused(&access, rejection, request.uri().path()));
-            return GuardedFuture::Refused(Some(status.into_http()));
+        if access.needs_review(request.uri().path()) {
+            // The service that is ready goes with the call; its clone gets ready for the next one.
+            let next = self.inner.clone();
+            let mut inner = std::mem::replace(&mut self.inner, next);
+            return GuardedFuture::Reviewed(Box::pin(async move {
+                let access = access.reviewed().await;
+                match checked(access, &mut request) {
+                    Ok(()) => inner.call(request).await,
+                    Err(response) => Ok(*response),
+                }
+            }));
         }
-        request.extensions_mut().insert(access);
-        GuardedFuture::Passed(self.inner.call(request))
+        match checked(access, &mut request) {
+            Ok(()) => GuardedFuture::Passed(self.inner.call(request)),
+            Err(response) => GuardedFuture::Refused(Some(*response)),
+        }
     }
+}
+
+/// Checks whether the caller may make the call, which then knows its caller; otherwise the response.
+fn checked(access: CallerAccess, request: &mut Request<Body>) -> Result<(), Box<Response<Body>>> {
+    if let Err(rejection) = access.check(request.uri().path()) {
+        let status = Status::from(refused(&access, rejection, request.uri().path()));
+        return Err(Box::new(status.into_http()));
+    }
+    request.extensions_mut().insert(access);
+    Ok(())
 }
 
 fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerAccess {
@@ -104,15 +130,11 @@ fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerA
 /// Error of a call that was refused, which is counted and logged.
 pub(super) fn refused(access: &CallerAccess, rejection: AccessRejection, what: &str) -> CallError {
     access.record_rejection(&rejection, what);
-    let AccessRejection {
-        unknown,
-        message,
-        needed,
-    } = rejection;
-    let (code, reason) = if unknown {
-        (Code::Unauthenticated, "IDENTITY_MISSING")
-    } else {
-        (Code::PermissionDenied, "ROLE_MISSING")
+    let AccessRejection { kind, message, needed } = rejection;
+    let (code, reason) = match kind {
+        AccessRejectionKind::Unknown => (Code::Unauthenticated, "IDENTITY_MISSING"),
+        AccessRejectionKind::Forbidden => (Code::PermissionDenied, "ROLE_MISSING"),
+        AccessRejectionKind::Unverified => (Code::Unavailable, "IDENTITY_UNVERIFIED"),
     };
     CallError::new(code, reason, message)
         .with_entry("identity", access.known().name)

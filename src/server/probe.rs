@@ -257,15 +257,16 @@ impl HealthProbe {
             detail: self.source_detail(status(name)),
         });
         let read = self.state.snapshot().read_labels();
-        let is_shown = |source: &&SourceStatus| source.stale || source.dropped_labels.intersects(read);
-        // A source that nobody expects does not keep the server from being ready.
+        let is_shown =
+            |source: &&SourceStatus| source.stale || source.awaited.is_some() || source.dropped_labels.intersects(read);
+        // A source that nobody expects, and that had not synced before the start, does not keep the server from being ready.
         let stale = known
             .iter()
             .filter(is_shown)
             .filter(|source| !self.expected_sources.contains(&source.position.source))
             .map(|source| HealthCheck {
                 name: format!("source/{}", source.position.source),
-                passed: true,
+                passed: source.awaited.is_none(),
                 detail: self.source_detail(Some(source)),
             });
         expected.chain(stale).collect()
@@ -283,6 +284,14 @@ impl HealthProbe {
     }
 
     fn source_detail(&self, source: Option<&SourceStatus>) -> String {
+        if let Some((source, left)) = source.and_then(|source| Some((source, source.awaited?))) {
+            return format!(
+                "had synced before the start, and has not since: awaited for {} s more (limit `source_return_ms`), or until `pumice \
+                 state forget {}`",
+                left.as_secs() + 1,
+                source.position.source
+            );
+        }
         let Some((source, silence)) = source.and_then(|source| Some((source, source.silence?.as_secs()))) else {
             return "not heard yet".to_owned();
         };

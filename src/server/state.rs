@@ -404,9 +404,10 @@ async fn apply_batch(
     };
     if let Some(access) = &sender.access {
         // The identities may have changed since the stream began.
+        let access = access.renewed().await;
         access
             .check_source(&batch.source)
-            .map_err(|rejection| refused(access, rejection, "a source"))?;
+            .map_err(|rejection| refused(&access, rejection, "a source"))?;
     }
     let batch = edge.read_batch(batch, sender.connection.clone()).await?;
     let applied = match full {
@@ -479,6 +480,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         stale,
         bytes: _,
         dropped_labels,
+        awaited: _,
     } = status;
     let kind = match kind {
         SourceKind::Live => pb::SourceKind::Live,

@@ -30,6 +30,7 @@ pub(crate) use process::resident_bytes;
 pub use reload_outcome::ReloadOutcome;
 pub(crate) use security_metrics::HandshakeOutcome;
 pub use shared_page::SharedPage;
+pub(crate) use traces::audit_logger;
 pub use traces::{CollectorTls, TraceExporter};
 
 /// Format of log lines.

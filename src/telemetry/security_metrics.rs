@@ -7,6 +7,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use pumice_live::TokenVerdict;
+
+use crate::access::AccessRejectionKind;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReloadLabel {
@@ -24,7 +27,14 @@ struct AccessRejectionLabel {
 }
 
 /// Codes of calls that were refused for their callers.
-const REJECTION_CODES: [&str; 2] = ["PERMISSION_DENIED", "UNAUTHENTICATED"];
+const REJECTION_CODES: [&str; 3] = ["PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE"];
+/// Outcomes of questions about tokens of service accounts.
+const REVIEW_OUTCOMES: [&str; 3] = ["accepted", "rejected", "failed"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabel {
+    outcome: &'static str,
+}
 
 /// Outcome of changed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -67,6 +77,7 @@ pub(crate) struct SecurityMetrics {
     identity_reloads: Family<ReloadLabel, Counter>,
     identities_refused: SecondsGauge,
     rejections: Family<AccessRejectionLabel, Counter>,
+    reviews: Family<ReviewLabel, Counter>,
     lost_audit: Counter,
 }
 
@@ -93,6 +104,11 @@ impl SecurityMetrics {
         own.register("audit_lost_lines", help, self.lost_audit.clone());
         let help = "Calls and pages that were refused for their callers, by code";
         own.register("access_rejections", help, self.rejections.clone());
+        let help = "Tokens of service accounts that the API server was asked about, by outcome";
+        own.register("token_reviews", help, self.reviews.clone());
+        for outcome in REVIEW_OUTCOMES {
+            drop(self.reviews.get_or_create(&ReviewLabel { outcome }));
+        }
         for outcome in [FileOutcome::accepted, FileOutcome::rejected] {
             drop(self.tls_reloads.get_or_create(&ReloadLabel { outcome }));
             drop(self.identity_reloads.get_or_create(&ReloadLabel { outcome }));
@@ -134,10 +150,25 @@ impl SecurityMetrics {
     }
 
     /// Counts a call or a page that was refused for its caller.
-    pub(crate) fn record_rejection(&self, unknown: bool) {
-        let [denied, unauthenticated] = REJECTION_CODES;
-        let code = if unknown { unauthenticated } else { denied };
+    pub(crate) fn record_rejection(&self, kind: AccessRejectionKind) {
+        let [denied, unauthenticated, unavailable] = REJECTION_CODES;
+        let code = match kind {
+            AccessRejectionKind::Forbidden => denied,
+            AccessRejectionKind::Unknown => unauthenticated,
+            AccessRejectionKind::Unverified => unavailable,
+        };
         self.rejections.get_or_create(&AccessRejectionLabel { code }).inc();
+    }
+
+    /// Counts a question about a token; `None`: it had no answer.
+    pub(crate) fn record_token_review(&self, verdict: Option<&TokenVerdict>) {
+        let [accepted, rejected, failed] = REVIEW_OUTCOMES;
+        let outcome = match verdict {
+            Some(TokenVerdict::Account(_)) => accepted,
+            Some(TokenVerdict::Rejected(_)) => rejected,
+            None => failed,
+        };
+        self.reviews.get_or_create(&ReviewLabel { outcome }).inc();
     }
 
     /// Counts a line of the audit log that was lost.

@@ -8,6 +8,7 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -65,15 +66,10 @@ impl TraceExporter {
             exporter = exporter.with_tls_config(config);
         }
         let exporter = exporter.build().map_err(|error| error.to_string())?;
-        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        // The builder reads OTEL_RESOURCE_ATTRIBUTES, and would prefer the name there.
-        let resource = Resource::builder()
-            .with_service_name(service.to_owned())
-            .with_attribute(version);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
-            .with_resource(resource.build())
+            .with_resource(resource_of(service))
             .build();
         let tracer = provider.tracer(TRACER_NAME);
         Ok((Self(Some(provider)), tracer))
@@ -88,6 +84,37 @@ impl TraceExporter {
             tracing::warn!(%error, "the last traces were not sent");
         }
     }
+}
+
+/// This process as collectors know it, under the name of a service.
+fn resource_of(service: &str) -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    // The builder reads OTEL_RESOURCE_ATTRIBUTES, and would prefer the name there.
+    let resource = Resource::builder()
+        .with_service_name(service.to_owned())
+        .with_attribute(version);
+    resource.build()
+}
+
+/// Source of log records that are sent to a collector, for the audit log. Must be called on the runtime, which sends them.
+///
+/// # Errors
+/// The endpoint cannot be used.
+pub(crate) fn audit_logger(
+    (endpoint, tls): (&str, CollectorTls<'_>),
+    service: &str,
+) -> Result<SdkLoggerProvider, String> {
+    let mut exporter = opentelemetry_otlp::LogExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint);
+    if let Some(config) = tls.config()? {
+        exporter = exporter.with_tls_config(config);
+    }
+    let exporter = exporter.build().map_err(|error| error.to_string())?;
+    let provider = SdkLoggerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource_of(service));
+    Ok(provider.build())
 }
 
 struct HeaderExtractor<'h>(&'h HeaderMap);

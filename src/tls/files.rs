@@ -215,6 +215,23 @@ impl TlsPaths {
     }
 }
 
+/// Builds what these bytes would mean as files.
+#[cfg(debug_assertions)]
+pub(super) fn check_content(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), TlsError> {
+    let paths = TlsPaths {
+        certificate: "tls.crt".into(),
+        key: "tls.key".into(),
+        client_authorities: authorities.map(|_| "ca.crt".into()),
+        client_auth: ClientAuth::default(),
+    };
+    let content = TlsContent {
+        certificate: certificate.to_vec(),
+        key: key.to_vec(),
+        authorities: authorities.map(<[u8]>::to_vec),
+    };
+    paths.build(&content, 0).map(drop)
+}
+
 fn problem(path: &Path, message: impl Into<String>) -> TlsError {
     TlsError {
         path: path.to_owned(),

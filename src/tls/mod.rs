@@ -11,3 +11,15 @@ pub use certificate::CertificateNames;
 pub(crate) use files::read_bounded;
 pub use files::{ClientAuth, TlsError, TlsPaths};
 pub use keeper::{TlsKeeper, TlsStart};
+
+/// End of a certificate's validity for the fuzzer, in seconds since 1970.
+#[cfg(debug_assertions)]
+pub(crate) fn end_of_validity(certificate: &rustls::pki_types::CertificateDer<'_>) -> Option<u64> {
+    certificate::not_after(certificate)
+}
+
+/// Reads files of TLS for the fuzzer.
+#[cfg(debug_assertions)]
+pub(crate) fn check_files(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), String> {
+    files::check_content(certificate, key, authorities).map_err(|error| error.to_string())
+}

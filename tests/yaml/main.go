@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"sort"
@@ -18,20 +19,22 @@ import (
 )
 
 func main() {
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 16<<20)
-	out := bufio.NewWriter(os.Stdout)
-	for lines.Scan() {
-		document, err := hex.DecodeString(lines.Text())
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "a line is not hexadecimal:", err)
+	in, out := bufio.NewReaderSize(os.Stdin, 1<<20), bufio.NewWriter(os.Stdout)
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF && line == "" {
+			break
+		}
+		document, wrong := hex.DecodeString(strings.TrimSuffix(line, "\n"))
+		if wrong != nil || (err != nil && err != io.EOF) {
+			fmt.Fprintln(os.Stderr, "a line is not hexadecimal:", wrong, err)
 			os.Exit(1)
 		}
 		fmt.Fprintln(out, read(document))
-	}
-	if err := lines.Err(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		// A batch is answered before the next one is waited for.
+		if in.Buffered() == 0 && out.Flush() != nil {
+			os.Exit(1)
+		}
 	}
 	if err := out.Flush(); err != nil {
 		os.Exit(1)

@@ -19,6 +19,7 @@ mod records;
 mod requests;
 mod resource_watch;
 mod resources;
+mod token_review;
 
 pub use cluster_watch::{ClusterWatch, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
@@ -28,3 +29,4 @@ pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};
 pub use resource_watch::ListMode;
 pub use resources::{RESOURCES, WatchedResource};
+pub use token_review::{TokenReviewError, TokenReviewer, TokenVerdict};

@@ -16,6 +16,8 @@ const HEAD_TIME: Duration = Duration::from_secs(30);
 const PAGE_TIME: Duration = Duration::from_mins(2);
 /// Largest page of a list.
 const PAGE_BYTES: usize = 64 << 20;
+/// Largest response about one thing.
+const RESPONSE_BYTES: usize = 1 << 20;
 /// Largest body of an error that is read.
 const ERROR_BYTES: usize = 64 << 10;
 
@@ -115,6 +117,11 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body
 pub(crate) async fn get_page(client: &Client, path: &str) -> Result<Vec<u8>, RequestError> {
     let body = get(client, path).await?;
     within(PAGE_TIME, whole(body, PAGE_BYTES)).await?
+}
+
+/// Small whole body of the response to a request.
+pub(crate) async fn send_whole(client: &Client, request: Request<Body>) -> Result<Vec<u8>, RequestError> {
+    whole(send(client, request).await?, RESPONSE_BYTES).await
 }
 
 /// All bytes of a body, up to a bound.

@@ -132,7 +132,8 @@ impl SharedState {
         let stored_state = store.load()?;
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
-        let intake = intake::sources::SourceIntake::new(expected_sources, limits.clone(), Arc::clone(&clock));
+        let known = (expected_sources, &*stored_state.sources);
+        let intake = intake::sources::SourceIntake::new(known, limits.clone(), Arc::clone(&clock));
         let sources = Arc::clone(&intake.registry);
         let (policy_writer, in_force) = PolicyWriter::open(&limits, &stored_state)?;
         let policies = Arc::clone(&policy_writer.registry);

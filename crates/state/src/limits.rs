@@ -74,6 +74,8 @@ pub struct StateLimits {
     pub source_stale: Duration,
     /// Silence after which a live source is forgotten, with its records.
     pub source_age: Duration,
+    /// Time after a start for which the server waits for a live source that had synced before.
+    pub source_return: Duration,
     /// Maximum number of names of policies.
     pub policy_names: usize,
     /// Maximum number of versions stored per policy.
@@ -144,6 +146,7 @@ impl Default for StateLimits {
             reservation_tombstones: 100_000,
             source_stale: Duration::from_mins(1),
             source_age: Duration::from_hours(7 * 24),
+            source_return: Duration::from_mins(2),
             policy_names: 64,
             policy_versions: 64,
             policy_history_bytes: 16 << 20,

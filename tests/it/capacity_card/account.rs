@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::cluster_state;
+use super::case::{MIXED, ONE, cluster_state};
 use super::nodes::policy;
 use pumice_engine::cycle::{SchedulingCycle, SessionChange};
 use pumice_engine::decide::{self, OrderQuery};
@@ -14,18 +14,6 @@ use pumice_engine::plugins::capacity_card::rejection::{INSUFFICIENT_CARD, INSUFF
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, PLUGIN, QuotaAmounts, QuotaVerdict};
 use pumice_engine::policy::{Compatibility, CompileOptions, compile};
 
-pub(super) const MIXED: CapacityConfig = CapacityConfig {
-    hierarchy: false,
-    mixed_cards: true,
-    order_by_quota: false,
-    victims: false,
-    unlimited_cpu_memory: false,
-    node_order_weight: 1.0,
-};
-pub(super) const ONE: CapacityConfig = CapacityConfig {
-    mixed_cards: false,
-    ..MIXED
-};
 const UNLIMITED: CapacityConfig = CapacityConfig {
     unlimited_cpu_memory: true,
     ..ONE

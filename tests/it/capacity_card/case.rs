@@ -19,6 +19,21 @@ use pumice_engine::policy::{
     Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
 };
 
+/// Settings under which a job may use several cards, in queues without a tree.
+pub(super) const MIXED: CapacityConfig = CapacityConfig {
+    hierarchy: false,
+    mixed_cards: true,
+    order_by_quota: false,
+    victims: false,
+    unlimited_cpu_memory: false,
+    node_order_weight: 1.0,
+};
+/// Settings under which a job uses one card.
+pub(super) const ONE: CapacityConfig = CapacityConfig {
+    mixed_cards: false,
+    ..MIXED
+};
+
 pub(super) fn texts(map: &Json) -> TextMap {
     let entries = map.as_object().into_iter().flatten();
     let mut texts: Vec<(Arc<str>, Arc<str>)> = entries

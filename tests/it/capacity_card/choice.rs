@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::account::{MIXED, ONE, TREE, cards, codes, job, node, open, queue};
+use super::account::{TREE, cards, codes, job, node, open, queue};
+use super::case::{MIXED, ONE};
 use super::nodes::policy;
 use pumice_engine::decide::{self, PlaceGroup, PlaceQuery, PlaceResult};
 use pumice_engine::model::ClusterState;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::account::{MIXED, ONE};
-use super::case::cluster_state;
+use super::case::{MIXED, ONE, cluster_state};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{self, PlaceGroup, PlaceQuery};
 use pumice_engine::model::ClusterState;

@@ -20,7 +20,7 @@ const CARDS: [&str; 3] = ["A", "B", "C"];
 
 /// A tree of queues and the jobs in its leaves.
 #[derive(Clone, Debug)]
-struct Tree {
+pub(super) struct Tree {
     quotas: [[i64; 3]; 3],
     closed: Option<usize>,
     hierarchy: bool,
@@ -31,7 +31,8 @@ struct Tree {
     jobs: Vec<(Job, usize, bool)>,
 }
 
-fn tree() -> impl Strategy<Value = Tree> {
+/// Random trees.
+pub(super) fn tree() -> impl Strategy<Value = Tree> {
     (
         prop::array::uniform3(prop::array::uniform3(0_i64..8)),
         prop::option::weighted(0.2, 0_usize..3),
@@ -172,6 +173,30 @@ impl Tree {
     }
 }
 
+/// Votes on each job, with reservations and without, and compares with the plain search.
+pub(super) fn check_votes(tree: &Tree) -> Result<(), TestCaseError> {
+    for reserved in [true, false] {
+        let cluster_state = tree.cluster(reserved);
+        let state = CapacityState::of(&cluster_state, tree.config(), Compatibility::Corrected);
+        for number in 0..tree.jobs.len() {
+            let Some(expected) = tree.expects(number, reserved) else {
+                continue;
+            };
+            let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
+            let verdict = state.vote_job(&cluster_state, record).unwrap();
+            prop_assert_eq!(
+                verdict.is_permitted(),
+                expected,
+                "j{} {}: {:?}",
+                number,
+                reserved,
+                verdict.rejections
+            );
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -179,16 +204,7 @@ proptest! {
     /// the leases of all reservations have ended, they no longer count.
     #[test]
     fn a_vote_in_a_tree_says_what_a_plain_search_says(tree in tree()) {
-        for reserved in [true, false] {
-            let cluster_state = tree.cluster(reserved);
-            let state = CapacityState::of(&cluster_state, tree.config(), Compatibility::Corrected);
-            for number in 0..tree.jobs.len() {
-                let Some(expected) = tree.expects(number, reserved) else { continue };
-                let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
-                let verdict = state.vote_job(&cluster_state, record).unwrap();
-                prop_assert_eq!(verdict.is_permitted(), expected, "j{} {}: {:?}", number, reserved, verdict.rejections);
-            }
-        }
+        check_votes(&tree)?;
     }
 
     /// A gang that is admitted finds its place where one schedule at least has room for it on nodes that are not cordoned.

@@ -1,6 +1,7 @@
 //! Expectations of operators: settings, reloads, metrics, and a server that stays responsive.
 
 mod alerts;
+mod audit_records;
 mod chart;
 mod connection_age;
 mod expectations;
@@ -13,6 +14,7 @@ mod process_metrics;
 pub(crate) mod program;
 mod prometheus;
 mod reload;
+mod returning;
 mod settings;
 mod sockets;
 mod traces;

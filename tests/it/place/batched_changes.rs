@@ -13,10 +13,10 @@ use super::engine::{cases, policy};
 use crate::support::engine;
 
 /// Random change: its kind, its task and its node.
-type RandomChange = (u8, prop::sample::Index, prop::sample::Index);
+pub(super) type RandomChange = (u8, prop::sample::Index, prop::sample::Index);
 
 /// Tasks in rows, as a scheduler places them, and some that do not fit.
-fn steps() -> impl Strategy<Value = Vec<RandomChange>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<RandomChange>> {
     prop::collection::vec(
         (0_u8..40, any::<prop::sample::Index>(), any::<prop::sample::Index>()),
         0..60,
@@ -97,7 +97,8 @@ pub(super) fn same(one: &SchedulingCycle, other: &SchedulingCycle, cards: bool) 
 /// Bytes of a few blocks of a list, by which two ways to the same content may differ.
 const BLOCK_BYTES: usize = 4 << 10;
 
-fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
+/// Applies changes together and one by one.
+pub(super) fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
     let policy = policy(case);
     let mut cluster = case.cluster();
     for (number, task) in cluster.tasks.iter_mut().enumerate() {

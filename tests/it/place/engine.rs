@@ -208,8 +208,9 @@ pub(super) fn has(cluster: &pb::Cluster, node: &str, card: &str) -> bool {
     node.labels.values().any(|text| text == card)
 }
 
+/// Places the tasks of a case by one query and by a loop.
 #[expect(clippy::too_many_lines, reason = "one history from its start to its end")]
-fn check(case: &PlaceCase) {
+pub(super) fn check(case: &PlaceCase) {
     let (cluster, policy) = (case.cluster(), policy(case));
     let cluster_state = engine::cluster_state(&cluster);
     let begun = SchedulingCycle::new(

@@ -27,12 +27,18 @@ fn the_schema_of_identities_has_every_key() {
             "name": text("Name of the identity"),
             "certificates": texts("DNS names and URIs of certificates that prove it"),
             "token_file": text("File with its tokens, one a line; a relative path begins at the folder of this file"),
+            "service_accounts": {
+                "type": "array",
+                "items": {"type": "string", "pattern": "^[-.a-z0-9]+/[-.a-z0-9]+$"},
+                "description": "Service accounts of Kubernetes that it is, as namespace/name; with `token_review`",
+            },
             "roles": roles(),
             "sources": sources(),
         }),
         &["name", "roles"],
     );
-    identity["anyOf"] = json!([{"required": ["certificates"]}, {"required": ["token_file"]}]);
+    identity["anyOf"] =
+        json!([{"required": ["certificates"]}, {"required": ["token_file"]}, {"required": ["service_accounts"]}]);
     let bare = |description: &str| {
         described(
             closed_object(&json!({"roles": roles(), "sources": sources()}), &["roles"]),
@@ -44,6 +50,19 @@ fn the_schema_of_identities_has_every_key() {
             "identities": {"type": "array", "maxItems": 10_000, "items": identity, "description": "Who may do what"},
             "local": bare("Callers without credentials on loopback and on the Unix socket"),
             "anonymous": bare("Other callers without credentials"),
+            "token_review": described(
+                closed_object(
+                    &json!({"audiences": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": 16,
+                        "items": {"type": "string", "minLength": 1, "maxLength": 1024},
+                        "description": "Names of this server that tokens are made for",
+                    }}),
+                    &["audiences"],
+                ),
+                "Tokens of service accounts, verified by the API server of the cluster",
+            ),
             "open": {
                 "type": "array",
                 "items": {"enum": ["probes", "metrics"]},

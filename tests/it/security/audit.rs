@@ -197,3 +197,30 @@ fn a_file_that_changes_has_a_line_and_the_files_rotate() {
             .contains("pumice_audit_lost_lines_total 0")
     );
 }
+
+#[test]
+fn a_refused_attempt_on_the_http_front_has_a_line() {
+    let folder = TestDirectory::new();
+    folder.file("t", "secretsecretsecretsecret\n");
+    let text = "identities:\n- {name: robot, token_file: t, roles: [read]}\nopen: [probes]\n";
+    let file = folder.file("identities.yaml", text).display().to_string();
+    let path = folder.0.join("audit.log");
+    let log = path.display().to_string();
+    let program = LoggedProcess::serve(&["--identities-file", &file, "--audit-log", &log]);
+    let asks = ["/kube-scheduler/filter", "/volcano/vc/allocateFunc", "/metrics"];
+    for page in asks {
+        assert!(fetch(program.http, page).0.starts_with("http/1.1 401"), "{page}");
+    }
+    assert!(fetch(program.http, "/livez").0.starts_with("http/1.1 200"));
+    until("the lines are written", || lines(&path).len() >= asks.len());
+    let reported: Vec<[String; 5]> = lines(&path)
+        .iter()
+        .map(|line| {
+            ["action", "outcome", "identity", "address", "target"].map(|key| line[key].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let expected = asks.map(|page| ["call", "refused", "anonymous", "127.0.0.1", page].map(str::to_owned));
+    assert_eq!(reported, expected);
+    let reason = lines(&path)[0]["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("needs the role decide"), "{reason}");
+}

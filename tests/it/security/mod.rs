@@ -1,7 +1,7 @@
 //! A locked door: TLS, and who may do what.
 
 mod audit;
-mod authority;
+pub(crate) mod authority;
 mod handshakes;
 mod identities;
 mod roles;
@@ -9,3 +9,4 @@ mod rotation;
 mod soak;
 mod store;
 mod tls;
+mod token_review;

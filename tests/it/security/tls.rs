@@ -78,9 +78,7 @@ fn expired_certificate(authority: &TestAuthority) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn pem(label: &str, der: &[u8]) -> Vec<u8> {
-    use base64::Engine as _;
-    let body = base64::engine::general_purpose::STANDARD.encode(der);
-    format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n").into_bytes()
+    pem::encode(&pem::Pem::new(label, der)).into_bytes()
 }
 
 #[test]

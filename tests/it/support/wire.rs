@@ -35,6 +35,11 @@ impl BlockingClients {
         Self { runtime, channel }
     }
 
+    /// Client over a connection.
+    pub(crate) fn over(runtime: Arc<Runtime>, channel: Channel) -> Self {
+        Self { runtime, channel }
+    }
+
     /// Connection, for clients of other services.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()

@@ -5,6 +5,7 @@ mod full_sync_staging;
 pub(crate) mod outcome_problems;
 pub(crate) mod record_bytes;
 pub(crate) mod record_rules;
+pub(crate) mod source_memory;
 pub(crate) mod source_removal;
 pub(crate) mod source_status;
 pub(crate) mod sources;

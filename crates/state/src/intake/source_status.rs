@@ -29,6 +29,8 @@ pub struct SourceStatus {
     pub bytes: usize,
     /// Labels that its records lack, because no policy read them.
     pub dropped_labels: LabelKinds,
+    /// Time for which the server goes on waiting for the source, which had synced before the start; `None`: it waits no more.
+    pub awaited: Option<Duration>,
 }
 
 /// Condition of a source after its last batch.
@@ -43,6 +45,8 @@ pub(crate) struct SourceCondition {
     pub(crate) kind: SourceKind,
     /// Bytes of the source's records.
     pub(crate) bytes: usize,
+    /// Time at which the server stops waiting for a source that had synced before the start.
+    pub(crate) awaited_until: Option<Duration>,
 }
 
 impl SourceCondition {
@@ -121,6 +125,10 @@ impl SourceRegistry {
             stale: source.is_stale(now, self.stale_after),
             bytes: source.bytes,
             dropped_labels: source.dropped_labels,
+            awaited: source
+                .awaited_until
+                .and_then(|until| until.checked_sub(now))
+                .filter(|left| !left.is_zero()),
         });
         status.collect()
     }

@@ -26,18 +26,20 @@ pub(crate) struct SourceProgress {
     epoch: u64,
     sequence: u64,
     /// True if a full sync of this epoch was applied.
-    complete: bool,
+    pub(super) complete: bool,
     /// True if a batch was missing when the source was last heard.
     gap: bool,
     pub(crate) heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
     /// Full sync that is being sent.
     pub(crate) staged: Option<Batch>,
-    kind: SourceKind,
+    pub(super) kind: SourceKind,
     /// Bytes of the records in the state.
     bytes: usize,
     /// Labels that were left out of the records in the state.
     dropped_labels: LabelKinds,
+    /// Time at which the server stops waiting for the source, which had synced before the start.
+    pub(super) awaited_until: Option<Duration>,
 }
 
 impl SourceProgress {
@@ -49,6 +51,7 @@ impl SourceProgress {
             kind: batch.source_kind,
             bytes: self.bytes,
             dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
             ..Self::default()
         };
     }
@@ -62,6 +65,7 @@ impl SourceProgress {
             kind: self.kind,
             bytes: self.bytes,
             dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
         }
     }
 }
@@ -81,24 +85,40 @@ pub(crate) enum IntakeResult {
 pub(crate) struct SourceIntake {
     limits: StateLimits,
     clock: Arc<dyn Clock>,
-    expected: BTreeSet<Arc<str>>,
-    by_name: BTreeMap<Arc<str>, SourceProgress>,
+    pub(super) expected: BTreeSet<Arc<str>>,
+    pub(super) by_name: BTreeMap<Arc<str>, SourceProgress>,
+    /// Sources that the store names.
+    pub(super) stored: BTreeSet<Arc<str>>,
     pub(crate) registry: Arc<SourceRegistry>,
 }
 
 impl SourceIntake {
-    pub(crate) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+    /// Intake that expects these sources, and waits for those that had synced before the start, for a while.
+    pub(crate) fn new(
+        (expected, remembered): (Vec<Arc<str>>, &[Arc<str>]),
+        limits: StateLimits,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
-        let by_name = expected
+        let until = clock.monotonic().saturating_add(limits.source_return);
+        let awaited = remembered.iter().map(|name| {
+            let progress = SourceProgress {
+                awaited_until: Some(until),
+                ..SourceProgress::default()
+            };
+            (Arc::clone(name), progress)
+        });
+        let fresh = expected
             .iter()
-            .map(|name| (Arc::clone(name), SourceProgress::default()))
-            .collect();
+            .map(|name| (Arc::clone(name), SourceProgress::default()));
+        let by_name = fresh.chain(awaited).collect();
         let registry = SourceRegistry::new(limits.source_stale, Arc::clone(&clock));
         let intake = Self {
             expected,
             limits,
             clock,
             by_name,
+            stored: remembered.iter().cloned().collect(),
             registry: Arc::new(registry),
         };
         intake.publish();
@@ -106,7 +126,7 @@ impl SourceIntake {
     }
 
     /// Shows readers the sources as they are now.
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let known = self.by_name.iter();
         let conditions = known.map(|(name, source)| (Arc::clone(name), source.condition()));
         self.registry.publish(conditions.collect());
@@ -204,7 +224,9 @@ impl SourceIntake {
             return;
         };
         source.sequence = outcome.position.sequence;
-        source.complete |= kind == BatchKind::FullSyncLast;
+        if kind == BatchKind::FullSyncLast {
+            (source.complete, source.awaited_until) = (true, None);
+        }
         (source.gap, source.bytes) = (false, bytes);
         source.dropped_labels = match kind {
             BatchKind::FullSyncLast => dropped,

@@ -121,7 +121,7 @@ impl RepairSubject {
             StoreWrite::Policy(stored) => Some(Self::Version(Arc::clone(&stored.name), stored.version)),
             StoreWrite::RemovePolicy { name, version } => Some(Self::Version(Arc::clone(name), *version)),
             StoreWrite::PolicyFile { name, .. } => Some(Self::File(Arc::clone(name))),
-            StoreWrite::Job { .. } | StoreWrite::Task { .. } => None,
+            StoreWrite::Job { .. } | StoreWrite::Task { .. } | StoreWrite::Source { .. } => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Store in memory: its content ends with its last handle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
@@ -16,6 +16,7 @@ struct MemoryContent {
     assumptions: BTreeMap<Arc<str>, Arc<StoredAssumption>>,
     policies: BTreeMap<(Arc<str>, u64), StoredPolicy>,
     policy_files: BTreeMap<Arc<str>, Arc<str>>,
+    sources: BTreeSet<Arc<str>>,
 }
 
 /// Store in memory. Clones share the content.
@@ -34,6 +35,7 @@ impl Store for MemoryStore {
             assumptions: content.assumptions.values().cloned().collect(),
             policies: content.policies.values().cloned().collect(),
             policy_files: content.policy_files.clone().into_iter().collect(),
+            sources: content.sources.iter().cloned().collect(),
         }))
     }
 
@@ -65,6 +67,15 @@ impl MemoryContent {
             }
             StoreWrite::PolicyFile { name, content } => {
                 put(&mut self.policy_files, name, content.as_ref());
+            }
+            StoreWrite::Source { name, is_awaited: true } => {
+                self.sources.insert(Arc::clone(name));
+            }
+            StoreWrite::Source {
+                name,
+                is_awaited: false,
+            } => {
+                self.sources.remove(name);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! (`header`) and a B-tree (`tree`) of rows with checksums (`row`).
 //!
 //! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
-//! versions of policies, and the last accepted policy file. Only the writer writes to it; it is read once, at the
+//! versions of policies, the last accepted policy file, and the names of live sources. Only the writer writes to it; it is read once, at the
 //! start.
 
 mod directory;
@@ -12,6 +12,9 @@ mod disk;
 #[cfg(any(test, debug_assertions))]
 mod failing;
 mod format;
+#[doc(hidden)]
+#[cfg(debug_assertions)]
+pub mod fuzz_entries;
 mod header;
 mod medium;
 mod memory;
@@ -142,6 +145,13 @@ pub enum StoreWrite {
         /// Fingerprint of the file's content; `None`: no file was accepted.
         content: Option<Arc<str>>,
     },
+    /// Records that a live source has synced, or that it is not awaited any more.
+    Source {
+        /// Name of the source.
+        name: Arc<str>,
+        /// True if the next start waits for it.
+        is_awaited: bool,
+    },
 }
 
 /// Complete content of a store.
@@ -157,6 +167,8 @@ pub struct StoredState {
     pub policies: Vec<StoredPolicy>,
     /// Fingerprint of the last accepted policy file, by policy.
     pub policy_files: Vec<(Arc<str>, Arc<str>)>,
+    /// Live sources that had synced, by name.
+    pub sources: Vec<Arc<str>>,
 }
 
 impl StoredState {
@@ -168,6 +180,7 @@ impl StoredState {
         self.policies
             .sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
         self.policy_files.sort();
+        self.sources.sort();
     }
 
     /// The writes that make an empty store equal to this.
@@ -198,7 +211,11 @@ impl StoredState {
                 content: Some(content),
             });
         let policies = self.policies.into_iter().map(StoreWrite::Policy);
-        jobs.chain(tasks).chain(policies).chain(files).collect()
+        let sources = self
+            .sources
+            .into_iter()
+            .map(|name| StoreWrite::Source { name, is_awaited: true });
+        jobs.chain(tasks).chain(policies).chain(files).chain(sources).collect()
     }
 }
 

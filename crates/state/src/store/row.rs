@@ -18,6 +18,7 @@ pub(super) enum RowTable {
     Assumptions,
     Policies,
     PolicyFiles,
+    Sources,
 }
 
 impl RowTable {
@@ -30,6 +31,7 @@ impl RowTable {
             Self::Assumptions => format!("the committed placement of `{name}`"),
             Self::Policies => format!("version {version} of policy `{name}`"),
             Self::PolicyFiles => format!("the policy file of `{name}`"),
+            Self::Sources => format!("the source `{name}`"),
         }
     }
 }

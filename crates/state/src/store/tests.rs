@@ -56,6 +56,13 @@ pub(super) fn task_write(name: &str, assumption: Option<Arc<StoredAssumption>>) 
     StoreWrite::Task { task, assumption }
 }
 
+fn source_write(name: &str, is_awaited: bool) -> StoreWrite {
+    StoreWrite::Source {
+        name: name.into(),
+        is_awaited,
+    }
+}
+
 pub(super) fn policy(name: &str, version: u64) -> StoredPolicy {
     StoredPolicy {
         name: name.into(),
@@ -103,6 +110,8 @@ fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
                 name: "p".into(),
                 content: Some("xyz".into()),
             },
+            source_write("kube", true),
+            source_write("feed", true),
         ])
         .unwrap();
     let expected = StoredState {
@@ -111,6 +120,7 @@ fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
         assumptions: vec![stored_assumption("ns/a-0", "n1"), stored_assumption("ns/a-1", "n1")],
         policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
         policy_files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
+        sources: vec!["feed".into(), "kube".into()],
     };
     assert_eq!(store.load().unwrap(), expected);
     drop(store);
@@ -124,6 +134,7 @@ fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
         assumptions: vec![stored_assumption("ns/a-1", "n2")],
         policies: vec![policy("default", 1), policy("p", 10)],
         policy_files: vec![("default".into(), "def".into())],
+        sources: vec!["kube".into()],
     };
     assert_eq!(open().load().unwrap(), expected);
 }
@@ -139,6 +150,9 @@ fn overwrites(store: &mut dyn Store) {
             task_write("ns/a-0", None),
             task_write("ns/a-1", Some(stored_assumption("ns/a-1", "n2"))),
             task_write("ns/a-2", None),
+            source_write("feed", false),
+            source_write("nobody", false),
+            source_write("kube", true),
             StoreWrite::RemovePolicy {
                 name: "p".into(),
                 version: 9,

@@ -22,6 +22,7 @@ const TOMBSTONES: NamedRows = TableDefinition::new("tombstones");
 const ASSUMPTIONS: NamedRows = TableDefinition::new("assumptions");
 const POLICIES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("policies");
 const POLICY_FILES: NamedRows = TableDefinition::new("policy_files");
+const SOURCES: NamedRows = TableDefinition::new("sources");
 
 /// Error of the B-tree.
 #[derive(Debug)]
@@ -79,6 +80,8 @@ struct ContentCounters {
     /// Number of the last write.
     writes: u64,
     digest: RowDigest,
+    /// Digest of the rows of sources. Earlier programs of this format had none, and leave those of later ones as they are.
+    sources: RowDigest,
 }
 
 /// Store that is open: its header and its B-tree.
@@ -105,6 +108,7 @@ impl StoreTree {
         transaction.open_table(ASSUMPTIONS)?;
         transaction.open_table(POLICIES)?;
         transaction.open_table(POLICY_FILES)?;
+        transaction.open_table(SOURCES)?;
         write_counters(&transaction, ContentCounters::default())?;
         transaction.commit()?;
         database.close()?;
@@ -173,13 +177,17 @@ impl StoreTree {
     pub(super) fn load(&self) -> Result<StoredState, TreeError> {
         let transaction = self.database()?.begin_read()?;
         let counters = read_counters(&transaction)?;
-        let (state, digest) = load_state(&transaction)?;
-        if digest == counters.digest {
+        let (mut state, mut digest) = load_state(&transaction)?;
+        let mut expected = counters.digest;
+        if digest == expected {
+            (digest, expected) = (load_sources(&transaction, &mut state)?, counters.sources);
+        }
+        if digest == expected {
             return Ok(state);
         }
         let message = format!(
             "it has {} rows, and their digest is not that of the {} that were written",
-            digest.rows, counters.digest.rows
+            digest.rows, expected.rows
         );
         Err(TreeError::Damaged(message))
     }
@@ -246,6 +254,10 @@ fn counters_of(meta: &impl ReadableTable<&'static str, u64>) -> Result<ContentCo
             rows: number("rows")?,
             sum: number("digest")?,
         },
+        sources: RowDigest {
+            rows: number("source_rows").unwrap_or_default(),
+            sum: number("source_digest").unwrap_or_default(),
+        },
     })
 }
 
@@ -254,6 +266,8 @@ fn write_counters(transaction: &WriteTransaction, counters: ContentCounters) -> 
     meta.insert("writes", counters.writes)?;
     meta.insert("rows", counters.digest.rows)?;
     meta.insert("digest", counters.digest.sum)?;
+    meta.insert("source_rows", counters.sources.rows)?;
+    meta.insert("source_digest", counters.sources.sum)?;
     Ok(())
 }
 
@@ -268,12 +282,14 @@ fn apply_writes(database: &Database, writes: &[StoreWrite]) -> Result<u64, TreeE
             assumptions: transaction.open_table(ASSUMPTIONS)?,
             policies: transaction.open_table(POLICIES)?,
             policy_files: transaction.open_table(POLICY_FILES)?,
+            sources: transaction.open_table(SOURCES)?,
             digest: counters.digest,
+            source_digest: counters.sources,
         };
         for write in writes {
             tables.apply(write)?;
         }
-        counters.digest = tables.digest;
+        (counters.digest, counters.sources) = (tables.digest, tables.source_digest);
     }
     write_counters(&transaction, counters)?;
     transaction.commit()?;
@@ -287,7 +303,9 @@ struct OpenTables<'t> {
     assumptions: Table<'t, &'static str, &'static [u8]>,
     policies: Table<'t, (&'static str, u64), &'static [u8]>,
     policy_files: Table<'t, &'static str, &'static [u8]>,
+    sources: Table<'t, &'static str, &'static [u8]>,
     digest: RowDigest,
+    source_digest: RowDigest,
 }
 
 impl OpenTables<'_> {
@@ -323,6 +341,10 @@ impl OpenTables<'_> {
                 let body = content.as_deref().map(|content| content.as_bytes().to_vec());
                 let row = sealed(RowTable::PolicyFiles, &**name, body);
                 replace(&mut self.policy_files, &**name, row.as_deref(), &mut self.digest)
+            }
+            StoreWrite::Source { name, is_awaited } => {
+                let row = sealed(RowTable::Sources, &**name, is_awaited.then(Vec::new));
+                replace(&mut self.sources, &**name, row.as_deref(), &mut self.source_digest)
             }
         }
     }
@@ -403,6 +425,19 @@ fn load_state(transaction: &ReadTransaction) -> Result<(StoredState, RowDigest),
         state.policies.push(policy);
     }
     Ok((state, digest))
+}
+
+/// Reads the sources; a store of an earlier program has none.
+fn load_sources(transaction: &ReadTransaction, state: &mut StoredState) -> Result<RowDigest, TreeError> {
+    let mut digest = RowDigest::default();
+    if let Err(redb::TableError::TableDoesNotExist(_)) = transaction.open_table(SOURCES) {
+        return Ok(digest);
+    }
+    read_rows(transaction, (SOURCES, RowTable::Sources), &mut digest, |name, _| {
+        state.sources.push(name.into());
+        Ok(())
+    })?;
+    Ok(digest)
 }
 
 /// Reads the rows of a table, each checked.

@@ -206,7 +206,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
-        sources: intake::sources::SourceIntake::new(Vec::new(), limits.clone(), Arc::clone(&clock)),
+        sources: intake::sources::SourceIntake::new((Vec::new(), &[]), limits.clone(), Arc::clone(&clock)),
         policies: PolicyWriter::new(&limits),
         clock,
     };

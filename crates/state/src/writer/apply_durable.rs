@@ -68,7 +68,9 @@ impl Writer {
     /// Applies durable commands after the group's other commands. Returns the replies that wait for the publication.
     pub(crate) fn apply_durable(&mut self, commands: Vec<DurableCommand>) -> Vec<DurableOutcome> {
         // The end of a job, too, is written before the reply; but a failing store does not stop batches.
-        let repair_due = (self.ledger.needs_repair() || self.policies.needs_repair()) && !self.store_fails;
+        let source_writes = self.sources.store_writes();
+        let is_needed = self.ledger.needs_repair() || self.policies.needs_repair() || !source_writes.is_empty();
+        let repair_due = is_needed && !self.store_fails;
         if commands.is_empty() && !repair_due {
             return Vec::new();
         }
@@ -94,11 +96,12 @@ impl Writer {
         let waiting = outcomes
             .iter()
             .any(|outcome| !matches!(outcome, DurableOutcome::Expired(_)));
-        if !waiting && ledger_draft.is_unchanged() && !self.needs_repair() {
+        if !waiting && ledger_draft.is_unchanged() && !self.needs_repair() && source_writes.is_empty() {
             return outcomes;
         }
         let mut others = self.policies.repair_writes();
         others.extend(self.arbiter.assumptions.writes(&assumption_draft));
+        others.extend(source_writes.iter().cloned());
         match self.ledger.write_draft(ledger_draft, now, others) {
             Ok(AppliedDraft {
                 cluster_state,
@@ -106,6 +109,7 @@ impl Writer {
                 changed,
             }) => {
                 self.policies.repaired();
+                self.sources.written(&source_writes);
                 self.changed |= changed || !assumption_draft.is_empty();
                 self.arbiter.assumptions.apply_draft(assumption_draft);
                 self.next.state = cluster_state;

@@ -61,6 +61,14 @@ impl Writer {
     /// Forgets what nobody has used, or heard of, for long enough: sources, and names if their places become scarce.
     pub(crate) fn forget_by_age(&mut self, durable: &mut Vec<DurableCommand>) {
         let now = self.clock.monotonic();
+        for source in self.sources.give_up(now) {
+            let waited = self.sources.limits().source_return.as_secs();
+            tracing::warn!(
+                source = &*source,
+                waited,
+                "source given up: it had synced before the start, and has not since"
+            );
+        }
         let due = self.forgetter.last_look.is_none_or(|last| now >= last + LOOK_INTERVAL);
         if !due {
             return;

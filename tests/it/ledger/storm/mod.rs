@@ -14,10 +14,11 @@ use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb::state_service_client::StateServiceClient;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::data_dir::LedgerTestDirectory;
 use super::{ask, confirm, limited, put_policy};
+use crate::security::authority::TestAuthority;
 use crate::support::process::ServeProcess;
 use crate::support::records::full_sync;
 use crate::support::wire::BlockingClients;
@@ -50,7 +51,69 @@ struct SourceModel {
     running: BTreeMap<String, (&'static str, JobDemand)>,
 }
 
+/// Way to the servers of a storm.
+enum StormTransport {
+    /// Plain text, and all roles for everybody.
+    Plain,
+    /// Everything on: TLS with certificates of both sides, roles, and the audit log.
+    Secured(TestAuthority),
+}
+
+/// Roles of the clients of a storm.
+const IDENTITIES: &str =
+    "identities:\n- {name: storm, certificates: [storm], roles: [read, decide, sync, admin], sources: ['*']}\n";
+
+impl StormTransport {
+    fn secured() -> Self {
+        let authority = TestAuthority::new(&["storm"]);
+        std::fs::write(authority.path("identities.yaml"), IDENTITIES).unwrap();
+        Self::Secured(authority)
+    }
+
+    /// Flags of the server.
+    fn flags(&self) -> Vec<String> {
+        let Self::Secured(authority) = self else {
+            return Vec::new();
+        };
+        let files = [
+            ("--tls-certificate", "server.crt"),
+            ("--tls-key", "server.key"),
+            ("--tls-client-ca", "ca.crt"),
+            ("--identities-file", "identities.yaml"),
+            ("--audit-log", "audit.log"),
+        ];
+        let flags = files
+            .iter()
+            .flat_map(|(flag, file)| [(*flag).to_owned(), authority.text(file)]);
+        flags.collect()
+    }
+
+    /// Way to a server at an address.
+    fn endpoint(&self, address: SocketAddr) -> Endpoint {
+        match self {
+            Self::Plain => Endpoint::from_shared(format!("http://{address}")).unwrap(),
+            Self::Secured(authority) => {
+                let tls = ClientTlsConfig::new()
+                    .ca_certificate(Certificate::from_pem(authority.read("ca.crt")))
+                    .identity(Identity::from_pem(
+                        authority.read("storm.crt"),
+                        authority.read("storm.key"),
+                    ))
+                    .domain_name("localhost");
+                let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
+                endpoint.tls_config(tls).unwrap()
+            }
+        }
+    }
+
+    fn connect(&self, runtime: &Arc<Runtime>, address: SocketAddr) -> BlockingClients {
+        let channel = runtime.block_on(self.endpoint(address).connect()).unwrap();
+        BlockingClients::over(Arc::clone(runtime), channel)
+    }
+}
+
 struct PermitTest {
+    transport: StormTransport,
     address: Mutex<SocketAddr>,
     log: Mutex<PermitLog>,
     source_records: tokio::sync::Mutex<SourceModel>,
@@ -126,8 +189,7 @@ impl PermitClient {
     async fn channel(&mut self) -> Option<Channel> {
         if self.channel.is_none() {
             let address = *self.test.address.lock().unwrap();
-            let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-            self.channel = endpoint.connect().await.ok();
+            self.channel = self.test.transport.endpoint(address).connect().await.ok();
         }
         self.channel.clone()
     }
@@ -347,19 +409,23 @@ fn clients(test: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
 }
 
 /// Kills the server `kills` times under load. Returns the first violation, if there was one.
-fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
+fn storm(kills: u64, transport: StormTransport, environment: &[(&str, &str)]) -> Option<String> {
     let directory = LedgerTestDirectory::new("storm");
     let data = directory.0.join("data").display().to_string();
     // Lease longer than any job here lives; it also ends jobs whose end a crash lost.
-    let start = || ServeProcess::start_in(&["--data-dir", &data, "--reservation-lease-ms", "20000"], environment);
+    let mut flags = vec!["--data-dir", &data, "--reservation-lease-ms", "20000"];
+    let security = transport.flags();
+    flags.extend(security.iter().map(String::as_str));
+    let start = || ServeProcess::start_in(&flags, environment);
     let mut process = start();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = Arc::new(builder.worker_threads(2).enable_all().build().unwrap());
-    let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
+    let wire = transport.connect(&runtime, process.grpc);
     put_policy(&wire);
     let mut truth = SourceModel::default();
     wire.apply_batch(truth.next_batch()).unwrap();
     let test = Arc::new(PermitTest {
+        transport,
         address: Mutex::new(process.grpc),
         log: Mutex::default(),
         source_records: tokio::sync::Mutex::new(truth),
@@ -377,7 +443,7 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
         process.kill();
         test.boots.fetch_add(1, Ordering::Relaxed);
         process = start();
-        let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
+        let wire = test.transport.connect(&runtime, process.grpc);
         let batch = runtime.block_on(async { test.source_records.lock().await.next_batch() });
         wire.apply_batch(batch).unwrap();
         look_for_losses(&test, &wire);
@@ -390,7 +456,7 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     for client in clients {
         runtime.block_on(client).unwrap();
     }
-    let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
+    let wire = test.transport.connect(&runtime, process.grpc);
     if test.log.lock().unwrap().first_violation.is_none() {
         look_for_leaks(&test, &runtime, &wire);
     }
@@ -403,13 +469,18 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     clippy::disallowed_methods,
     reason = "the environment of a test run is its command line"
 )]
-fn reservations_hold_through_a_storm() {
+fn reservations_hold_through_a_storm_with_tls_roles_and_audit() {
     let kills = std::env::var("PUMICE_TORTURE").ok().and_then(|said| said.parse().ok());
-    assert_eq!(storm(kills.unwrap_or(4), &[]), None);
+    assert_eq!(storm(kills.unwrap_or(4), StormTransport::secured(), &[]), None);
+}
+
+#[test]
+fn reservations_hold_through_a_storm_in_plain_text() {
+    assert_eq!(storm(2, StormTransport::Plain, &[]), None);
 }
 
 #[test]
 fn without_the_check_the_storm_finds_a_violation() {
-    let problem = storm(1, &[("PUMICE_TEST_WITHOUT_CHECKS", "1")]).unwrap();
+    let problem = storm(1, StormTransport::Plain, &[("PUMICE_TEST_WITHOUT_CHECKS", "1")]).unwrap();
     assert!(problem.starts_with("the promise is broken"), "{problem}");
 }

@@ -232,6 +232,19 @@ fn away_from_zero(nanos: i128, unit: i128) -> i128 {
     nanos / unit + (nanos % unit).signum()
 }
 
+#[test]
+fn a_number_with_a_huge_exponent_reads_back() {
+    // With zeros behind its digits it would have more than are read with such an exponent.
+    for text in [
+        "92023714159767677e3775808",
+        "-92023714159767677e3775807",
+        "999999999999999999e2147483646",
+    ] {
+        let shown = quantity(text).to_string();
+        assert!(quantity(&shown).cmp_value(&quantity(text)).is_eq(), "{shown}");
+    }
+}
+
 proptest! {
     #[test]
     fn agrees_with_nanos((text, nanos) in texts()) {

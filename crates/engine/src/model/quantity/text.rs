@@ -1,7 +1,7 @@
 //! Text of a quantity: the canonical form of Kubernetes, and one that never loses a factor.
 
 use super::coefficient::Coefficient;
-use super::{Quantity, QuantityFormat};
+use super::{MAX_WRITTEN_EXPONENT, Quantity, QuantityFormat};
 
 /// Treatment of a power of ten that has no letter in `DecimalSI`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     if quantity.coefficient.is_zero() {
         return "0".to_owned();
     }
+    let is_lossless = no_letter == MissingSuffix::Exponent;
     let sign = if quantity.negative { "-" } else { "" };
     if quantity.format == QuantityFormat::BinarySi
         && let Some(whole) = whole_units(quantity)
@@ -28,6 +29,9 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     let (number, tens) = quantity.coefficient.split_tens();
     let exponent = i64::from(quantity.exponent) + i64::from(tens);
     let odd = exponent.rem_euclid(3);
+    // A number with such an exponent is read if it has few digits only, so that it gets no zeros.
+    let is_huge = exponent > i64::from(MAX_WRITTEN_EXPONENT);
+    let odd = if is_lossless && is_huge { 0 } else { odd };
     let zeros = "0".repeat(usize::try_from(odd).unwrap_or(0));
     let number = format!("{number}{zeros}");
     let exponent = exponent - odd;
@@ -36,7 +40,7 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     } else {
         letter(exponent)
     };
-    let exponential = quantity.format == QuantityFormat::DecimalExponent || no_letter == MissingSuffix::Exponent;
+    let exponential = quantity.format == QuantityFormat::DecimalExponent || is_lossless;
     match letter {
         Some(letter) => format!("{sign}{number}{letter}"),
         None if exponent != 0 && exponential => format!("{sign}{number}e{exponent}"),

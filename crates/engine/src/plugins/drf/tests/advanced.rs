@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::DrfState;
 use super::cluster::source_name;
-use super::properties::{SeededNumbers, random_cluster_state};
+use super::tree_changes::{SeededNumbers, random_cluster_state};
 use crate::model::{ClusterState, StateDiff, TaskRecord, TaskStatus};
 use crate::policy::Compatibility;
 

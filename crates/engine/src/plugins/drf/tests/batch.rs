@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::super::{DrfState, NAME};
-use super::properties::{SeededNumbers, random_cluster_state};
+use super::tree_changes::{SeededNumbers, random_cluster_state};
 use crate::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
 use crate::model::TaskStatus;
 use crate::plugin_state::PluginStates;

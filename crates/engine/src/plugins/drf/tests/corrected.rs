@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::super::{DrfState, NAME};
 use super::cluster::{one_node_state, put_job, put_queue, put_tasks_of_job, task};
-use super::properties::SeededNumbers;
+use super::tree_changes::SeededNumbers;
 use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::decide::reduce_order::compare_keys_totally;
 use crate::model::{ClusterState, NodeVector, TaskRecord, TaskStatus};

@@ -10,7 +10,7 @@ use super::cluster::{one_node_state, put_tasks_of_job};
 use super::corrected::{
     CPU, GPU, allocate_until_full, corrected_cycle, guaranteed_share, hierarchy_annotations, put_group, random_tree,
 };
-use super::properties::SeededNumbers;
+use super::tree_changes::SeededNumbers;
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::model::TaskStatus;
 

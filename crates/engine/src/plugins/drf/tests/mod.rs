@@ -7,3 +7,4 @@ mod corrected;
 mod guarantees;
 mod plain_tree;
 mod properties;
+mod tree_changes;

@@ -1,0 +1,10 @@
+//! What the tests of the service share, as far as the engine alone needs it.
+
+#[path = "../../../tests/it/support/constraints.rs"]
+pub(crate) mod constraints;
+#[path = "../../../tests/it/support/engine.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+pub(crate) mod engine;
+#[path = "../../../tests/it/support/records.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+pub(crate) mod records;

@@ -1,0 +1,194 @@
+//! Tokens of service accounts, verified by the API server of a cluster (`TokenReview` of `authentication.k8s.io/v1`).
+
+use std::time::Duration;
+
+use http::Request;
+use kube_client::Client;
+use kube_client::client::Body;
+use pumice_engine::short_lock::ShortLock;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::credentials::ClusterAccess;
+use crate::requests::{RequestError, send_whole};
+
+/// Resource of the API.
+const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// Begin of the name of a user that is a service account.
+const ACCOUNT_BEGIN: &str = "system:serviceaccount:";
+/// Time that a review has.
+const REVIEW_TIME: Duration = Duration::from_secs(5);
+
+/// Verifier of tokens. It connects with the first token, and reads its credentials again after a failure.
+pub struct TokenReviewer {
+    access: ClusterAccess,
+    client: ShortLock<Option<Client>>,
+}
+
+impl std::fmt::Debug for TokenReviewer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenReviewer")
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Verdict of the API server on a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenVerdict {
+    /// The token is that of this service account, `namespace/name`, and for one of the audiences.
+    Account(String),
+    /// The token proves nothing: why.
+    Rejected(String),
+}
+
+/// Error: a token that the API server gave no verdict on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the API server of the cluster verifies no tokens: {0}")]
+pub struct TokenReviewError(String);
+
+/// Response of the API server, as far as it counts.
+#[derive(Debug, Deserialize)]
+struct ReviewResponse {
+    #[serde(default)]
+    status: ReviewStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReviewStatus {
+    #[serde(default)]
+    authenticated: bool,
+    #[serde(default)]
+    user: ReviewedUser,
+    #[serde(default)]
+    audiences: Vec<String>,
+    #[serde(default)]
+    error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReviewedUser {
+    #[serde(default)]
+    username: String,
+}
+
+impl ReviewStatus {
+    /// The verdict for a server with these audiences.
+    fn verdict<S: AsRef<str>>(self, audiences: &[S]) -> TokenVerdict {
+        if !self.authenticated {
+            let reason = if self.error.is_empty() {
+                "the API server does not know the token, or it has expired".to_owned()
+            } else {
+                self.error
+            };
+            return TokenVerdict::Rejected(reason);
+        }
+        // An authenticator that knows no audiences names none: then the token may be meant for anybody.
+        let is_meant = |audience: &String| audiences.iter().any(|own| own.as_ref() == audience);
+        if !self.audiences.iter().any(is_meant) {
+            return TokenVerdict::Rejected("the token is for another audience".to_owned());
+        }
+        let account = self.user.username.strip_prefix(ACCOUNT_BEGIN);
+        match account.and_then(|name| name.split_once(':')) {
+            Some((namespace, name)) => TokenVerdict::Account(format!("{namespace}/{name}")),
+            None => TokenVerdict::Rejected(format!("`{}` is no service account", self.user.username)),
+        }
+    }
+}
+
+impl TokenReviewer {
+    /// Verifier with these credentials, whose account may create `tokenreviews`.
+    pub fn new(access: ClusterAccess) -> Self {
+        Self {
+            access,
+            client: ShortLock::default(),
+        }
+    }
+
+    /// Asks the API server whose token this is.
+    ///
+    /// # Errors
+    /// The API server cannot be reached, does not response in time, or refuses the question.
+    pub async fn review<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, TokenReviewError> {
+        let asked = tokio::time::timeout(REVIEW_TIME, self.ask(token, audiences)).await;
+        let asked = asked.unwrap_or_else(|_| Err(format!("no response within {} s", REVIEW_TIME.as_secs())));
+        if asked.is_err() {
+            // The next token begins with fresh credentials and a fresh connection.
+            let broken = self.client.with(Option::take);
+            drop(broken);
+        }
+        asked.map_err(TokenReviewError)
+    }
+
+    async fn ask<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, String> {
+        let known = self.client.with(|client| client.clone());
+        let client = match known {
+            Some(client) => client,
+            None => {
+                let client = self.access.client().await.map_err(|error| error.to_string())?;
+                self.client.with(|place| *place = Some(client.clone()));
+                client
+            }
+        };
+        let names: Vec<&str> = audiences.iter().map(AsRef::as_ref).collect();
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+            "spec": {"token": token, "audiences": names},
+        });
+        let request = Request::post(PATH)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(http::header::ACCEPT, "application/json")
+            .body(Body::from(review.to_string().into_bytes()))
+            .map_err(|error| error.to_string())?;
+        let bytes = send_whole(&client, request).await.map_err(|error| remedied(&error))?;
+        let response: ReviewResponse = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        Ok(response.status.verdict(audiences))
+    }
+}
+
+fn remedied(error: &RequestError) -> String {
+    if error.is_forbidden() {
+        format!("{error}; let the server's account create `tokenreviews` of authentication.k8s.io")
+    } else {
+        error.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(text: &str) -> TokenVerdict {
+        let response: ReviewResponse = serde_json::from_str(text).unwrap();
+        response.status.verdict(&["pumice", "other"])
+    }
+
+    #[test]
+    fn only_accounts_of_the_audience_are_accounts() {
+        let accepted = r#"{"status":{"authenticated":true,"user":{"username":"system:serviceaccount:ns:a"},"audiences":["pumice"]}}"#;
+        assert_eq!(verdict(accepted), TokenVerdict::Account("ns/a".to_owned()));
+        for (text, part) in [
+            (r#"{"status":{"authenticated":false,"error":"expired"}}"#, "expired"),
+            (r#"{"status":{}}"#, "does not know the token"),
+            ("{}", "does not know the token"),
+            (
+                &accepted.replace("[\"pumice\"]", "[\"https://kubernetes.default.svc\"]"),
+                "another audience",
+            ),
+            (&accepted.replace(",\"audiences\":[\"pumice\"]", ""), "another audience"),
+            (
+                &accepted.replace("system:serviceaccount:ns:a", "system:admin"),
+                "no service account",
+            ),
+            (
+                &accepted.replace("serviceaccount:ns:a", "serviceaccount:ns"),
+                "no service account",
+            ),
+        ] {
+            match verdict(text) {
+                TokenVerdict::Rejected(reason) => assert!(reason.contains(part), "{reason}"),
+                TokenVerdict::Account(account) => panic!("{text} is {account}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Verdicts on tokens of service accounts: asked of the API server, and cached for a short time.
+//!
+//! A verdict on a token that holds is cached for [`HELD_TIME`], and one on a token that does not for [`REJECTED_TIME`]; no more than
+//! [`MAX_VERDICTS`] are cached. One request is made for all calls with one token, few at a time, and a call waits for its answer on
+//! no thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pumice_engine::short_lock::ShortLock;
+use pumice_live::{ClusterAccess, TokenReviewer, TokenVerdict};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use super::identities::TokenDigest;
+use crate::telemetry::Metrics;
+
+/// Time for which a token that holds is not asked about again: as long a revoked token may go on.
+const HELD_TIME: Duration = Duration::from_mins(1);
+/// Time for which a token that does not hold is not asked about again.
+const REJECTED_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of verdicts.
+const MAX_VERDICTS: usize = 4_096;
+/// Maximum number of requests to the API server at a time.
+const MAX_REQUESTS: usize = 8;
+/// Maximum number of calls that wait for a verdict.
+const MAX_WAITING: usize = 512;
+/// Time that a call waits for a verdict, with the requests before its own.
+const WAIT_TIME: Duration = Duration::from_secs(10);
+/// Longest token that is asked about, in bytes.
+const TOKEN_BYTES: usize = 16 << 10;
+
+/// Verdict on a token, and the time until which it is cached.
+#[derive(Clone, Debug)]
+pub(super) struct CachedVerdict {
+    pub(super) verdict: Arc<TokenVerdict>,
+    until: Instant,
+}
+
+impl CachedVerdict {
+    /// True if the verdict still counts.
+    pub(super) fn counts(&self) -> bool {
+        Instant::now() < self.until
+    }
+
+    /// Rank by which verdicts make room for others: rejections first, then the oldest.
+    fn rank(&self) -> (bool, Instant) {
+        (matches!(*self.verdict, TokenVerdict::Account(_)), self.until)
+    }
+}
+
+#[derive(Debug)]
+enum ReviewEntry {
+    Cached(CachedVerdict),
+    /// Another call asks; it ends its side when it is done.
+    Asking(watch::Receiver<()>),
+}
+
+/// State of a token at a look.
+enum ReviewLook {
+    Cached(CachedVerdict),
+    Wait(watch::Receiver<()>),
+    Ask(watch::Sender<()>),
+}
+
+/// Verdicts on tokens.
+#[derive(Debug)]
+pub(super) struct TokenReviews {
+    reviewer: TokenReviewer,
+    entries: ShortLock<BTreeMap<TokenDigest, ReviewEntry>>,
+    requests: Semaphore,
+    waiting: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+/// Review that is under way; without a verdict at its end others ask again.
+struct OpenReview<'r> {
+    reviews: &'r TokenReviews,
+    key: TokenDigest,
+    verdict: Option<CachedVerdict>,
+    /// Ends the waiting of others when it is dropped.
+    _done: watch::Sender<()>,
+}
+
+impl Drop for OpenReview<'_> {
+    fn drop(&mut self) {
+        let verdict = self.verdict.take();
+        let gone = self.reviews.entries.with(|entries| match verdict {
+            Some(cached) => entries.insert(self.key, ReviewEntry::Cached(cached)),
+            None => entries.remove(&self.key),
+        });
+        drop(gone);
+    }
+}
+
+/// Place of a call that waits.
+struct ReviewPlace<'r>(&'r AtomicUsize);
+
+impl Drop for ReviewPlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// True if a token has the form of one of a service account: a signed JWT.
+pub(super) fn is_reviewable(token: &str) -> bool {
+    let is_part = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        !part.is_empty() && part.bytes().all(plain)
+    };
+    token.len() <= TOKEN_BYTES && token.split('.').count() == 3 && token.split('.').all(is_part)
+}
+
+/// Key of a verdict: for another audience another one.
+fn key(token: &TokenDigest, audiences: &[Arc<str>]) -> TokenDigest {
+    let mut hash = Sha256::new();
+    hash.update(token);
+    for audience in audiences {
+        hash.update([0]);
+        hash.update(audience.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+impl TokenReviews {
+    pub(super) fn new(access: ClusterAccess, metrics: Arc<Metrics>) -> Self {
+        Self {
+            reviewer: TokenReviewer::new(access),
+            entries: ShortLock::default(),
+            requests: Semaphore::new(MAX_REQUESTS),
+            waiting: AtomicUsize::new(0),
+            metrics,
+        }
+    }
+
+    /// Verdict on a token that is cached.
+    pub(super) fn cached(&self, digest: &TokenDigest, audiences: &[Arc<str>]) -> Option<CachedVerdict> {
+        let key = key(digest, audiences);
+        self.entries.with(|entries| match entries.get(&key) {
+            Some(ReviewEntry::Cached(cached)) if cached.counts() => Some(cached.clone()),
+            Some(_) | None => None,
+        })
+    }
+
+    /// Verdict on a token, cached or asked.
+    ///
+    /// # Errors
+    /// The API server gives none in time, or too many calls wait for one.
+    pub(super) async fn verdict(
+        &self,
+        (digest, token): (&TokenDigest, &str),
+        audiences: &[Arc<str>],
+    ) -> Result<CachedVerdict, String> {
+        let place = ReviewPlace(&self.waiting);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
+            return Err(format!("{MAX_WAITING} calls wait for verdicts on tokens already"));
+        }
+        let found = self.find(key(digest, audiences), token, audiences);
+        let found = tokio::time::timeout(WAIT_TIME, found).await;
+        drop(place);
+        found.unwrap_or_else(|_| {
+            Err(format!(
+                "it gave no verdict within {} s, in which it was asked about other tokens",
+                WAIT_TIME.as_secs()
+            ))
+        })
+    }
+
+    async fn find(&self, key: TokenDigest, token: &str, audiences: &[Arc<str>]) -> Result<CachedVerdict, String> {
+        loop {
+            match self.look(key) {
+                ReviewLook::Cached(cached) => return Ok(cached),
+                // An error says that the other call is done, or has gone.
+                ReviewLook::Wait(mut asking) => {
+                    let _ = asking.changed().await;
+                }
+                ReviewLook::Ask(done) => return self.ask(key, done, token, audiences).await,
+            }
+        }
+    }
+
+    fn look(&self, key: TokenDigest) -> ReviewLook {
+        self.entries.with(|entries| {
+            match entries.get(&key) {
+                Some(ReviewEntry::Cached(cached)) if cached.counts() => return ReviewLook::Cached(cached.clone()),
+                Some(ReviewEntry::Asking(asking)) => return ReviewLook::Wait(asking.clone()),
+                Some(ReviewEntry::Cached(_)) | None => {}
+            }
+            make_room(entries);
+            let (done, asking) = watch::channel(());
+            entries.insert(key, ReviewEntry::Asking(asking));
+            ReviewLook::Ask(done)
+        })
+    }
+
+    async fn ask(
+        &self,
+        key: TokenDigest,
+        done: watch::Sender<()>,
+        token: &str,
+        audiences: &[Arc<str>],
+    ) -> Result<CachedVerdict, String> {
+        let mut review = OpenReview {
+            reviews: self,
+            key,
+            verdict: None,
+            _done: done,
+        };
+        let place = self.requests.acquire().await.map_err(|error| error.to_string())?;
+        let reviewed = self.reviewer.review(token, audiences).await;
+        drop(place);
+        self.metrics.security().record_token_review(reviewed.as_ref().ok());
+        let verdict = reviewed.map_err(|error| error.to_string())?;
+        let time = match verdict {
+            TokenVerdict::Account(_) => HELD_TIME,
+            TokenVerdict::Rejected(_) => REJECTED_TIME,
+        };
+        let cached = CachedVerdict {
+            verdict: Arc::new(verdict),
+            until: Instant::now() + time,
+        };
+        review.verdict = Some(cached.clone());
+        Ok(cached)
+    }
+}
+
+/// Makes room for one more entry.
+fn make_room(entries: &mut BTreeMap<TokenDigest, ReviewEntry>) {
+    if entries.len() < MAX_VERDICTS {
+        return;
+    }
+    entries.retain(|_, entry| match entry {
+        ReviewEntry::Cached(cached) => cached.counts(),
+        ReviewEntry::Asking(_) => true,
+    });
+    while entries.len() >= MAX_VERDICTS {
+        let cached = entries.iter().filter_map(|(key, entry)| match entry {
+            ReviewEntry::Cached(cached) => Some((cached.rank(), *key)),
+            ReviewEntry::Asking(_) => None,
+        });
+        // Calls that ask are fewer than verdicts, since few may wait.
+        let Some((_, oldest)) = cached.min() else { return };
+        entries.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signed_tokens_are_asked_about() {
+        assert!(is_reviewable("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_"));
+        for other in ["", "a.b", "a.b.c.d", "a..c", "a.b.c ", "a.b.\u{e9}", "0123456789abcdef"] {
+            assert!(!is_reviewable(other), "{other}");
+        }
+        assert!(!is_reviewable(&format!("a.b.{}", "c".repeat(TOKEN_BYTES))));
+    }
+
+    fn digest(number: usize) -> TokenDigest {
+        Sha256::digest(number.to_le_bytes()).into()
+    }
+
+    fn cached(verdict: TokenVerdict, until: Instant) -> ReviewEntry {
+        ReviewEntry::Cached(CachedVerdict {
+            verdict: Arc::new(verdict),
+            until,
+        })
+    }
+
+    /// Full table, half of it accounts until a time and half of it rejections for longer.
+    fn full(accounts_until: Instant) -> BTreeMap<TokenDigest, ReviewEntry> {
+        let later = Instant::now() + Duration::from_mins(5);
+        let entry = |number: usize| {
+            let verdict = if number.is_multiple_of(2) {
+                cached(TokenVerdict::Account("ns/a".to_owned()), accounts_until)
+            } else {
+                cached(TokenVerdict::Rejected(String::new()), later)
+            };
+            (digest(number), verdict)
+        };
+        (0..MAX_VERDICTS).map(entry).collect()
+    }
+
+    fn accounts(entries: &BTreeMap<TokenDigest, ReviewEntry>) -> usize {
+        let is_account = |entry: &&ReviewEntry| match entry {
+            ReviewEntry::Cached(cached) => cached.rank().0,
+            ReviewEntry::Asking(_) => false,
+        };
+        entries.values().filter(is_account).count()
+    }
+
+    #[test]
+    fn verdicts_are_few_and_rejections_make_room_first() {
+        let mut entries = full(Instant::now() + Duration::from_mins(1));
+        make_room(&mut entries);
+        assert_eq!(
+            (entries.len(), accounts(&entries)),
+            (MAX_VERDICTS - 1, MAX_VERDICTS / 2)
+        );
+        // Those whose time is over go together.
+        let mut entries = full(Instant::now());
+        make_room(&mut entries);
+        assert_eq!((entries.len(), accounts(&entries)), (MAX_VERDICTS / 2, 0));
+    }
+}
