@@ -73,7 +73,7 @@ impl FuzzedServer {
         let throttle = ThrottleLayer::new(&limits, &table, edge.workers());
         let server = Self {
             routes: edge.routes().prepare(),
-            front: ExtenderFront::new(Arc::clone(&edge)).router(),
+            front: ExtenderFront::new(Arc::clone(&edge), None).router(),
             throttle,
             guard: AccessLayer {
                 keeper: AccessKeeper::unrestricted(metrics),
