@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func (scheduled *scheduledCluster) startScheduler(t *testing.T, name, address st
 		profile("cards", `{"name": "Pumice"}`, common+`, "policy": "cards"`),
 	))
 	page := "https://127.0.0.1:" + freePort(t)
-	scheduled.verbosity = 2
+	scheduled.verbosity = cmp.Or(scheduled.verbosity, 2)
 	scheduled.schedule(config, page)
 	scheduled.until("kube-scheduler is ready", func() error { return get(trusting(), page+"/readyz", "") })
 	return page
