@@ -203,7 +203,7 @@ func (scheduled *scheduledCluster) placed(prefix string) map[string]string {
 	return nodes
 }
 
-// allPlaced waits until so many pods with a prefix have nodes.
+// allPlaced waits until this number of pods with a prefix have nodes.
 func (scheduled *scheduledCluster) allPlaced(prefix string, count int) map[string]string {
 	scheduled.t.Helper()
 	var nodes map[string]string

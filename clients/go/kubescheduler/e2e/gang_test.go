@@ -199,7 +199,7 @@ func TestPodGroupsOfKubernetesArePlacedTogether(t *testing.T) {
 	}
 }
 
-// groupOf makes a PodGroup that needs so many pods, all in one rack.
+// groupOf makes a PodGroup that needs this number of pods, all in one rack.
 func (scheduled *scheduledCluster) groupOf(name string, minimum int32) {
 	scheduled.t.Helper()
 	group := &schedulingv1beta1.PodGroup{
