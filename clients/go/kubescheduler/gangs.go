@@ -277,6 +277,9 @@ func (plugin *Plugin) withoutGang(pod *corev1.Pod, cycle *cycle, err error) *fwk
 
 // place sends one Place request about the members of a group, and about those of the nodes that one of them may use.
 func (plugin *Plugin) place(ctx context.Context, group string, members []*corev1.Pod, nodes []fwk.NodeInfo, excluded *pb.NodeSet) (*gang, error) {
+	if !plugin.hub.mirror.has(ctx, "", members) {
+		return &gang{rejected: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "not all pods of pod group "+group+" have been seen")}, nil
+	}
 	classes, err := plugin.memberClasses(members)
 	if err != nil {
 		return &gang{rejected: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())}, nil

@@ -1,6 +1,10 @@
 package kubescheduler
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
@@ -173,4 +177,34 @@ func (mirror *mirror) waitingMembers(group, profile string) (waiting []*corev1.P
 // mayBePlaced reports whether kube-scheduler would give a pod without a node one.
 func mayBePlaced(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
+}
+
+// catchUp is the most that a request about stored pods waits for them: kube-scheduler's own handlers may hear of a pod earlier.
+const catchUp = 200 * time.Millisecond
+
+// has waits until these pods, and the group if it is one of this scheduler's, have been seen; false: they were not in time.
+func (mirror *mirror) has(ctx context.Context, group string, pods []*corev1.Pod) bool {
+	for limit := time.Now().Add(catchUp); ; {
+		if mirror.hasNow(group, pods) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(2 * time.Millisecond):
+		}
+		if time.Now().After(limit) {
+			return false
+		}
+	}
+}
+
+// hasNow reports whether these pods have been seen; an empty group always has been.
+func (mirror *mirror) hasNow(group string, pods []*corev1.Pod) bool {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	if _, found := mirror.groups[group]; group != "" && !found {
+		return false
+	}
+	return !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return mirror.pods[pod.UID] == nil })
 }

@@ -58,6 +58,7 @@ func (plugin *Plugin) placeInGroupCycle(ctx context.Context, pod *corev1.Pod, cy
 			members = append(members, member)
 		}
 	}
+	plugin.hub.mirror.has(ctx, group, members)
 	if minimum, known := plugin.hub.mirror.minimumOf(group); !known || minimum <= 1 {
 		return newGang(plugin.hub, plugin.handle, group, nil), nil
 	}

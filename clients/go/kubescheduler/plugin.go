@@ -112,6 +112,10 @@ func (plugin *Plugin) begin(state fwk.CycleState, pod *corev1.Pod) (*cycle, erro
 // its pods.
 func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	state.Delete(cycleKey)
+	if group := plainGroup(pod); group != "" && attemptOf(state) != nil {
+		// By its group's record the pod has a job.
+		plugin.hub.mirror.has(ctx, group, []*corev1.Pod{pod})
+	}
 	cycle, err := plugin.begin(state, pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func (scheduled *scheduledCluster) startScheduler(t *testing.T, name, address st
 		profile("cards", `{"name": "Pumice"}`, common+`, "policy": "cards"`),
 	))
 	page := "https://127.0.0.1:" + freePort(t)
-	scheduled.verbosity = 2
+	scheduled.verbosity = cmp.Or(scheduled.verbosity, 2)
 	scheduled.schedule(config, page)
 	scheduled.until("kube-scheduler is ready", func() error { return get(trusting(), page+"/readyz", "") })
 	return page
@@ -202,7 +203,7 @@ func (scheduled *scheduledCluster) placed(prefix string) map[string]string {
 	return nodes
 }
 
-// allPlaced waits until so many pods with a prefix have nodes.
+// allPlaced waits until this number of pods with a prefix have nodes.
 func (scheduled *scheduledCluster) allPlaced(prefix string, count int) map[string]string {
 	scheduled.t.Helper()
 	var nodes map[string]string

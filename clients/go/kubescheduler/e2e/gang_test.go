@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -147,7 +150,7 @@ func TestPodGroupsOfKubernetesArePlacedTogether(t *testing.T) {
 			}
 		}
 	}
-	scheduled.flags = "--feature-gates " + gates
+	scheduled.flags, scheduled.verbosity = "--feature-gates "+gates, 10
 	page := scheduled.startScheduler(t, "groups", server.Address)
 	// Rack b is the fullest: packing chooses it for a gang that fits there.
 	filler := pod("filler", "pumice", "8", 0, nil)
@@ -167,7 +170,8 @@ func TestPodGroupsOfKubernetesArePlacedTogether(t *testing.T) {
 	nodes := perNode(scheduled.allPlaced("ring", 4))
 	for node := range nodes {
 		if node[0] != 'b' || len(nodes) != 4 {
-			t.Fatalf("the gang is on %v", nodes)
+			log, _ := os.ReadFile(cluster.path("kube-scheduler.log"))
+			t.Fatalf("the gang is on %v\n%s", nodes, bytes.Join(regexp.MustCompile(`(?m)^.*(scored placement|final score for podGroup|Fallback used).*$`).FindAll(log, -1), []byte("\n")))
 		}
 	}
 	if placed, scored := calls("Place")-places, calls("Score")-scores; placed != 3 || scored != 1 {
@@ -195,7 +199,7 @@ func TestPodGroupsOfKubernetesArePlacedTogether(t *testing.T) {
 	}
 }
 
-// groupOf makes a PodGroup that needs so many pods, all in one rack.
+// groupOf makes a PodGroup that needs this number of pods, all in one rack.
 func (scheduled *scheduledCluster) groupOf(name string, minimum int32) {
 	scheduled.t.Helper()
 	group := &schedulingv1beta1.PodGroup{
