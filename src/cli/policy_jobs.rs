@@ -157,7 +157,7 @@ pub(super) fn changed_jobs(
     .collect()
 }
 
-/// Prints the jobs that are decided differently, of so many.
+/// Prints the jobs that are decided differently, of all that were asked about.
 pub(super) fn show(rows: &[JobImpactRow], judged: usize) -> Result<(), CommandError> {
     let waiting = output::count(judged, "waiting job");
     if rows.is_empty() {
