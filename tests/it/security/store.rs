@@ -65,7 +65,7 @@ fn durable_state_is_exported_and_restored() {
     let exported = store(&["export", &data, "--out", &export]);
     assert!(exported.status.success(), "{}", err(&exported));
     let written = std::fs::read_to_string(&export).unwrap();
-    assert!(written.starts_with("{\"pumice-store\":{\"format\":1,"), "{written}");
+    assert!(written.starts_with("{\"pumice-store\":{\"format\":2,"), "{written}");
     assert!(
         written.contains("\"origin\":\"rpc\",\"origin_detail\":\"127.0.0.1\""),
         "{written}"
@@ -125,10 +125,10 @@ fn an_export_that_was_cut_or_altered_or_is_newer_is_refused() {
     assert!(!good && said.contains("not those that were written"), "{said}");
     let (good, said) = import("accepted", &altered, &["--changed"]);
     assert!(good, "{said}");
-    let newer = whole.replacen("\"format\":1", "\"format\":2", 1);
+    let newer = whole.replacen("\"format\":2", "\"format\":3", 1);
     let (good, said) = import("newer", &newer, &[]);
     assert!(
-        !good && said.contains("has format 2") && said.contains("reads format 1"),
+        !good && said.contains("has format 3") && said.contains("reads format 2"),
         "{said}"
     );
     let unknown = whole.replacen("{\"policy\":", "{\"plan\":", 1);
