@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Two walls that no crate boundary keeps: only the folder of plugins names a plugin, and no folder of the service refers
-to one above it. Tests are about single plugins and start whole servers, so they are left out; so is the demo, and the
+to one above it. Tests, those of the fuzzer among them, are about single plugins and start whole servers, so they are left out; so is the demo, and the
 list of the plugins that Volcano's configuration may name (policy/spec.rs)."""
 
 import re
@@ -13,7 +13,7 @@ PLUGINS = "crates/engine/src/plugins"
 FOLDERS = ["app", "config", "server", "telemetry", "limits"]  # each above the ones after it
 # Names of plugins that are also fields of Kubernetes objects.
 FIELDS = {"capacity", "priority"}
-LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^crates/simulation/src/demo/|^crates/counts/|^crates/engine/src/policy/spec\.rs")
+LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^crates/simulation/src/demo/|^crates/counts/|^crates/fuzz/|^crates/engine/src/policy/spec\.rs")
 
 
 def sources() -> list[str]:
