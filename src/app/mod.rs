@@ -339,8 +339,7 @@ impl BoundServer {
             security: http_security,
             identities,
         };
-        let binder = cluster::pod_binder(&config);
-        let pages = probe.router().merge(ExtenderFront::new(edge, binder).router());
+        let pages = http_pages(probe, edge, &config);
         let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
@@ -433,6 +432,12 @@ fn health_probe(
 }
 
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
+
+/// Pages of the HTTP port: probes, metrics and the extender protocols.
+fn http_pages(probe: HealthProbe, edge: Arc<ServerContext>, config: &ServerConfig) -> axum::Router {
+    let front = ExtenderFront::new(edge, cluster::pod_binder(config));
+    probe.router().merge(front.router())
+}
 
 async fn spawn_grpc(
     config: &ServerConfig,

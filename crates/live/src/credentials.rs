@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
+use pumice_engine::short_lock::ShortLock;
 
 /// Way to reach the API server of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,6 +69,42 @@ impl ClusterAccess {
                 .map_err(|error| CredentialError::None(causes(&error)))?,
         };
         Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+    }
+}
+
+/// Credentials with the client that they gave, for requests now and then.
+#[derive(Debug, Default)]
+pub(crate) struct SharedClient {
+    access: ClusterAccess,
+    client: ShortLock<Option<Client>>,
+}
+
+impl SharedClient {
+    /// Credentials that are read with the first request.
+    pub(crate) fn new(access: ClusterAccess) -> Self {
+        Self {
+            access,
+            client: ShortLock::default(),
+        }
+    }
+
+    /// Client of the last request, or a new one.
+    ///
+    /// # Errors
+    /// The credentials are missing or cannot be used.
+    pub(crate) async fn get(&self) -> Result<Client, CredentialError> {
+        if let Some(client) = self.client.with(|client| client.clone()) {
+            return Ok(client);
+        }
+        let client = self.access.client().await?;
+        self.client.with(|place| *place = Some(client.clone()));
+        Ok(client)
+    }
+
+    /// Drops a client whose request failed: the next one begins with fresh credentials and a fresh connection.
+    pub(crate) fn forget(&self) {
+        let broken = self.client.with(Option::take);
+        drop(broken);
     }
 }
 

@@ -1,12 +1,10 @@
 //! Binds: the API server is asked to put a pod on a node, for a scheduler that leaves that to this process.
 
 use http::{Method, Request, header};
-use kube_client::Client;
 use kube_client::client::Body;
-use pumice_engine::short_lock::ShortLock;
 use serde_json::json;
 
-use crate::credentials::ClusterAccess;
+use crate::credentials::{ClusterAccess, SharedClient};
 use crate::requests::{RequestError, send};
 
 /// Pod that is to run on a node.
@@ -36,16 +34,14 @@ pub enum BindError {
 /// Binder of pods, with the credentials of the watched cluster.
 #[derive(Debug)]
 pub struct PodBinder {
-    access: ClusterAccess,
-    client: ShortLock<Option<Client>>,
+    client: SharedClient,
 }
 
 impl PodBinder {
     /// Binder with these credentials, which are read with the first bind.
     pub fn new(access: ClusterAccess) -> Self {
         PodBinder {
-            access,
-            client: ShortLock::default(),
+            client: SharedClient::new(access),
         }
     }
 
@@ -54,18 +50,17 @@ impl PodBinder {
     /// # Errors
     /// The bind was refused, or its outcome is not known.
     pub async fn bind(&self, binding: &PodBinding) -> Result<(), BindError> {
-        let client = self.client().await.map_err(BindError::Refused)?;
+        let client = self.client.get().await;
+        let client = client.map_err(|error| BindError::Refused(error.to_string()))?;
         let PodBinding {
             namespace,
             name,
             uid,
             node,
         } = binding;
-        let mut metadata = json!({"name": name, "namespace": namespace});
-        if !uid.is_empty() {
-            // The API server compares it with that of the pod.
-            metadata["uid"] = json!(uid);
-        }
+        // The API server compares the uid with that of the pod.
+        let uid = Some(uid).filter(|uid| !uid.is_empty());
+        let metadata = json!({"name": name, "namespace": namespace, "uid": uid});
         let object = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
@@ -81,19 +76,9 @@ impl PodBinder {
             // Gateways report with 5xx what may have reached the API server.
             Err(error @ RequestError::Refused { code: 400..=499, .. }) => Err(BindError::Refused(error.to_string())),
             Err(error) => {
-                // The next bind reads the credentials again.
-                drop(self.client.with(Option::take));
+                self.client.forget();
                 Err(BindError::Unknown(error.to_string()))
             }
         }
-    }
-
-    async fn client(&self) -> Result<Client, String> {
-        if let Some(client) = self.client.with(|client| client.clone()) {
-            return Ok(client);
-        }
-        let client = self.access.client().await.map_err(|error| error.to_string())?;
-        self.client.with(|held| *held = Some(client.clone()));
-        Ok(client)
     }
 }

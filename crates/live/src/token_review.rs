@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use http::Request;
-use kube_client::Client;
 use kube_client::client::Body;
-use pumice_engine::short_lock::ShortLock;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::credentials::ClusterAccess;
+use crate::credentials::{ClusterAccess, SharedClient};
 use crate::requests::{RequestError, send_whole};
 
 /// Resource of the API.
@@ -20,17 +18,9 @@ const ACCOUNT_BEGIN: &str = "system:serviceaccount:";
 const REVIEW_TIME: Duration = Duration::from_secs(5);
 
 /// Verifier of tokens. It connects with the first token, and reads its credentials again after a failure.
+#[derive(Debug)]
 pub struct TokenReviewer {
-    access: ClusterAccess,
-    client: ShortLock<Option<Client>>,
-}
-
-impl std::fmt::Debug for TokenReviewer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenReviewer")
-            .field("access", &self.access)
-            .finish_non_exhaustive()
-    }
+    client: SharedClient,
 }
 
 /// Verdict of the API server on a token.
@@ -100,8 +90,7 @@ impl TokenReviewer {
     /// Verifier with these credentials, whose account may create `tokenreviews`.
     pub fn new(access: ClusterAccess) -> Self {
         Self {
-            access,
-            client: ShortLock::default(),
+            client: SharedClient::new(access),
         }
     }
 
@@ -113,23 +102,13 @@ impl TokenReviewer {
         let asked = tokio::time::timeout(REVIEW_TIME, self.ask(token, audiences)).await;
         let asked = asked.unwrap_or_else(|_| Err(format!("no response within {} s", REVIEW_TIME.as_secs())));
         if asked.is_err() {
-            // The next token begins with fresh credentials and a fresh connection.
-            let broken = self.client.with(Option::take);
-            drop(broken);
+            self.client.forget();
         }
         asked.map_err(TokenReviewError)
     }
 
     async fn ask<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, String> {
-        let known = self.client.with(|client| client.clone());
-        let client = match known {
-            Some(client) => client,
-            None => {
-                let client = self.access.client().await.map_err(|error| error.to_string())?;
-                self.client.with(|place| *place = Some(client.clone()));
-                client
-            }
-        };
+        let client = self.client.get().await.map_err(|error| error.to_string())?;
         let names: Vec<&str> = audiences.iter().map(AsRef::as_ref).collect();
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
