@@ -1,15 +1,7 @@
-//! Values of bytes: the strategies of the property tests, whose random numbers are the bytes of an input.
-
-use std::sync::LazyLock;
+//! Values of bytes: those that the strategies of the property tests make of a seed, choices and texts.
 
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-
-/// Bytes behind the end of an input. Strategies draw again when a number does not suit them, so that zeros could go on for ever.
-const TAIL_BYTES: usize = 64 << 10;
-
-/// The same bytes behind every input.
-static TAIL: LazyLock<Vec<u8>> = LazyLock::new(|| noise(7, TAIL_BYTES * 16));
 
 /// Bytes that look random and are the same for a seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -23,23 +15,20 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(byte).collect()
 }
 
-/// Value that a strategy makes of these bytes. `None`: the strategy rejects them.
+/// Value that a strategy makes of random numbers whose seed is the beginning of an input. `None`: the strategy rejects them.
+///
+/// The bytes are not the random numbers themselves: strategies draw as many as a large value needs, again where one does not suit
+/// them, and would never end behind the last byte.
 pub fn draw<S: Strategy>(strategy: &S, data: &[u8]) -> Option<S::Value> {
-    draw_with_tail(strategy, data, TAIL_BYTES)
-}
-
-/// Large value that a strategy makes of these bytes.
-pub fn draw_large<S: Strategy>(strategy: &S, data: &[u8]) -> Option<S::Value> {
-    draw_with_tail(strategy, data, TAIL.len())
-}
-
-fn draw_with_tail<S: Strategy>(strategy: &S, data: &[u8], tail: usize) -> Option<S::Value> {
     let config = Config {
         failure_persistence: None,
         ..Config::default()
     };
-    let random = TestRng::from_seed(RngAlgorithm::PassThrough, &[data, &TAIL[..tail]].concat());
-    let mut runner = TestRunner::new_with_rng(config, random);
+    let mut seed = [0; 32];
+    for (to, byte) in seed.iter_mut().zip(data) {
+        *to = *byte;
+    }
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     Some(strategy.new_tree(&mut runner).ok()?.current())
 }
 

@@ -126,8 +126,8 @@ pub fn targets() -> impl Iterator<Item = &'static FuzzTarget> {
 
 /// Target that the arguments of a program name: `--target=NAME`. libFuzzer leaves arguments with two dashes to the program.
 pub fn chosen_target(targets: &'static [FuzzTarget]) -> &'static FuzzTarget {
-    let named = std::env::args().find_map(|argument| argument.strip_prefix("--target=").map(str::to_owned));
-    let chosen = targets.iter().find(|target| Some(target.name) == named.as_deref());
+    let wanted = std::env::args().find_map(|argument| argument.strip_prefix("--target=").map(str::to_owned));
+    let chosen = targets.iter().find(|target| Some(target.name) == wanted.as_deref());
     chosen.unwrap_or_else(|| {
         let names: Vec<&str> = targets.iter().map(|target| target.name).collect();
         panic!("--target=NAME chooses one of {}", names.join(", "))

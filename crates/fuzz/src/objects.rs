@@ -217,7 +217,8 @@ pub fn read_annotations(data: &[u8]) {
 pub fn read_cards(data: &[u8]) {
     let text = text(data);
     let mut table = ResourceTable::default();
-    let (mut labels, mut amounts): (Vec<(Arc<str>, Arc<str>)>, Vec<_>) = (Vec::new(), Vec::new());
+    let mut labels: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    let mut amounts = Vec::new();
     for line in text.lines() {
         if let Some((key, value)) = line.split_once('=') {
             labels.push((key.into(), value.into()));

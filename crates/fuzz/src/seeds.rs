@@ -362,7 +362,7 @@ fn examples() -> Vec<(String, Vec<u8>)> {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         (
             name,
-            lines.map(|line| format!("{line}\n")).collect::<String>().into_bytes(),
+            lines.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes(),
         )
     })
     .collect()

@@ -3,8 +3,6 @@
 #[path = "../../../tests/it/support/constraints.rs"]
 pub(crate) mod constraints;
 #[path = "../../../tests/it/support/engine.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
 pub(crate) mod engine;
 #[path = "../../../tests/it/support/records.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
 pub(crate) mod records;

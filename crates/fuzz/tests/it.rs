@@ -86,7 +86,9 @@ fn first_inputs_are_valid() {
             }
             _ => continue,
         };
-        assert_eq!(code, 0, "{} {}", seed.target, seed.name);
+        // No session is open, which this verb has no other way to say.
+        let unavailable = seed.name == "jobEnqueued";
+        assert_eq!(code, if unavailable { 303 } else { 0 }, "{} {}", seed.target, seed.name);
         assert!(!bytes.is_empty());
         answered += 1;
     }

@@ -115,9 +115,12 @@ fn lines_of_the_audit_log_reach_the_collector_with_and_without_a_file() {
         );
         let lines: Vec<String> = records
             .iter()
-            .map(|record| match record.body.as_ref().unwrap().value.as_ref().unwrap() {
-                any_value::Value::StringValue(line) => line.clone(),
-                other => panic!("{other:?}"),
+            .map(|record| {
+                let body = record.body.as_ref().unwrap().value.as_ref().unwrap();
+                let any_value::Value::StringValue(line) = body else {
+                    panic!("{body:?}")
+                };
+                line.clone()
             })
             .collect();
         for (record, line) in records.iter().zip(&lines) {

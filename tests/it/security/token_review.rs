@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
@@ -328,7 +328,6 @@ fn without_the_api_server_a_token_is_unverified_and_others_are_served() {
     // Questions that hang keep nobody else from being served.
     server.api.set(ApiMode::Hang);
     let connection = server.connect(Some(&own));
-    let begun = Instant::now();
     let hanging: Vec<_> = (0..12)
         .map(|number| {
             let mut state = server.connect(Some(&token(&format!("hanging{number}")))).state;
@@ -341,7 +340,10 @@ fn without_the_api_server_a_token_is_unverified_and_others_are_served() {
         server.list(None).unwrap();
         assert!(fetch(server.program.http, "/readyz").0.starts_with("http/1.1 200"));
     }
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(
+        hanging.iter().any(|call| !call.is_finished()),
+        "others were served meanwhile"
+    );
     for call in hanging {
         let status = server.runtime.block_on(call).unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");

@@ -1,7 +1,6 @@
 //! Divisions of the kernels, by multiplications, against the processor's.
 
 #[path = "../../../engine/src/kernel.rs"]
-#[expect(dead_code, unused_imports, unused_macros, reason = "kernels use the rest of it")]
 mod kernel;
 
 /// Divides a number by another one.

@@ -3,10 +3,8 @@
 use crate::choices::{draw, split_choice};
 
 #[path = "../../../engine/src/decide/tests/fixtures.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
 mod fixtures;
 #[path = "../../../engine/src/decide/tests/naive.rs"]
-#[expect(unused_imports, reason = "its own tests use them")]
 mod naive;
 
 /// Sizes of amounts: a few units, all integers that floats hold, and all that 64 bits hold.

@@ -182,9 +182,14 @@ impl PlainOrderCase {
         }
         // Each name has three parts at least, so that the last one counts where it is a number.
         let number = |task: &PlainTask| task.5.rsplit('-').next().and_then(|last| last.parse::<i64>().ok());
+        // Those without a number come last.
         match (number(own), number(their)) {
             (Some(own), Some(their)) if own != their => own.cmp(&their),
-            _ => (own.4, task_name(one.0, one.1, &own.5)).cmp(&(their.4, task_name(other.0, other.1, &their.5))),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), Some(_)) | (None, None) => {
+                (own.4, task_name(one.0, one.1, &own.5)).cmp(&(their.4, task_name(other.0, other.1, &their.5)))
+            }
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Place against a loop that asks task by task, and changes applied together against changes one by one.
 
-use crate::choices::{draw, draw_large, split_choice};
+use crate::choices::{draw, split_choice};
 
 #[path = "../../../../tests/it/place/batched_changes.rs"]
-#[expect(unused_imports, reason = "its own tests use the rest")]
 mod batched_changes;
 #[path = "../../../../tests/it/place/case.rs"]
 mod case;
 #[path = "../../../../tests/it/place/constraints.rs"]
 mod constraints;
 #[path = "../../../../tests/it/place/engine.rs"]
-#[expect(dead_code, unused_imports, reason = "its own tests use the rest")]
 mod engine;
 #[path = "../../../../tests/it/place/task_by_task.rs"]
 mod task_by_task;
@@ -28,12 +26,7 @@ fn most_nodes(choice: u8) -> usize {
 pub fn compare_place(data: &[u8]) {
     let (choice, rest) = split_choice(data);
     let strategy = case::case(most_nodes(choice));
-    let case = if choice == u8::MAX {
-        draw_large(&strategy, rest)
-    } else {
-        draw(&strategy, rest)
-    };
-    if let Some(case) = case {
+    if let Some(case) = draw(&strategy, rest) {
         engine::check(&case);
     }
 }
@@ -42,12 +35,7 @@ pub fn compare_place(data: &[u8]) {
 pub fn compare_changes(data: &[u8]) {
     let (choice, rest) = split_choice(data);
     let strategy = (case::case(most_nodes(choice)), batched_changes::steps());
-    let drawn = if choice == u8::MAX {
-        draw_large(&strategy, rest)
-    } else {
-        draw(&strategy, rest)
-    };
-    if let Some((case, steps)) = drawn {
+    if let Some((case, steps)) = draw(&strategy, rest) {
         batched_changes::check(&case, &steps, choice % 2 == 0);
     }
 }

@@ -34,6 +34,7 @@ fn path(queue: &QueueRecord, least: f64) -> PlainPath {
 }
 
 /// Path by the reference's rules: no weight is below 1.
+#[expect(clippy::unnecessary_wraps, reason = "the engine reads it in a way that can fail")]
 pub(super) fn lenient_path(queue: &QueueRecord) -> Result<PlainPath, Infallible> {
     Ok(path(queue, 1.0))
 }
