@@ -69,6 +69,7 @@ pub(crate) fn setting_schema(setting: &Setting) -> Value {
         (_, "RATIO") => json!({"type": "number", "minimum": 0, "maximum": 1}),
         (_, "FORMAT") => json!({"type": "string", "enum": ["text", "json"]}),
         (_, "HOST:PORT") => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        ("extender_bind", _) => json!({"enum": [false, true, "false", "true"]}),
         ("insecure", _) => json!({"enum": [false, true, "false", "true", "http"]}),
         ("tls_client_auth", _) => json!({"type": "string", "enum": ["optional", "required"]}),
         (_, "MODE") => json!({"type": "string", "pattern": "^0o?[0-7]{1,3}$"}),
