@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Renames the Go modules: module-path.sh NEW [ROOT]. NEW is the path of clients/go, such as host.example/group/pumice/clients/go.
-# It rewrites go.mod files, imports, generate.sh, scripts and pages, and generates the messages again.
+# It rewrites files of modules (*.mod), imports, generate.sh, scripts and pages, and generates the messages again.
 set -euo pipefail
 new="${1:-}"
 root="$(cd "${2:-$(dirname "${BASH_SOURCE[0]}")/../..}" && pwd)"
@@ -15,7 +15,7 @@ old="$(awk '$1 == "module" { print $2; exit }' "$go/go.mod")"
 pattern="${old//./\\.}"
 # A longer path that only begins with the old one, or ends with it, is another module.
 find "$root" \( -name .git -o -name .cache -o -name target -o -name node_modules -o -name pumicev1 \) -prune -o \
-  -type f \( -name '*.go' -o -name go.mod -o -name '*.sh' -o -name '*.md' -o -name Makefile \) -print0 |
+  -type f \( -name '*.go' -o -name '*.mod' -o -name '*.sh' -o -name '*.md' -o -name Makefile \) -print0 |
   xargs -0 grep -lZ -- "$old" |
   xargs -0 perl -pi -e "s{(?<![\\w./-])$pattern(?![\\w-])}{$new}g"
 "$go/generate.sh"
