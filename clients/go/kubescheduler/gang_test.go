@@ -30,6 +30,14 @@ func member(number int, gpus int64) *corev1.Pod {
 	return pod
 }
 
+// emptyNodes makes nodes n1, n2 and so on, with room for one member each.
+func emptyNodes(count int) (nodes []*corev1.Node) {
+	for number := range count {
+		nodes = append(nodes, testNode(fmt.Sprintf("n%d", number+1), "10", 8))
+	}
+	return nodes
+}
+
 // trainJob sends the job of the members.
 func trainJob(t *testing.T, client *pumice.Client, minimum int32) {
 	t.Helper()
@@ -38,6 +46,23 @@ func trainJob(t *testing.T, client *pumice.Client, minimum int32) {
 	if _, err := jobs.Flush(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// packServer starts a server under the policy that packs.
+func packServer(t *testing.T) (string, *pumice.Client) {
+	t.Helper()
+	server := testserver.Start(t)
+	client := admin(t, server.Address)
+	reload(t, client, pack)
+	return server.Address, client
+}
+
+// gangServer starts such a server, which knows the job of the members.
+func gangServer(t *testing.T, minimum int32) (string, *pumice.Client) {
+	t.Helper()
+	address, client := packServer(t)
+	trainJob(t, client, minimum)
+	return address, client
 }
 
 // attempt is a pod that has come as far as Permit.
@@ -110,13 +135,10 @@ func (bench *bench) bindings() (number int) {
 }
 
 func TestAGangIsPlacedInOneRequestAndBoundTogether(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 3)
-	nodes := []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8), testNode("n3", "10", 8)}
+	address, _ := gangServer(t, 3)
+	nodes := emptyNodes(3)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8), member(2, 8)}
-	bench := start(t, arguments(server.Address, ""), nodes, pods[:2])
+	bench := start(t, arguments(address, ""), nodes, pods[:2])
 	if made := bench.permit(pods[0]); made.status.Message() != "pod group default/train has 2 of the 3 pods that it needs" {
 		t.Fatal(made.status)
 	}
@@ -149,12 +171,9 @@ func TestAGangIsPlacedInOneRequestAndBoundTogether(t *testing.T) {
 }
 
 func TestAGangThatDoesNotFitWholeGetsNothing(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 3)
+	address, client := gangServer(t, 3)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8), member(2, 8)}
-	bench := start(t, arguments(server.Address, ""), []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8)}, pods)
+	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
 	before := metricOf(t, "scheduler_pumice_calls_total", "Place")
 	eventually(t, "the gang is refused whole", func() bool {
 		return strings.HasPrefix(bench.permit(pods[0]).status.Message(), "pod group default/train: 2 of its 3 waiting pods find a node, and 3 have to: ")
@@ -175,13 +194,10 @@ func TestAGangThatDoesNotFitWholeGetsNothing(t *testing.T) {
 }
 
 func TestABindingThatTheAPIServerRefusesReleasesTheGang(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 3)
+	address, client := gangServer(t, 3)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8), member(2, 8)}
-	nodes := []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8), testNode("n3", "10", 8)}
-	bench := start(t, arguments(server.Address, ""), nodes, pods)
+	nodes := emptyNodes(3)
+	bench := start(t, arguments(address, ""), nodes, pods)
 	refuses := true
 	bench.client.PrependReactor("create", "pods", func(action ktesting.Action) (bool, runtime.Object, error) {
 		binding, is := action.(ktesting.CreateAction).GetObject().(*corev1.Binding)
@@ -224,13 +240,10 @@ func TestABindingThatTheAPIServerRefusesReleasesTheGang(t *testing.T) {
 }
 
 func TestANodeThatAnotherPluginRefusesReleasesTheGangAndIsLeftOut(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 2)
+	address, _ := gangServer(t, 2)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
-	nodes := []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8), testNode("n3", "10", 8)}
-	bench := start(t, arguments(server.Address, ""), nodes, pods)
+	nodes := emptyNodes(3)
+	bench := start(t, arguments(address, ""), nodes, pods)
 	first := bench.permit(pods[0])
 	if !first.status.IsWait() {
 		t.Fatal(first.status)
@@ -260,12 +273,9 @@ func TestANodeThatAnotherPluginRefusesReleasesTheGangAndIsLeftOut(t *testing.T) 
 }
 
 func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 2)
+	address, _ := gangServer(t, 2)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
-	bench := start(t, arguments(server.Address, ""), []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8)}, pods)
+	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
 	first := bench.permit(pods[0])
 	if !first.status.IsWait() {
 		t.Fatal(first.status)
@@ -282,10 +292,7 @@ func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
 }
 
 func TestNodesThatKubernetesRulesOutAreNoCandidatesOfAGang(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 2)
+	address, _ := gangServer(t, 2)
 	nodes := []*corev1.Node{testNode("a", "10", 8), testNode("b", "10", 8), testNode("c", "10", 8), testNode("d", "10", 8), testNode("e", "10", 8)}
 	nodes[0].Spec.Unschedulable = true
 	nodes[1].Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoSchedule}}
@@ -296,7 +303,7 @@ func TestNodesThatKubernetesRulesOutAreNoCandidatesOfAGang(t *testing.T) {
 		pod.Spec.NodeSelector = map[string]string{"zone": "here"}
 	}
 	nodes[0].Labels["zone"], nodes[1].Labels["zone"], nodes[3].Labels["zone"], nodes[4].Labels["zone"] = "here", "here", "here", "here"
-	bench := start(t, arguments(server.Address, ""), nodes, pods)
+	bench := start(t, arguments(address, ""), nodes, pods)
 	attempts := []attempt{bench.permit(pods[0]), bench.permit(pods[1])}
 	if used := attempts[0].node + attempts[1].node; used != "de" && used != "ed" {
 		t.Fatal(used, attempts[0].status, attempts[1].status)
@@ -304,14 +311,12 @@ func TestNodesThatKubernetesRulesOutAreNoCandidatesOfAGang(t *testing.T) {
 }
 
 func TestPodGroupsOfCoschedulingAreSentAsJobs(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
+	address, client := packServer(t)
 	pods := []*corev1.Pod{testPod("a", "", "1", 8), testPod("b", "", "1", 8)}
 	for _, pod := range pods {
 		pod.Labels = map[string]string{GroupLabel: "ring"}
 	}
-	bench := start(t, arguments(server.Address, ""), []*corev1.Node{testNode("n1", "10", 8), testNode("n2", "10", 8)}, pods)
+	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
 	// Nobody knows of such a group: the pod goes by itself.
 	if done := bench.cycle(pods[0]); !done.status.IsSuccess() || len(done.scores) != 2 {
 		t.Fatal(done.status, done.scores)

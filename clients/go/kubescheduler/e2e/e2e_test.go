@@ -326,18 +326,24 @@ func (scheduled *scheduledCluster) wakeUp() {
 	}
 }
 
-// waitsForItsQueue: over its quota a pod stays pending and its event says why; with more quota it goes.
-func (scheduled *scheduledCluster) waitsForItsQueue(t *testing.T) {
+// cardQuota makes a queue with a job, and returns a function that sets the number of its cards.
+func (scheduled *scheduledCluster) cardQuota() func(number int) {
 	queues := scheduled.server.Feed("queues", 0)
-	quota := func(number int) {
+	return func(number int) {
+		scheduled.t.Helper()
 		queues.Put(&pb.Cluster{
 			Queues: []*pb.Queue{{Name: "team", Annotations: map[string]string{"volcano.sh/card.quota": fmt.Sprintf(`{"A100": %d}`, number)}}},
 			Jobs:   []*pb.Job{{Name: "default/train", Queue: "team", MinMember: 1}},
 		})
 		if outcome, err := queues.Flush(context.Background()); err != nil || len(outcome.GetRefused()) > 0 {
-			t.Fatal(outcome, err)
+			scheduled.t.Fatal(outcome, err)
 		}
 	}
+}
+
+// waitsForItsQueue: over its quota a pod stays pending and its event says why; with more quota it goes.
+func (scheduled *scheduledCluster) waitsForItsQueue(t *testing.T) {
+	quota := scheduled.cardQuota()
 	quota(4)
 	annotations := map[string]string{"scheduling.k8s.io/group-name": "train", "volcano.sh/card.name": "A100"}
 	scheduled.create(pod("train-0", "cards", "1", 4, annotations))

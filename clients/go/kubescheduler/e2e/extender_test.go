@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,49 +47,31 @@ func TestAStockSchedulerAsksByItsExtenderProtocol(t *testing.T) {
 		scheduled.keepsTheQuota(t, cluster, mode)
 		scheduler.kill()
 		cluster.forget(scheduler)
-		if binds := served(t, server.page, "kube-scheduler/bind"); (binds > 0) != (mode == "binds") {
-			t.Fatalf("%s: the server was asked for %d binds", mode, binds)
+		if binds := metric(t, server.page, `pumice_calls_total\{rpc="kube-scheduler/bind",code="Ok"\}`); (binds > 0) != (mode == "binds") {
+			t.Fatalf("%s: the server was asked for %.0f binds", mode, binds)
 		}
 	}
 }
 
-// served is the number of calls of an RPC without an error, by the metrics of a server.
-func served(t *testing.T, page, rpc string) int {
-	t.Helper()
-	response, err := http.Get(page + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "pumice_calls_total{") && strings.Contains(line, strconv.Quote(rpc)) && strings.Contains(line, `"Ok"`) {
-			count, err := strconv.Atoi(strings.Fields(line)[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return count
-		}
-	}
-	return 0
-}
-
-// stock starts a kube-scheduler that has an extender and none of our plugins.
-func (scheduled *scheduledCluster) stock(name, page string, nodeNames bool) *program {
+// extenderConfig writes the configuration of a scheduler of this name that has an extender and none of our plugins.
+func (scheduled *scheduledCluster) extenderConfig(file, scheduler, page string, nodeNames bool, bindVerb string) string {
 	scheduled.t.Helper()
-	bindVerb := ""
-	if name == "binds" {
-		bindVerb = `"bindVerb": "bind",`
-	}
-	config := scheduled.write(name+".yaml", fmt.Appendf(nil, `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+	return scheduled.write(file, fmt.Appendf(nil, `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
 		"clientConnection": {"kubeconfig": %q, "qps": 1000, "burst": 1000}, "leaderElection": {"leaderElect": false},
 		"percentageOfNodesToScore": 100, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
 		"profiles": [{"schedulerName": %q}],
 		"extenders": [{"urlPrefix": "%s/kube-scheduler", "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
-			"weight": 1, "nodeCacheCapable": %t, %s "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), name, page, nodeNames, bindVerb))
+			"weight": 1, "nodeCacheCapable": %t, "bindVerb": %q, "httpTimeout": "5s"}]}`, scheduled.path("kubeconfig"), scheduler, page, nodeNames, bindVerb))
+}
+
+// stock starts such a kube-scheduler.
+func (scheduled *scheduledCluster) stock(name, page string, nodeNames bool) *program {
+	scheduled.t.Helper()
+	bindVerb := ""
+	if name == "binds" {
+		bindVerb = "bind"
+	}
+	config := scheduled.extenderConfig(name+".yaml", name, page, nodeNames, bindVerb)
 	port := freePort(scheduled.t)
 	command := exec.Command("go", "run", "./cmd/pumice-kube-scheduler", "--config", config, "--secure-port", port, "--bind-address", "127.0.0.1",
 		"--cert-dir", scheduled.path("certificates-"+name), "--authentication-skip-lookup=true", "--authorization-always-allow-paths", "/*")
@@ -187,14 +168,20 @@ func (scheduled *scheduledCluster) keepsTheQuota(t *testing.T, cluster *live, mo
 			t.Fatalf("%d are bound, and the quota is %d: %v", most, quota, err)
 		}
 	}
-	deletion := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
-	if err := scheduled.client.CoreV1().Pods("default").DeleteCollection(context.Background(), deletion, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
+	scheduled.removeAll()
+}
+
+// removeAll deletes all pods, and waits until they are gone.
+func (scheduled *scheduledCluster) removeAll() {
+	scheduled.t.Helper()
+	pods := scheduled.client.CoreV1().Pods("default")
+	if err := pods.DeleteCollection(context.Background(), now(), metav1.ListOptions{}); err != nil {
+		scheduled.t.Fatal(err)
 	}
 	scheduled.until("the pods are gone", func() error {
-		list, err := scheduled.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d are there", len(list.Items))
+		left, err := pods.List(context.Background(), metav1.ListOptions{Limit: 1})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%s is there", left.Items[0].Name)
 		}
 		return err
 	})

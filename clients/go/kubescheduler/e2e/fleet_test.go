@@ -308,16 +308,7 @@ func (fleet *fleet) reserves(t *testing.T) {
 
 // keepsTheQuota: of 100 pods at full speed as many as the quota are bound, at no time more, and the others say why.
 func (fleet *fleet) keepsTheQuota(t *testing.T) {
-	queues := fleet.server.Feed("queues", 0)
-	quota := func(number int) {
-		queues.Put(&pb.Cluster{
-			Queues: []*pb.Queue{{Name: "team", Annotations: map[string]string{"volcano.sh/card.quota": fmt.Sprintf(`{"A100": %d}`, number)}}},
-			Jobs:   []*pb.Job{{Name: "default/train", Queue: "team", MinMember: 1}},
-		})
-		if outcome, err := queues.Flush(context.Background()); err != nil || len(outcome.GetRefused()) > 0 {
-			t.Fatal(outcome, err)
-		}
-	}
+	quota := fleet.cardQuota()
 	annotations := map[string]string{"scheduling.k8s.io/group-name": "train", "volcano.sh/card.name": "A100"}
 	quota(40)
 	fleet.createAll("card", 100, func(name string) *corev1.Pod { return pod(name, "cards", "1", 1, annotations) })
