@@ -87,7 +87,7 @@ pub struct CallerAccess {
     facts: PendingFacts,
     address: Option<IpAddr>,
     token: ShownToken,
-    /// What the API server says about the token; `None`: it was not asked.
+    /// Verdict of the API server on the token; `None`: it was not asked.
     review: Option<Result<CachedVerdict, Arc<str>>>,
 }
 

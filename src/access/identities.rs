@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::roles::{Role, RoleSet};
 use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
+use pumice_kubernetes::object::has_name_characters;
 
 /// Largest file of identities, in bytes.
 pub(super) const FILE_BYTES: usize = 1 << 20;
@@ -269,13 +270,9 @@ fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, IdentityP
 fn read_accounts(node: &YamlNode) -> Result<Vec<Arc<str>>, IdentityProblem> {
     let accounts = texts(node, "`service_accounts`")?;
     for (account, item) in accounts.iter().zip(list(node, "`service_accounts`")?) {
-        let is_plain = |part: &str| {
-            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-            !part.is_empty() && part.bytes().all(plain)
-        };
         let is_account = account
             .split_once('/')
-            .is_some_and(|(namespace, name)| is_plain(namespace) && is_plain(name));
+            .is_some_and(|(namespace, name)| has_name_characters(namespace) && has_name_characters(name));
         if !is_account {
             let message = format!("`{account}` is no service account; write it as namespace/name");
             return Err(problem(item.mark, message));

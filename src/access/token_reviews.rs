@@ -301,7 +301,7 @@ mod tests {
             (entries.len(), accounts(&entries)),
             (MAX_VERDICTS - 1, MAX_VERDICTS / 2)
         );
-        // Those whose time is over go together.
+        // Verdicts whose time is over go together.
         let mut entries = full(Instant::now());
         make_room(&mut entries);
         assert_eq!((entries.len(), accounts(&entries)), (MAX_VERDICTS / 2, 0));

@@ -161,7 +161,7 @@ impl AuditLog {
     /// Writes and sends what waits, within this time, and ends.
     pub async fn stop(self: &Arc<Self>, time: Duration) {
         if self.exporter.is_some() {
-            // It blocks, and waits for tasks of this runtime.
+            // The exporter blocks, and waits for tasks of this runtime.
             let own = Arc::clone(self);
             let stopped = tokio::task::spawn_blocking(move || own.exporter.iter().for_each(|own| own.stop(time))).await;
             drop(stopped);

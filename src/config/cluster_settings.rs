@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::ServerConfig;
 use super::settings::{Setting, SettingKind};
 use super::values::{assign, parse_value, path, path_text};
+use pumice_kubernetes::object::has_name_characters;
 use pumice_live::{ClusterAccess, ListMode};
 
 /// Value of `state` that makes the server watch a cluster; the source has this name, too.
@@ -107,11 +108,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
 ];
 
 fn schedulers(values: Vec<String>) -> Result<Vec<String>, String> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    match values
-        .iter()
-        .find(|value| value.is_empty() || !value.chars().all(is_plain))
-    {
+    match values.iter().find(|value| !has_name_characters(value)) {
         Some(value) => Err(format!(
             "`{value}` is not the name of a scheduler: lower-case letters, digits, dashes and dots"
         )),
@@ -140,7 +137,6 @@ fn list_mode(value: &str) -> Result<ListMode, String> {
 /// # Errors
 /// A value is not the name of a namespace.
 pub fn namespaces(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if values.len() > NAMESPACES {
         return Err(format!(
             "{} namespaces, each with watches of its own, and {NAMESPACES} at most: watch the whole cluster",
@@ -149,7 +145,7 @@ pub fn namespaces(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
     }
     let mut names: Vec<Arc<str>> = Vec::new();
     for value in values {
-        if value.is_empty() || value.len() > 63 || !value.chars().all(is_plain) {
+        if value.len() > 63 || value.contains('.') || !has_name_characters(&value) {
             return Err(format!(
                 "`{value}` is not the name of a namespace: lower-case letters, digits and dashes, at most 63"
             ));

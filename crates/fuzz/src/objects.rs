@@ -14,23 +14,10 @@ use pumice_kubernetes::object::{AmountRules, ObjectKind, ObjectLimits, read_json
 
 use crate::choices::{split_choice, text};
 
-const KINDS: [ObjectKind; 10] = [
-    ObjectKind::Node,
-    ObjectKind::Pod,
-    ObjectKind::Queue,
-    ObjectKind::PodGroup,
-    ObjectKind::PriorityClass,
-    ObjectKind::Namespace,
-    ObjectKind::Service,
-    ObjectKind::ReplicationController,
-    ObjectKind::ReplicaSet,
-    ObjectKind::StatefulSet,
-];
-
 /// Reads bytes as one object of a kind, as any object, and as a list.
 pub fn read_object(data: &[u8]) {
     let (choice, bytes) = split_choice(data);
-    let kind = KINDS[usize::from(choice) % KINDS.len()];
+    let kind = ObjectKind::ALL[usize::from(choice) % ObjectKind::ALL.len()];
     let (rules, limits) = (AmountRules::default(), ObjectLimits::default());
     if let Err(unreadable) = read_json_of(kind, bytes, rules, limits) {
         assert!(!unreadable.error.to_string().is_empty());

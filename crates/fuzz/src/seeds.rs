@@ -256,31 +256,19 @@ fn volcano_bodies() -> Vec<(&'static str, Vec<u8>)> {
     bodies.map(numbered).to_vec()
 }
 
+const QUANTITIES: &[&str] = &[
+    "100m",
+    "1.5Gi\n2e3",
+    "-0.5",
+    "9223372036854775807\n1",
+    "9223372036854775808n\n-9223372036854775808",
+    "+1E",
+    "7Ei\n8Ei",
+];
+
 const TEXTS: &[(&str, &[&str])] = &[
-    (
-        "quantity",
-        &[
-            "100m",
-            "1.5Gi\n2e3",
-            "-0.5",
-            "9223372036854775807\n1",
-            "9223372036854775808n\n-9223372036854775808",
-            "+1E",
-            "7Ei\n8Ei",
-        ],
-    ),
-    (
-        "quantity-plain",
-        &[
-            "100m",
-            "1.5Gi\n2e3",
-            "-0.5",
-            "9223372036854775807\n1",
-            "9223372036854775808n\n-9223372036854775808",
-            "+1E",
-            "7Ei\n8Ei",
-        ],
-    ),
+    ("quantity", QUANTITIES),
+    ("quantity-plain", QUANTITIES),
     (
         "quantity-go",
         &[

@@ -1,4 +1,4 @@
-//! What the tests of the service share, as far as the engine alone needs it.
+//! Parts that the tests of the service share, as far as the engine alone needs them.
 
 #[path = "../../../tests/it/support/constraints.rs"]
 pub(crate) mod constraints;

@@ -1,11 +1,10 @@
 //! Binds: the API server is asked to put a pod on a node, for a scheduler that leaves that to this process.
 
-use http::{Method, Request, header};
-use kube_client::client::Body;
+use http::Method;
 use serde_json::json;
 
 use crate::credentials::{ClusterAccess, SharedClient};
-use crate::requests::{RequestError, send};
+use crate::requests::{JSON, RequestError, object_request, send};
 
 /// Pod that is to run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,12 +64,9 @@ impl PodBinder {
             "apiVersion": "v1", "kind": "Binding", "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Body::from(object.to_string().into_bytes()))
-            .map_err(|error| BindError::Refused(error.to_string()))?;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+        let request = object_request(Method::POST, &path, JSON, &object);
+        let request = request.map_err(|error| BindError::Refused(error.to_string()))?;
         match send(&client, request).await {
             Ok(_) => Ok(()),
             // Gateways report with 5xx what may have reached the API server.

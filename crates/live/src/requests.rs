@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use http::Request;
+use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube_client::Client;
 use kube_client::client::Body;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::credentials::causes;
 
+/// Format of objects.
+pub(crate) const JSON: &str = "application/json";
 /// Time that the head of a response has.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Time that a whole page of a list has.
@@ -86,10 +89,26 @@ pub(crate) struct ApiStatus {
 /// Body of the response to a GET whose head says that it succeeded.
 pub(crate) async fn get(client: &Client, path: &str) -> Result<Body, RequestError> {
     let request = Request::get(path)
-        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::ACCEPT, JSON)
         .body(Body::empty())
         .map_err(|error| RequestError::Unreadable(error.to_string()))?;
     send(client, request).await
+}
+
+/// Request that sends an object in this format.
+pub(crate) fn object_request(
+    method: Method,
+    path: &str,
+    format: &str,
+    object: &Value,
+) -> Result<Request<Body>, RequestError> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, format)
+        .header(http::header::ACCEPT, JSON)
+        .body(Body::from(object.to_string().into_bytes()))
+        .map_err(|error| RequestError::Unreadable(error.to_string()))
 }
 
 /// Body of the response to a request whose head says that it succeeded.

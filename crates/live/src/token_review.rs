@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use http::Request;
-use kube_client::client::Body;
+use http::Method;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::credentials::{ClusterAccess, SharedClient};
-use crate::requests::{RequestError, send_whole};
+use crate::requests::{JSON, RequestError, object_request, send_whole};
 
 /// Resource of the API.
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -114,11 +113,7 @@ impl TokenReviewer {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": token, "audiences": names},
         });
-        let request = Request::post(PATH)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .header(http::header::ACCEPT, "application/json")
-            .body(Body::from(review.to_string().into_bytes()))
-            .map_err(|error| error.to_string())?;
+        let request = object_request(Method::POST, PATH, JSON, &review).map_err(|error| error.to_string())?;
         let bytes = send_whole(&client, request).await.map_err(|error| remedied(&error))?;
         let response: ReviewResponse = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
         Ok(response.status.verdict(audiences))

@@ -42,7 +42,7 @@ pub use sessions::confirm::SessionConfirm;
 pub use sessions::hold::{HeldTask, TaskHold};
 pub use sessions::query::WeighedResult;
 pub use sessions::status::SessionStatus;
-pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
+pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession, policy_in_snapshot};
 pub use store_health::StoreStatus;
 pub use writer::interner::RecordInterner;
 pub use writer::resource_names::ResourceNames;

@@ -15,6 +15,7 @@ use super::kube_filter::AskedPodStatus;
 use super::requests::{read_json, to_json};
 use super::{ExtenderFront, ResponseMode};
 use crate::server::status::CallError;
+use pumice_kubernetes::object::has_name_characters;
 use pumice_live::{BindError, PodBinding};
 
 /// Request of bind.
@@ -65,8 +66,7 @@ fn read_bind(body: &Bytes) -> Result<PodBinding, CallError> {
 
 /// True if this can be the name of a pod, a namespace or a node, so that it is one part of a path.
 fn is_object_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(is_plain)
+    name.len() <= 253 && !name.starts_with('.') && has_name_characters(name)
 }
 
 impl ExtenderFront {
@@ -87,8 +87,12 @@ impl ExtenderFront {
             uid: binding.uid.clone(),
             object: Vec::new(),
         };
-        let AskedPodStatus::Waiting(task, _) = self.status(&pod, ResponseMode::Hold).await? else {
-            return self.bound_before(&pod, &binding.node);
+        let task = match self.status(&pod, ResponseMode::Hold).await? {
+            AskedPodStatus::Waiting(task, _) => task,
+            // A bind that is sent again succeeds again.
+            AskedPodStatus::Placed(node) if *node == *binding.node => return Ok(write_bind("")),
+            AskedPodStatus::Placed(node) => return Err(late(&pod, &node)),
+            AskedPodStatus::Unknown => return Err(late(&pod, "")),
         };
         if mode == ResponseMode::DryRun {
             return Ok(write_bind(""));
@@ -110,19 +114,13 @@ impl ExtenderFront {
             }
         }
     }
+}
 
-    /// Response to a bind of a pod that its source shows on a node already, or ended: a bind that is sent again succeeds again.
-    fn bound_before(&self, pod: &AskedPod, node: &str) -> Result<Vec<u8>, CallError> {
-        let snapshot = self.edge.state.snapshot();
-        let stored = snapshot.state.tasks().get(pod.name.as_str());
-        let there = stored.map_or("", |stored| &*stored.record.node);
-        if there == node {
-            return Ok(write_bind(""));
-        }
-        let text = format!(
-            "pod `{}` is not waiting: it is on node `{there}`, or has ended",
-            pod.name
-        );
-        Err(CallError::precondition("BIND_LATE", text))
-    }
+/// Error of a bind that comes when the pod waits no longer.
+fn late(pod: &AskedPod, node: &str) -> CallError {
+    let text = format!(
+        "pod `{}` is not waiting: it is on node `{node}`, or has ended",
+        pod.name
+    );
+    CallError::precondition("BIND_LATE", text)
 }

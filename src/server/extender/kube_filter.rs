@@ -24,7 +24,7 @@ use pumice_engine::Snapshot;
 use pumice_engine::decide;
 use pumice_engine::model::{TaskRecord, TaskStatus};
 use pumice_engine::plugin::{PluginContext, Resolution};
-use pumice_state::{CommitRejection, TaskHold};
+use pumice_state::{CommitRejection, TaskHold, policy_in_snapshot};
 
 /// Nodes on which a hold is tried: where the best ones refuse a pod for its queue, the others do as well.
 const HOLD_NODES: usize = 16;
@@ -41,8 +41,8 @@ const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen
 pub(super) enum AskedPodStatus {
     /// It waits for a node; true: it is held.
     Waiting(Arc<TaskRecord>, bool),
-    /// Its source shows it on a node, or at its end.
-    Placed,
+    /// Its source shows it on this node, or at its end.
+    Placed(Arc<str>),
     /// No source has reported it; only a dry run goes on.
     Unknown,
 }
@@ -81,7 +81,7 @@ impl ExtenderFront {
         let mut by_name: BTreeMap<&str, NodeVerdict> = scored.rejected_nodes().collect();
         let fitting = scored.best_first();
         let offer = match (&status, mode) {
-            (AskedPodStatus::Placed, _) | (AskedPodStatus::Unknown, ResponseMode::Hold) => PodOffer::All,
+            (AskedPodStatus::Placed(_), _) | (AskedPodStatus::Unknown, ResponseMode::Hold) => PodOffer::All,
             (AskedPodStatus::Waiting(..) | AskedPodStatus::Unknown, ResponseMode::DryRun) => {
                 self.preview(policy, pod).await?
             }
@@ -195,7 +195,7 @@ impl ExtenderFront {
         }
         let session = match status {
             AskedPodStatus::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
-            AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed | AskedPodStatus::Unknown => None,
+            AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed(_) | AskedPodStatus::Unknown => None,
         };
         let against = session
             .as_ref()
@@ -327,18 +327,24 @@ fn pod_status(snapshot: &Snapshot, pod: &AskedPod) -> Option<AskedPodStatus> {
     Some(if held || record.status == TaskStatus::Pending {
         AskedPodStatus::Waiting(Arc::new(record.clone()), held)
     } else {
-        AskedPodStatus::Placed
+        AskedPodStatus::Placed(Arc::clone(&record.node))
     })
 }
 
 /// True if the policy would admit the task if no task counted on an assumed node.
 fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> bool {
-    let (Some(policy), Some(stored)) = (snapshot.policies.get(policy), snapshot.state.tasks().get(task)) else {
+    let policy = policy_in_snapshot(snapshot, policy, "");
+    let (Ok(policy), Some(stored)) = (policy, snapshot.state.tasks().get(task)) else {
         return false;
     };
     if snapshot.state.assumed_count() == 0 {
         return false;
     }
+    let without_node = |record: &TaskRecord| TaskRecord {
+        status: TaskStatus::Pending,
+        node: Arc::default(),
+        ..record.clone()
+    };
     let mut state = snapshot.state.clone();
     let held = snapshot
         .state
@@ -346,16 +352,8 @@ fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> b
         .iter()
         .filter(|(name, _)| snapshot.state.is_assumed(name));
     for (_, held) in held {
-        let waiting = TaskRecord {
-            status: TaskStatus::Pending,
-            node: Arc::default(),
-            ..held.record.clone()
-        };
-        state.put_task(waiting, &held.source);
+        state.put_task(without_node(&held.record), &held.source);
     }
-    let Ok(policy) = policy.of_profile(&Arc::default()) else {
-        return false;
-    };
     let plugin_states = policy.policy.compute_plugin_states(&state);
     let context = PluginContext {
         cluster_state: &state,
@@ -363,12 +361,8 @@ fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> b
         now: None,
         after_release: false,
     };
-    let waiting = TaskRecord {
-        status: TaskStatus::Pending,
-        node: Arc::default(),
-        ..stored.record.clone()
-    };
-    decide::admit_task(context, &policy.policy, &waiting).is_ok_and(|admission| admission.permitted)
+    decide::admit_task(context, &policy.policy, &without_node(&stored.record))
+        .is_ok_and(|admission| admission.permitted)
 }
 
 /// Nodes of one question, filtered and scored.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::kube::{AskedNodes, AskedPod};
 use super::{ExtenderFront, ResponseMode};
 use crate::server::status::CallError;
+use pumice_state::policy_in_snapshot;
 
 /// Most that a scheduler expects of an extender (`MaxExtenderPriority` of k8s.io/kube-scheduler).
 const MAX_SCORE: f64 = 10.0;
@@ -48,13 +49,7 @@ impl ExtenderFront {
     /// # Errors
     /// There is no such policy.
     pub(super) fn scale(&self, policy: &str) -> Result<ScoreScale, CallError> {
-        let snapshot = self.edge.state.snapshot();
-        let Some(in_force) = snapshot.policies.get(policy) else {
-            let name = Arc::from(policy);
-            return Err(pumice_state::StateError::PolicyUnknown { name }.into());
-        };
-        let policy = in_force.of_profile(&Arc::default());
-        let policy = policy.map_err(pumice_state::StateError::ProfileUnknown)?;
+        let policy = policy_in_snapshot(&self.edge.state.snapshot(), policy, "")?;
         Ok(ScoreScale {
             bounds: policy.policy.score_bounds(),
             most: MAX_SCORE.max(self.edge.read_options.limits.extender_max_score as f64),

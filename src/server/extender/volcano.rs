@@ -11,8 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::short_lock::ShortLock;
-use pumice_engine::{PolicyInForce, Snapshot};
-use pumice_state::{OpenSession, SessionBase, StateError};
+use pumice_state::{OpenSession, SessionBase, policy_in_snapshot};
 use serde_json::value::RawValue;
 
 use super::body::read_body;
@@ -158,8 +157,8 @@ impl ExtenderFront {
     /// Opens a session on the newest state, with the nodes of the body.
     async fn open_with_nodes(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Arc<str>, CallError> {
         let snapshot = self.edge.state.snapshot();
-        let (state, edge) = (snapshot.state.clone(), Arc::clone(&self.edge));
-        let read = move |body: &Bytes| state_with_nodes(&state, body, &edge.read_options);
+        let (known, edge) = (Arc::clone(&snapshot), Arc::clone(&self.edge));
+        let read = move |body: &Bytes| state_with_nodes(&known.state, body, &edge.read_options);
         let base = match self.read_message(body, read).await? {
             None => SessionBase::Latest {
                 policy: path.policy.as_str().into(),
@@ -167,7 +166,7 @@ impl ExtenderFront {
             },
             Some(cluster_state) => SessionBase::Inline {
                 cluster_state: Box::new(cluster_state),
-                policy: policy_in_force(&snapshot, &path.policy)?,
+                policy: policy_in_snapshot(&snapshot, &path.policy, "")?,
             },
         };
         let open = OpenSession {
@@ -380,10 +379,8 @@ impl ExtenderFront {
     }
 
     fn judges_jobs(&self, policy: &str) -> bool {
-        let snapshot = self.edge.state.snapshot();
-        let policy = snapshot.policies.get(policy);
-        let policy = policy.and_then(|policy| policy.of_profile(&Arc::default()).ok());
-        policy.is_some_and(|policy| policy.policy.enqueuers().iter().any(|tier| !tier.is_empty()))
+        let policy = policy_in_snapshot(&self.edge.state.snapshot(), policy, "");
+        policy.is_ok_and(|policy| policy.policy.enqueuers().iter().any(|tier| !tier.is_empty()))
     }
 
     async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
@@ -431,13 +428,6 @@ impl ExtenderFront {
         };
         self.edge.run_blocking(step).await
     }
-}
-
-/// Policy of this name, of which there is one profile.
-fn policy_in_force(snapshot: &Snapshot, name: &str) -> Result<Arc<PolicyInForce>, CallError> {
-    let policy = snapshot.policies.get(name);
-    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;
-    Ok(policy.of_profile("").map_err(StateError::ProfileUnknown)?)
 }
 
 fn allocated(task: &ExtenderTask) -> SessionChange {

@@ -182,7 +182,7 @@ impl PlainOrderCase {
         }
         // Each name has three parts at least, so that the last one counts where it is a number.
         let number = |task: &PlainTask| task.5.rsplit('-').next().and_then(|last| last.parse::<i64>().ok());
-        // Those without a number come last.
+        // Tasks without a number come last.
         match (number(own), number(their)) {
             (Some(own), Some(their)) if own != their => own.cmp(&their),
             (Some(_), None) => Ordering::Less,

@@ -39,6 +39,12 @@ const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 /// The API group of workloads.
 const APPS_GROUP: &str = "apps";
 
+/// True if a text has the characters of an object's name, and at least one: lower-case letters, digits, `-` and `.`.
+pub fn has_name_characters(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_plain)
+}
+
 /// Kind of an object that becomes a record, or that owns pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::Method;
 use k8s_openapi::jiff::Timestamp;
 use kube_client::Client;
-use kube_client::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::requests::{RequestError, get_page, send};
+use crate::requests::{JSON, RequestError, get_page, object_request, send};
 
 /// Name of the Lease.
 pub(super) const NAME: &str = "pumice-reasons";
@@ -103,11 +102,7 @@ impl WriterLease {
 
 /// Sends an object.
 async fn put(client: &Client, method: Method, path: &str, object: &Value) -> Result<(), RequestError> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(Body::from(object.to_string().into_bytes()))
-        .map_err(|error| RequestError::Unreadable(error.to_string()))?;
-    send(client, request).await.map(drop)
+    send(client, object_request(method, path, JSON, object)?)
+        .await
+        .map(drop)
 }

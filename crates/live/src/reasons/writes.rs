@@ -1,13 +1,12 @@
 //! Writes of one reason: the condition of the pod, and its event.
 
-use http::{Method, Request};
+use http::Method;
 use k8s_openapi::jiff::Timestamp;
 use kube_client::Client;
-use kube_client::client::Body;
 use serde_json::{Value, json};
 
 use super::waiting_pods::{CONDITION, WaitingPod};
-use crate::requests::{RequestError, get_page, send};
+use crate::requests::{JSON, RequestError, get_page, object_request, send};
 
 /// Longest message, in bytes: events of the API have 1 KiB.
 const MESSAGE_BYTES: usize = 1_000;
@@ -113,10 +112,7 @@ impl ReasonWrites {
             "source": {"component": "pumice"}, "reportingComponent": "pumice", "reportingInstance": self.holder, "action": "Scheduling",
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        match self
-            .request(Method::POST, &collection, "application/json", &event)
-            .await
-        {
+        match self.request(Method::POST, &collection, JSON, &event).await {
             Err(RequestError::Refused { code: 409, .. }) => {
                 let patch = json!({"message": reason, "lastTimestamp": now});
                 let former = format!("{collection}/{event_name}");
@@ -128,13 +124,9 @@ impl ReasonWrites {
     }
 
     async fn request(&self, method: Method, path: &str, kind: &str, object: &Value) -> Result<(), RequestError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(http::header::CONTENT_TYPE, kind)
-            .body(Body::from(object.to_string().into_bytes()))
-            .map_err(|error| RequestError::Unreadable(error.to_string()))?;
-        send(&self.client, request).await.map(drop)
+        send(&self.client, object_request(method, path, kind, object)?)
+            .await
+            .map(drop)
     }
 }
 

@@ -199,14 +199,13 @@ impl SessionRegistry {
     }
 }
 
-/// Policy of this name and profile.
-pub(crate) fn policy_in_snapshot(
-    snapshot: &Snapshot,
-    name: &Arc<str>,
-    profile: &str,
-) -> Result<Arc<PolicyInForce>, StateError> {
+/// Policy of this name and profile; an empty profile: the only one.
+///
+/// # Errors
+/// There is no such policy, or no such profile of it.
+pub fn policy_in_snapshot(snapshot: &Snapshot, name: &str, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
     let policy = snapshot.policies.get(name);
-    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: Arc::clone(name) })?;
+    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;
     policy.of_profile(profile).map_err(StateError::ProfileUnknown)
 }
 

@@ -89,7 +89,7 @@ pub fn load_bytes(bytes: &[u8]) -> Result<StoredState, StoreError> {
 /// Reads the header of a store file.
 ///
 /// # Errors
-/// It is not valid.
+/// The header is not valid.
 pub fn read_header(bytes: &[u8]) -> Result<(), String> {
     match StoreHeader::read(&*backend(bytes)) {
         Ok(_) => Ok(()),

@@ -161,7 +161,7 @@ impl QueueAccounts {
 
     /// Changes the accounts of a queue and of the queues above it.
     fn update(&mut self, queue: &str, change: impl Fn(&mut QueueTotals)) {
-        let above = self.ancestors.get(queue).cloned();
+        let above = self.shared_ancestors(queue);
         let above = above.iter().flat_map(|above| above.iter().map(|queue| &**queue));
         for queue in std::iter::once(queue).chain(above) {
             if let Some(account) = self.by_queue.get_mut(queue) {
