@@ -197,6 +197,31 @@ pub(super) fn check_votes(tree: &Tree) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The tasks of a job ask for a card that is left of a choice, and its annotation and its reservation for more of the choice.
+#[test]
+fn a_reservation_of_a_choice_holds_what_tasks_ask_of_its_card() {
+    let waiting = |phase, name, members, request| Job {
+        phase,
+        name,
+        size: 2,
+        members,
+        tasks: vec![0],
+        request,
+        given: false,
+    };
+    for mixed in [true, false] {
+        let tree = Tree {
+            quotas: [[0, 7, 0], [0, 6, 0], [0, 0, 0]],
+            closed: None,
+            hierarchy: true,
+            mixed,
+            unlimited: false,
+            jobs: vec![(waiting(0, 1, 1, None), 1, false), (waiting(1, 6, 1, Some(3)), 1, true)],
+        };
+        check_votes(&tree).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

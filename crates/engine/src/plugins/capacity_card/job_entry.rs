@@ -171,8 +171,10 @@ impl JobEntry {
             return Some(self.set_against(&named_as(reserved, &self.min)));
         }
         let mut still = named_as(reserved, &self.min);
+        let mut beyond_need = still.clone();
+        set_off(&mut beyond_need, &self.min);
         let mut needed = still.clone();
-        needed.lower_to(&self.min);
+        set_off(&mut needed, &beyond_need);
         set_off(&mut still, &self.finished);
         still.raise_to(&needed);
         Some(self.set_against(&still))
@@ -198,10 +200,10 @@ impl JobEntry {
 }
 
 /// Amounts that phase and ledger tell of one promise, counted once. Nodes come and go between them, so that one may name a choice and the other
-/// a card that is left of it.
+/// a card that is left of it; and a card that tasks name is one of a choice in the annotation.
 fn promised_once(mut by_phase: QuotaAmounts, by_ledger: &QuotaAmounts) -> QuotaAmounts {
-    let has_name = |(name, _): (&Arc<str>, i128)| by_phase.card(name).is_some();
-    if by_phase.has_cards() && !by_ledger.cards().all(has_name) {
+    let is_covered = |(name, amount): (&Arc<str>, i128)| by_phase.card(name).is_some_and(|own| own >= amount);
+    if by_phase.has_cards() && !by_ledger.cards().all(is_covered) {
         let mut once = merged(&by_phase, by_ledger);
         once.drop_zero_cards();
         (once.cpu, once.memory) = (by_phase.cpu.max(by_ledger.cpu), by_phase.memory.max(by_ledger.memory));
@@ -284,4 +286,47 @@ pub(super) fn current_need(context: NeedContext<'_>, task: &TaskRecord) -> TaskN
 pub(super) fn choices_of(context: NeedContext<'_>, task: &TaskRecord) -> Vec<CardDemand> {
     let demands = TaskNeed::of(context, task).demands.into_iter();
     demands.filter(CardDemand::is_choice).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cards(cards: &[(&str, i128)]) -> QuotaAmounts {
+        let mut amounts = QuotaAmounts::default();
+        for (name, amount) in cards {
+            amounts.add_card(&Arc::from(*name), *amount);
+        }
+        amounts
+    }
+
+    #[test]
+    fn a_promise_that_two_report_counts_once() {
+        let once = |phase, ledger| promised_once(cards(phase), &cards(ledger));
+        assert_eq!(once(&[("B", 2)], &[("B", 3)]), cards(&[("B", 3)]));
+        assert_eq!(once(&[("A|B", 2)], &[("B", 2)]), cards(&[("B", 2)]));
+        // Both names are in both: the choice of the ledger is the card of the tasks and what their annotation adds.
+        assert_eq!(
+            once(&[("B", 2), ("G|B", 1)], &[("G|B", 3)]),
+            cards(&[("B", 2), ("G|B", 1)])
+        );
+        assert_eq!(
+            once(&[("A", 4), ("A|B", 2)], &[("A", 2), ("A|B", 5)]),
+            cards(&[("A", 4), ("A|B", 3)])
+        );
+    }
+
+    #[test]
+    fn a_promise_keeps_what_is_needed_under_any_name() {
+        let entry = JobEntry {
+            amounts: Arc::new(JobAmounts {
+                min: Arc::new(cards(&[("B", 2), ("G|B", 1)])),
+                finished: Arc::new(cards(&[("B", 2)])),
+                reserved: Some(Arc::new(cards(&[("G|B", 3)]))),
+                ..JobAmounts::default()
+            }),
+            ..JobEntry::default()
+        };
+        assert_eq!(entry.promised().unwrap().inqueue, cards(&[("G|B", 3)]));
+    }
 }
