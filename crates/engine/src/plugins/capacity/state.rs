@@ -184,8 +184,13 @@ impl QuotaState for QueueCapacityState {
     }
 
     /// Under `upstream` the shares of the queues above stay.
-    fn follow_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem> {
-        let Some(queue) = self.accounts.apply_task(moved, holds, times)? else {
+    fn follow_tasks(
+        &mut self,
+        moved: &[TaskTransition<'_>],
+        holds: bool,
+        times: u64,
+    ) -> Result<Vec<Arc<str>>, Problem> {
+        let Some(queue) = self.accounts.apply_tasks(moved, holds, times)? else {
             return Ok(Vec::new());
         };
         self.update_share(&queue);

@@ -1,7 +1,6 @@
 //! `overcommit`: jobs are enqueued as long as the cluster, times a factor, has room for their minimums (Volcano
 //! ed72c7c81, pkg/scheduler/plugins/overcommit).
 
-mod amounts;
 mod nodes;
 mod state;
 #[cfg(test)]
@@ -9,9 +8,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use self::amounts::ExactVector;
 pub use self::state::OvercommitState;
 use super::effective_values::{map_entry, value_map};
+use super::queue_accounts::IntegerAmounts;
 use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, ResourceVector};
 use crate::plugin::{
     AdmitOpinion, Measurement, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin, Reason, Resolution,
@@ -65,7 +64,7 @@ fn missing_state() -> Problem {
 }
 
 /// Names of amounts for the ledger.
-fn named(context: PluginContext<'_>, amounts: &ExactVector) -> NamedAmounts {
+fn named(context: PluginContext<'_>, amounts: &IntegerAmounts) -> NamedAmounts {
     let names = context.cluster_state.resources();
     let present = amounts.iter().filter(|(_, amount)| *amount > 0);
     let mut promised: NamedAmounts = present

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::amounts::ExactVector;
+use super::super::queue_accounts::IntegerAmounts;
 use super::nodes::{arrival_order, has_scalars, idle_without_tasks, resources_of};
 use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, ResourceId, ResourceTotals, ResourceVector,
@@ -24,24 +24,24 @@ pub struct OvercommitState {
     factor: f64,
     compatibility: Compatibility,
     /// Sum over ready nodes.
-    total: ExactVector,
+    total: IntegerAmounts,
     /// Number of ready nodes that have a scalar resource.
     scalar_nodes: u32,
     /// Sum over ready nodes.
-    used: ExactVector,
+    used: IntegerAmounts,
     /// Names of tasks in Binding, under `upstream`: its nodes know only those for which they had room.
     binding: SortedTable<()>,
     /// Requests of those without room.
-    unknown: ExactVector,
+    unknown: IntegerAmounts,
     /// Amounts promised to all jobs, with the tentative ones.
-    inqueue: ExactVector,
+    inqueue: IntegerAmounts,
     /// Amounts promised to jobs, by job.
-    jobs: SortedTable<Arc<ExactVector>>,
+    jobs: SortedTable<Arc<IntegerAmounts>>,
     /// Requests of tasks with a foreign scheduling gate, by job.
     gated: SortedTable<Arc<ResourceTotals>>,
     /// Amounts promised since the state was computed, in the order of the promises; under `corrected` until the next
     /// admission, unless the job is enqueued.
-    tentative: Arc<Vec<(Arc<str>, ExactVector)>>,
+    tentative: Arc<Vec<(Arc<str>, IntegerAmounts)>>,
 }
 
 impl PartialEq for OvercommitState {
@@ -73,12 +73,12 @@ impl OvercommitState {
         let mut state = Self {
             factor,
             compatibility,
-            total: ExactVector::default(),
+            total: IntegerAmounts::default(),
             scalar_nodes: 0,
-            used: ExactVector::default(),
+            used: IntegerAmounts::default(),
             binding: SortedTable::default(),
-            unknown: ExactVector::default(),
-            inqueue: ExactVector::default(),
+            unknown: IntegerAmounts::default(),
+            inqueue: IntegerAmounts::default(),
             jobs: SortedTable::default(),
             gated: SortedTable::default(),
             tentative: Arc::default(),
@@ -105,7 +105,7 @@ impl OvercommitState {
         let mut idle = ResourceVector::from(&self.total);
         idle.scale(self.factor);
         let mut used = self.used.clone();
-        used.add(&self.unknown, false);
+        used.subtract(&self.unknown);
         // The reference subtracts scalars from scalars only.
         let all = self.scalar_nodes > 0 || self.compatibility == Compatibility::Corrected;
         for (id, used) in used.iter().filter(|(id, _)| all || *id <= ResourceId::MEMORY) {
@@ -135,9 +135,9 @@ impl OvercommitState {
         let mut asked = self.minimum(job);
         if self.compatibility == Compatibility::Corrected {
             asked = asked.above(&held(cluster_state, &job.name));
-            sum.add(&self.promised(&job.name), false);
+            sum.subtract(&self.promised(&job.name));
         }
-        sum.add(&asked, true);
+        sum.add(&asked);
         let mut needed = ResourceVector::from(&sum);
         // What negative promises make up for is 0, and still there: a vector without scalars fits whatever its request.
         for (id, _) in asked.iter() {
@@ -147,7 +147,7 @@ impl OvercommitState {
     }
 
     /// Amounts that a job is promised when it is enqueued.
-    pub(super) fn reserve_of(&self, job: &JobRecord) -> ExactVector {
+    pub(super) fn reserve_of(&self, job: &JobRecord) -> IntegerAmounts {
         self.ungated(&job.name, self.minimum(job))
     }
 
@@ -158,7 +158,7 @@ impl OvercommitState {
             promise = promise.above(&held(cluster_state, &job.name));
             promise = promise.above(&self.promised(&job.name));
         }
-        self.inqueue.add(&promise, true);
+        self.inqueue.add(&promise);
         Arc::make_mut(&mut self.tentative).push((Arc::clone(&job.name), promise));
     }
 
@@ -171,7 +171,7 @@ impl OvercommitState {
 
     fn release_tentative(&mut self) {
         for (_, promise) in std::mem::take(&mut self.tentative).iter() {
-            self.inqueue.add(promise, false);
+            self.inqueue.subtract(promise);
         }
     }
 
@@ -181,20 +181,20 @@ impl OvercommitState {
             let (own, others): (Vec<_>, Vec<_>) = list.iter().cloned().partition(|(own, _)| **own == *job);
             self.tentative = Arc::new(others);
             for (_, promise) in own {
-                self.inqueue.add(&promise, false);
+                self.inqueue.subtract(&promise);
             }
         }
     }
 
     /// All that a job is promised.
-    fn promised(&self, job: &str) -> ExactVector {
+    fn promised(&self, job: &str) -> IntegerAmounts {
         let mut promised = self
             .jobs
             .get(job)
-            .map(|own| ExactVector::clone(own))
+            .map(|own| IntegerAmounts::clone(own))
             .unwrap_or_default();
         for (_, tentative) in self.tentative.iter().filter(|(own, _)| **own == *job) {
-            promised.add(tentative, true);
+            promised.add(tentative);
         }
         promised
     }
@@ -238,7 +238,7 @@ impl OvercommitState {
     /// Sums the requests of tasks in Binding for which their nodes have no room. The reference decides in the order in which
     /// jobs reach it, each with its tasks in Binding last; here jobs come by name.
     fn leave_out_unknown(&mut self, cluster_state: &ClusterState) {
-        self.unknown = ExactVector::default();
+        self.unknown = IntegerAmounts::default();
         let mut idle_by_node: BTreeMap<&str, ResourceVector> = BTreeMap::new();
         for (name, ()) in self.binding.iter() {
             let task = cluster_state.tasks().get(name).map(|stored| &stored.record);
@@ -263,7 +263,7 @@ impl OvercommitState {
             if task.status != TaskStatus::Binding || requests.is_at_most(idle) {
                 idle.subtract(&requests);
             } else {
-                self.unknown.add(&ExactVector::from(&task.requests), true);
+                self.unknown.add(&IntegerAmounts::from(&task.requests));
             }
         }
     }
@@ -290,12 +290,12 @@ impl OvercommitState {
     }
 
     /// Amounts without the requests of gated tasks, if these request more than pods. Scalars that no gated task requests stay.
-    fn ungated(&self, job: &str, amounts: ExactVector) -> ExactVector {
-        let gated = self.gated.get(job).map(|totals| ExactVector::from(&**totals));
+    fn ungated(&self, job: &str, amounts: IntegerAmounts) -> IntegerAmounts {
+        let gated = self.gated.get(job).map(|totals| IntegerAmounts::from(&**totals));
         match gated {
             Some(gated) if gated.iter().any(|(id, _)| id != ResourceId::PODS) => {
                 let mut left = amounts.above(&gated);
-                left.add(&amounts.negative_beside(&gated, ResourceId::MEMORY), true);
+                left.add(&amounts.negative_beside(&gated, ResourceId::MEMORY));
                 left
             }
             _ => amounts,
@@ -303,7 +303,7 @@ impl OvercommitState {
     }
 
     /// Amounts that a job is promised by its phase, or by the ledger.
-    fn promise_of(&self, cluster_state: &ClusterState, name: &str) -> ExactVector {
+    fn promise_of(&self, cluster_state: &ClusterState, name: &str) -> IntegerAmounts {
         let stored = cluster_state.jobs().get(name).map(|stored| &stored.record);
         let in_session = |job: &&JobRecord| cluster_state.queues().contains(&job.queue);
         if let Some(job) = stored.filter(in_session).filter(|job| job.min_resources.is_some()) {
@@ -322,23 +322,23 @@ impl OvercommitState {
             }
         }
         let Some(row) = cluster_state.reservations().get(name) else {
-            return ExactVector::default();
+            return IntegerAmounts::default();
         };
         let names = cluster_state.resources();
         let known = row
             .amounts
             .iter()
             .filter_map(|(name, amount)| Some((names.get(name)?, *amount)));
-        let promised: ExactVector = known.collect();
+        let promised: IntegerAmounts = known.collect();
         promised.above(&held(cluster_state, name))
     }
 
     /// Amounts of a job's minimum that it does not hold yet, without those of gated tasks.
-    fn rest(&self, cluster_state: &ClusterState, job: &JobRecord) -> ExactVector {
+    fn rest(&self, cluster_state: &ClusterState, job: &JobRecord) -> IntegerAmounts {
         let (minimum, held) = (self.minimum(job), held(cluster_state, &job.name));
         let mut rest = minimum.above(&held);
         // A scalar that the job does not hold counts as it is written.
-        rest.add(&minimum.negative_beside(&held, ResourceId::PODS), true);
+        rest.add(&minimum.negative_beside(&held, ResourceId::PODS));
         if let (Compatibility::Upstream, Some(id)) = (self.compatibility, cluster_state.resources().get(LEFT_OUT)) {
             rest.change(id, -rest.get(id));
         }
@@ -346,48 +346,48 @@ impl OvercommitState {
     }
 
     /// Least that a job needs. Negative amounts count under `upstream` only.
-    fn minimum(&self, job: &JobRecord) -> ExactVector {
+    fn minimum(&self, job: &JobRecord) -> IntegerAmounts {
         job.min_resources
             .as_ref()
-            .map_or_else(ExactVector::default, |min| match self.compatibility {
-                Compatibility::Upstream => ExactVector::from(min),
-                Compatibility::Corrected => ExactVector::from(&min.without_negatives()),
+            .map_or_else(IntegerAmounts::default, |min| match self.compatibility {
+                Compatibility::Upstream => IntegerAmounts::from(min),
+                Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
             })
     }
 
     /// Computes the promise to a job again.
     fn update_job(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
         let promise = self.promise_of(cluster_state, job);
-        self.inqueue.add(&promise, true);
-        let before = if promise.is_zero() {
+        self.inqueue.add(&promise);
+        let before = if promise.is_empty() {
             self.jobs.remove(job)
         } else {
             self.jobs.insert(Arc::clone(job), Arc::new(promise))
         };
         if let Some(before) = before {
-            self.inqueue.add(&before, false);
+            self.inqueue.subtract(&before);
         }
     }
 
-    /// Follows a task of a cycle.
+    /// Follows a task of a cycle, without the promise to its job.
     fn move_task(&mut self, cluster_state: &ClusterState, moved: &TaskTransition<'_>) {
         for (task, joins) in [(moved.before, false), (moved.after, true)] {
-            let node = cluster_state.node_by_name(&task.node);
-            let counts = node.is_some_and(|node| node.record.ready != Some(false));
-            if counts && task.status.is_used() {
-                let requests = task.requests.iter().map(|(id, amount)| (id, i128::from(amount)));
-                self.used.add(&requests.collect(), joins);
+            let is_counted = task.status.is_used()
+                && cluster_state
+                    .node_by_name(&task.node)
+                    .is_some_and(|node| node.record.ready != Some(false));
+            if is_counted {
+                self.used.add_record(&task.requests, if joins { 1 } else { -1 });
             }
             self.count_gated(task, joins);
         }
-        self.update_job(cluster_state, &moved.after.job);
     }
 }
 
-fn held(cluster_state: &ClusterState, job: &str) -> ExactVector {
+fn held(cluster_state: &ClusterState, job: &str) -> IntegerAmounts {
     cluster_state
         .job_allocated(job)
-        .map(ExactVector::from)
+        .map(IntegerAmounts::from)
         .unwrap_or_default()
 }
 
@@ -397,6 +397,7 @@ impl PluginState for OvercommitState {
             PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
                 if self.compatibility == Compatibility::Corrected {
                     self.move_task(cluster_state, moved);
+                    self.update_job(cluster_state, &moved.after.job);
                 }
             }
             PlacementEvent::Enqueue(job) => {
@@ -417,9 +418,8 @@ impl PluginState for OvercommitState {
         if let (Some(moved), Compatibility::Corrected) = (event.counted_task(), self.compatibility) {
             // The nodes are not named, but ready, as those of all placements.
             for (task, sign) in [(moved.before, -1), (moved.after, 1)] {
-                let requests = task.requests.iter().filter(|_| task.status.is_used());
-                for (id, amount) in requests {
-                    self.used.change(id, i128::from(amount) * i128::from(times) * sign);
+                if task.status.is_used() {
+                    self.used.add_record(&task.requests, i128::from(times) * sign);
                 }
             }
             self.update_job(cluster_state, &moved.after.job);
@@ -427,13 +427,25 @@ impl PluginState for OvercommitState {
         Ok(())
     }
 
+    /// The promise to a job is computed once for its tasks: it depends on what the job holds after all of them.
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
         events: &[PlacementEvent<'_>],
     ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        for event in events {
-            self.apply(cluster_state, event)?;
+        for of_job in events.chunk_by(PlacementEvent::counts_same_job) {
+            let Some(first) = of_job.first().and_then(PlacementEvent::counted_task) else {
+                for event in of_job {
+                    self.apply(cluster_state, event)?;
+                }
+                continue;
+            };
+            if self.compatibility == Compatibility::Corrected {
+                for moved in of_job.iter().filter_map(PlacementEvent::counted_task) {
+                    self.move_task(cluster_state, moved);
+                }
+                self.update_job(cluster_state, &first.after.job);
+            }
         }
         Ok(BTreeSet::new())
     }
@@ -485,13 +497,13 @@ impl PluginState for OvercommitState {
             .unwrap_or_default();
         let sums = [&self.total, &self.used, &self.inqueue];
         let mut sum = size_of::<Self>()
-            + sums.map(ExactVector::held_bytes).iter().sum::<usize>()
+            + sums.map(IntegerAmounts::held_bytes).iter().sum::<usize>()
             + self.binding.len() * size_of::<(Arc<str>, ())>()
             + self.jobs.unshared_bytes(&jobs)
             + self.gated.unshared_bytes(&gated);
         self.jobs.unshared_entries(&jobs, |own, before| {
             if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
-                sum += size_of::<ExactVector>() + own.held_bytes();
+                sum += size_of::<IntegerAmounts>() + own.held_bytes();
             }
         });
         self.gated.unshared_entries(&gated, |own, before| {

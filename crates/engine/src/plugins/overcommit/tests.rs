@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::super::queue_accounts::testing::cluster::cluster_state;
+use super::super::queue_accounts::testing::histories::{
+    HistoryNumbers, assert_batch_equals_single, change as history_change, place_some,
+};
 use super::state::OvercommitState;
 use crate::model::{
     ClusterState, GangMember, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId,
@@ -264,6 +268,22 @@ proptest! {
             upstream.apply(&state, &PlacementEvent::Pipeline(moved)).unwrap();
             prop_assert_eq!(&followed, &OvercommitState::of(&state, FACTOR, Compatibility::Corrected));
             prop_assert_eq!(&upstream, &opened);
+        }
+    }
+}
+
+#[test]
+fn placements_in_one_batch_count_as_one_by_one() {
+    for compatibility in Compatibility::ALL {
+        for seed in 0..60 {
+            let mut numbers = HistoryNumbers(seed);
+            let mut state = cluster_state(&[(8000, 4000, 4000), (3000, 900, -1)]);
+            for _ in 0..80 {
+                history_change(&mut state, &mut numbers);
+            }
+            let own = OvercommitState::of(&state, FACTOR, compatibility);
+            let placed = place_some(&mut state, &mut numbers);
+            assert_batch_equals_single(&own, &state, &placed);
         }
     }
 }

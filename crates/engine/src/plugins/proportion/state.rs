@@ -190,8 +190,13 @@ impl QuotaState for ProportionState {
         false
     }
 
-    fn follow_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem> {
-        if let Some(queue) = self.accounts.apply_task(moved, holds, times)? {
+    fn follow_tasks(
+        &mut self,
+        moved: &[TaskTransition<'_>],
+        holds: bool,
+        times: u64,
+    ) -> Result<Vec<Arc<str>>, Problem> {
+        if let Some(queue) = self.accounts.apply_tasks(moved, holds, times)? {
             self.update_share(&queue);
         }
         Ok(Vec::new())

@@ -336,35 +336,48 @@ impl QueueAccounts {
         }
     }
 
-    /// Follows the event of a task, `times` times. Under `upstream` only the holdings of its queue change, as in the reference; under
-    /// `corrected` the sums of its job follow. Returns its queue.
+    /// Follows the events of tasks of one job, each `times` times. Under `upstream` only the holdings of its queue change, as in the reference;
+    /// under `corrected` the sums of the job follow. Returns its queue.
     ///
     /// # Errors
     /// Under `upstream` the queue would give back more than it holds; the reference panics there.
-    pub(crate) fn apply_task(
+    pub(crate) fn apply_tasks(
         &mut self,
-        moved: &TaskTransition<'_>,
+        moved: &[TaskTransition<'_>],
         holds: bool,
         times: u64,
     ) -> Result<Option<Arc<str>>, Problem> {
-        let task = moved.after;
-        let Some(own) = self.jobs.get(&task.job).filter(|own| own.has_record) else {
+        let Some(job) = moved.first().map(|first| &first.after.job) else {
+            return Ok(None);
+        };
+        let Some(own) = self.jobs.get(job).filter(|own| own.has_record) else {
             return Ok(None);
         };
         let queue = Arc::clone(&own.queue);
         if self.rules.compatibility == Compatibility::Corrected {
             let mut next = Arc::clone(own);
+            let sums = Arc::make_mut(&mut next);
             let waits = |task: &TaskRecord| task.status == TaskStatus::Pending;
-            Arc::make_mut(&mut next).move_task(task, holds, (waits(moved.before), waits(moved.after)), times);
-            self.replace(&Arc::clone(&task.job), Some(next));
+            for task in moved {
+                sums.move_task(task.after, holds, (waits(task.before), waits(task.after)), times);
+            }
+            self.replace(job, Some(next));
             return Ok(Some(queue));
         }
+        for task in moved {
+            self.apply_holding(&queue, task.after, holds, times)?;
+        }
+        Ok(Some(queue))
+    }
+
+    /// Counts what a task holds in its queue and those above, `times` times, or takes it out.
+    fn apply_holding(&mut self, queue: &str, task: &TaskRecord, holds: bool, times: u64) -> Result<(), Problem> {
         let mut requests = IntegerAmounts::default();
         requests.add_record(&task.requests, i128::from(times));
         if !holds {
             let short = self
                 .by_queue
-                .get(&queue)
+                .get(queue)
                 .and_then(|account| requests.first_beyond(&account.allocated));
             if let Some(id) = short {
                 let message = format!(
@@ -375,14 +388,14 @@ impl QueueAccounts {
                 return Err(reference_panics(&message));
             }
         }
-        self.update(&queue, |account| {
+        self.update(queue, |account| {
             if holds {
                 account.allocated.add(&requests);
             } else {
                 account.allocated.subtract(&requests);
             }
         });
-        Ok(Some(queue))
+        Ok(())
     }
 
     /// A job is enqueued: its queue keeps what it needs. Under `upstream` as often as it is told, and for good; under

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::model::{
     ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
-    ResourceVector, UNLIMITED_MARK,
+    ResourceTotals, ResourceVector, UNLIMITED_MARK,
 };
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
@@ -23,6 +23,22 @@ impl From<&ResourceAmounts> for IntegerAmounts {
         let mut exact = Self::default();
         exact.add_record(amounts, 1);
         exact
+    }
+}
+
+impl From<&ResourceTotals> for IntegerAmounts {
+    fn from(totals: &ResourceTotals) -> Self {
+        totals.iter().collect()
+    }
+}
+
+impl FromIterator<(ResourceId, i128)> for IntegerAmounts {
+    fn from_iter<I: IntoIterator<Item = (ResourceId, i128)>>(entries: I) -> Self {
+        let mut amounts = Self::default();
+        for (id, amount) in entries {
+            amounts.change(id, amount);
+        }
+        amounts
     }
 }
 

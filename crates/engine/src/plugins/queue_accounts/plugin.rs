@@ -1,8 +1,11 @@
 //! Trait of the plugins that limit queues by their accounts: how listings read the accounts, how cycles and newer cluster
 //! states change them, and how admission promises amounts.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::account::{QueueTotals, shown_amounts};
 use super::admission::unknown_queue;
@@ -34,11 +37,12 @@ pub(crate) trait QuotaState: Clone + Debug + Send + Sync + 'static {
     /// True if the reference knows queues without jobs.
     fn knows_empty_queues(&self) -> bool;
 
-    /// Follows the event of a task, `times` times. Returns the queues above its own whose accounts changed.
+    /// Follows the events of tasks of one job, each `times` times. Returns the queues above their own whose accounts changed.
     ///
     /// # Errors
-    /// The errors of [`QueueAccounts::apply_task`].
-    fn follow_task(&mut self, moved: &TaskTransition<'_>, holds: bool, times: u64) -> Result<Vec<Arc<str>>, Problem>;
+    /// The errors of [`QueueAccounts::apply_tasks`].
+    fn follow_tasks(&mut self, moved: &[TaskTransition<'_>], holds: bool, times: u64)
+    -> Result<Vec<Arc<str>>, Problem>;
 
     /// State of the newer cluster state, if this is that of the older one, as it was computed.
     fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self>;
@@ -148,9 +152,9 @@ impl<S: QuotaState> PluginState for S {
     fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
         match event {
             PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
-                return self.follow_task(moved, true, 1);
+                return self.follow_tasks(&[*moved], true, 1);
             }
-            PlacementEvent::Deallocate(moved) => return self.follow_task(moved, false, 1),
+            PlacementEvent::Deallocate(moved) => return self.follow_tasks(&[*moved], false, 1),
             PlacementEvent::Enqueue(job) => self.queue_accounts_mut().confirm(job, true),
             PlacementEvent::Dequeue(job) => self.queue_accounts_mut().confirm(job, false),
             PlacementEvent::Reserve(job) => {
@@ -160,9 +164,32 @@ impl<S: QuotaState> PluginState for S {
         Ok(Vec::new())
     }
 
+    /// The sums of a job change once for its tasks, and so do the accounts of its queues.
+    fn apply_batch(
+        &mut self,
+        cluster_state: &ClusterState,
+        events: &[PlacementEvent<'_>],
+    ) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut changed = BTreeSet::new();
+        for of_job in events.chunk_by(PlacementEvent::counts_same_job) {
+            let tasks: SmallVec<[TaskTransition<'_>; 8]> = of_job
+                .iter()
+                .filter_map(|event| event.counted_task().copied())
+                .collect();
+            if tasks.len() == of_job.len() {
+                changed.extend(self.follow_tasks(&tasks, true, 1)?);
+                continue;
+            }
+            for event in of_job {
+                changed.extend(self.apply(cluster_state, event)?);
+            }
+        }
+        Ok(changed)
+    }
+
     fn apply_repeated(&mut self, _: &ClusterState, event: &PlacementEvent<'_>, times: u64) -> Result<(), Problem> {
         if let Some(moved) = event.counted_task() {
-            self.follow_task(moved, true, times)?;
+            self.follow_tasks(&[*moved], true, times)?;
         }
         Ok(())
     }

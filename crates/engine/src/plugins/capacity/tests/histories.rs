@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::super::super::queue_accounts::QuotaState;
 use super::super::super::queue_accounts::testing::cluster::{cluster_state, put_queue, queue};
-use super::super::super::queue_accounts::testing::histories::{HistoryNumbers, assert_near, change};
+use super::super::super::queue_accounts::testing::histories::{
+    HistoryNumbers, assert_batch_equals_single, assert_near, change, place_some,
+};
 use super::super::super::queue_accounts::testing::plain::{self, Plain, PlainQueue, add, excess, larger, of, written};
 use super::super::config::QuotaTreeConfig;
 use crate::model::{ClusterState, ResourceId, StateDiff};
@@ -185,6 +187,8 @@ fn trees_that_followed_equal_a_rebuild() {
                     assert_equals_model(&state, &own, compatibility);
                 }
             }
+            let placed = place_some(&mut state, &mut numbers);
+            assert_batch_equals_single(&own, &state, &placed);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::super::super::queue_accounts::testing::cluster::{
     amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task,
 };
-use super::super::super::queue_accounts::testing::histories::{HistoryNumbers, assert_near, change};
+use super::super::super::queue_accounts::testing::histories::{
+    HistoryNumbers, assert_batch_equals_single, assert_near, change, place_some,
+};
 use super::super::super::queue_accounts::testing::plain;
 use crate::model::{ClusterState, JobPhase, ResourceId, StateDiff, TaskStatus};
 use crate::plugin_state::{PlacementEvent, PluginState};
@@ -62,6 +64,8 @@ fn state_that_followed_equals_a_rebuild() {
                 assert_eq!(own, ProportionState::of(&state, compatibility), "seed {seed}");
                 assert_equals_model(&state, &own, compatibility);
             }
+            let placed = place_some(&mut state, &mut numbers);
+            assert_batch_equals_single(&own, &state, &placed);
         }
     }
 }

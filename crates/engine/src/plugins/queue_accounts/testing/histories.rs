@@ -1,12 +1,14 @@
 //! Random changes of a cluster state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::cluster::{DISK, GPU, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
 use super::plain::{Plain, of};
 use crate::model::{
-    ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, TaskStatus,
+    ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, TaskRecord, TaskStatus,
 };
+use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -123,6 +125,55 @@ pub(crate) fn change(state: &mut ClusterState, numbers: &mut HistoryNumbers) {
             put_task(state, record);
         }
     }
+}
+
+/// Places about half of the waiting tasks, those of a job side by side or not. Returns each as it was and as it is.
+pub(crate) fn place_some(state: &mut ClusterState, numbers: &mut HistoryNumbers) -> Vec<(TaskRecord, TaskRecord)> {
+    let waiting = |task: &TaskRecord| task.status == TaskStatus::Pending && !task.job.is_empty();
+    let mut tasks: Vec<TaskRecord> = state.tasks().iter().map(|(_, stored)| stored.record.clone()).collect();
+    tasks.retain(|task| waiting(task) && numbers.below(2) == 0);
+    if numbers.below(3) > 0 {
+        tasks.sort_by_key(|task| Arc::clone(&task.job));
+    }
+    let status = [TaskStatus::Allocated, TaskStatus::Pipelined][usize::try_from(numbers.below(2)).unwrap()];
+    let placed = tasks.into_iter().map(|before| {
+        let mut after = before.clone();
+        (after.status, after.node) = (status, Arc::from("n00"));
+        (before, after)
+    });
+    let placed: Vec<_> = placed.collect();
+    for (_, after) in &placed {
+        put_task(state, after.clone());
+    }
+    placed
+}
+
+/// Checks that a state counts placements in one batch as it counts them one by one.
+pub(crate) fn assert_batch_equals_single<S: PluginState + Clone + PartialEq>(
+    own: &S,
+    state: &ClusterState,
+    placed: &[(TaskRecord, TaskRecord)],
+) {
+    let events = placed.iter().map(|(before, after)| {
+        let moved = TaskTransition {
+            before,
+            after,
+            card: "",
+        };
+        if after.status == TaskStatus::Pipelined {
+            PlacementEvent::Pipeline(moved)
+        } else {
+            PlacementEvent::Allocate(moved)
+        }
+    });
+    let events: Vec<PlacementEvent<'_>> = events.collect();
+    let (mut batch, mut single) = (own.clone(), own.clone());
+    let of_batch = batch.apply_batch(state, &events).unwrap();
+    let of_single: BTreeSet<Arc<str>> = events
+        .iter()
+        .flat_map(|event| single.apply(state, event).unwrap())
+        .collect();
+    assert_eq!((batch, of_batch), (single, of_single), "{placed:?}");
 }
 
 /// Checks amounts of the model against those of a plugin.
