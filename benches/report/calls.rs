@@ -3,6 +3,8 @@
 use pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::shapes;
 
@@ -59,16 +61,28 @@ impl BenchClient {
         Self(DecisionServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES))
     }
 
-    /// Sends a request, waits for the whole response and checks it.
+    /// Sends a request, waits for the whole response and checks it. A server that has too much to do says when to ask again:
+    /// the call then lasts until it has its response.
     pub(crate) async fn ask(&mut self, query: &BenchCall) {
+        while let Err(status) = self.ask_once(query).await {
+            let retry = status.get_details_retry_info().and_then(|retry| retry.retry_delay);
+            let Some(delay) = retry.filter(|_| status.code() == Code::ResourceExhausted) else {
+                panic!("a response: {status}");
+            };
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Sends a request once.
+    async fn ask_once(&mut self, query: &BenchCall) -> Result<(), Status> {
         let nodes = shapes::NODES as usize;
         match query {
             BenchCall::Empty => {
-                let result = self.0.filter(pb::FilterRequest::default()).await.expect("an answer");
+                let result = self.0.filter(pb::FilterRequest::default()).await?;
                 assert!(result.into_inner().metadata.is_some());
             }
             BenchCall::Score(request) => {
-                let result = self.0.score((**request).clone()).await.expect("an answer").into_inner();
+                let result = self.0.score((**request).clone()).await?.into_inner();
                 let items = result.result.expect("an answer").items;
                 let wanted = request.limit.map_or(nodes, |limit| limit as usize);
                 assert_eq!(items.len(), request.tasks.len());
@@ -79,9 +93,10 @@ impl BenchClient {
                 );
             }
             BenchCall::Place(request) => {
-                let result = self.0.place((**request).clone()).await.expect("an answer").into_inner();
+                let result = self.0.place((**request).clone()).await?.into_inner();
                 assert!(result.result.expect("an answer").placed);
             }
         }
+        Ok(())
     }
 }
