@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use pb::policy_service_client::PolicyServiceClient;
-use pb::state_service_client::StateServiceClient;
 use pumice::server::pb;
+use pumice_protocol::ClientConnection;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
@@ -48,7 +47,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     };
     let server = BenchServer::start();
     let channel = server.tcp().await;
-    fill(channel.clone()).await;
+    fill(&ClientConnection::open(&server.address()).await.expect("a connection")).await;
     one_at_a_time(report, &server, channel, "", amount).await;
     one_at_a_time(report, &server, server.socket().await, "_uds", amount).await;
     let (mut tcp, mut socket) = (Vec::new(), Vec::new());
@@ -66,7 +65,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
 }
 
 /// Puts the cluster, and the policies in force.
-async fn fill(channel: Channel) {
+pub(crate) async fn fill(server: &ClientConnection) {
     let batch = pb::Batch {
         source: "bench".to_owned(),
         source_epoch: 1,
@@ -76,12 +75,11 @@ async fn fill(channel: Channel) {
         put: Some(shapes::cluster()),
         ..pb::Batch::default()
     };
-    let applied = StateServiceClient::new(channel.clone())
-        .apply(pb::ApplyRequest { batch: Some(batch) })
-        .await;
+    let mut state = server.state.clone();
+    let applied = state.apply(pb::ApplyRequest { batch: Some(batch) }).await;
     let outcome = applied.expect("a reply").into_inner().outcome.expect("an outcome");
     assert!(outcome.refused.is_empty(), "everything is taken: {:?}", outcome.refused);
-    let mut policies = PolicyServiceClient::new(channel);
+    let mut policies = server.policies.clone();
     for (name, document) in [
         ("", task_class::POLICY.to_owned()),
         (gang::QUEUE, gang::document("LeastAllocated", true)),

@@ -12,6 +12,7 @@ mod machine;
 mod measurements;
 mod page;
 mod print;
+mod security;
 mod server;
 mod sessions;
 mod shapes;
@@ -86,6 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     log_progress("questions over gRPC");
     runtime.block_on(grpc::measure(&mut report, arguments.quick));
+    log_progress("TLS and roles");
+    runtime.block_on(security::measure(&mut report, arguments.quick));
     log_progress("loading over gRPC");
     runtime.block_on(load::measure(&mut report, arguments.quick));
     report.derive();

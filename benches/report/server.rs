@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
@@ -18,13 +19,21 @@ pub(crate) struct BenchServer {
 impl BenchServer {
     /// Starts the process, and waits until it reports its addresses.
     pub(crate) fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("pumice-report-{}", std::process::id()));
+        Self::start_with(&[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn start_with(flags: &[String]) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("pumice-report-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the socket");
         let free = "127.0.0.1:0";
         let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
             .args(["serve", "--grpc-address", free, "--http-address", free, "--grpc-socket"])
             .arg(folder.join("grpc.sock"))
             .args(["--log", "info", "--log-format", "json"])
+            .args(flags)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");
