@@ -21,8 +21,6 @@ pub struct PinnedClient {
     session: Option<String>,
     /// Number of changes applied in the session.
     applied_changes: u64,
-    /// Changes to send with the next query.
-    pending_changes: Vec<pb::SessionChange>,
     /// Metadata of the session, or without one of the first response.
     pub metadata: Option<pb::ResponseMetadata>,
     /// Constraints that the results do not take into account.
@@ -101,7 +99,6 @@ impl PinnedClient {
             latest: snapshot,
             session,
             applied_changes: 0,
-            pending_changes: Vec::new(),
             metadata,
             unevaluated: UnevaluatedSet::default(),
             with: Vec::new(),
@@ -135,26 +132,13 @@ impl PinnedClient {
         self.session.is_some()
     }
 
-    /// Sends changes with the next query.
-    pub fn queue_changes(&mut self, changes: impl IntoIterator<Item = pb::session_change::Change>) {
-        let changes = changes
-            .into_iter()
-            .map(|change| pb::SessionChange { change: Some(change) });
-        self.pending_changes.extend(changes);
-    }
-
-    fn evaluation_ref(&mut self) -> pb::EvaluationRef {
+    fn evaluation_ref(&self) -> pb::EvaluationRef {
         let evaluation_ref = match &self.session {
-            Some(session) => {
-                let changes = std::mem::take(&mut self.pending_changes);
-                let after = self.applied_changes;
-                self.applied_changes = after.saturating_add(changes.len() as u64);
-                pb::evaluation_ref::Target::Session(pb::SessionRef {
-                    id: session.clone(),
-                    after,
-                    changes,
-                })
-            }
+            Some(session) => pb::evaluation_ref::Target::Session(pb::SessionRef {
+                id: session.clone(),
+                after: self.applied_changes,
+                ..pb::SessionRef::default()
+            }),
             None => pb::evaluation_ref::Target::Latest(self.latest.clone()),
         };
         pb::EvaluationRef {
@@ -270,6 +254,31 @@ impl PinnedClient {
         let reply = self.connection.decisions.place(request).await?.into_inner();
         self.unevaluated.add_metadata(reply.metadata.as_ref());
         first_item(reply.result.unwrap_or_default().groups, "Place")
+    }
+
+    /// Place of tasks on idle resources. With the effect on the session, the queries after it see it if at least `min_count` found a
+    /// place.
+    pub async fn place(
+        &mut self,
+        groups: Vec<pb::TaskGroup>,
+        min_count: usize,
+        effect: pb::PlaceEffect,
+    ) -> Result<pb::PlaceResult, CommandError> {
+        let request = pb::PlaceRequest {
+            against: Some(self.evaluation_ref()),
+            groups,
+            min_available: Some(u32::try_from(min_count).unwrap_or(u32::MAX)),
+            effect: effect.into(),
+            idle_only: true,
+            samples: Some(0),
+            ..pb::PlaceRequest::default()
+        };
+        if effect == pb::PlaceEffect::Session {
+            self.applied_changes = self.applied_changes.saturating_add(1);
+        }
+        let reply = self.connection.decisions.place(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
+        Ok(reply.result.unwrap_or_default())
     }
 
     /// Verdicts of Admit, each after the permits before it. The server keeps nothing of them.

@@ -31,7 +31,7 @@ fn aged(name: &str, queue: &str, second: i64, cpu: &str) -> (pb::Job, pb::Task) 
 
 #[test]
 fn what_was_not_tried_is_not_claimed() {
-    let pairs = (0..52).map(|at| aged(&format!("a/j-{at:02}"), "q", 10 + at, "100m"));
+    let pairs = (0..202).map(|at| aged(&format!("a/j-{at:03}"), "q", 10 + at, "10m"));
     let (jobs, tasks): (Vec<_>, Vec<_>) = pairs.unzip();
     let cluster = pb::Cluster {
         namespaces: Vec::new(),
@@ -42,20 +42,20 @@ fn what_was_not_tried_is_not_claimed() {
         ..pb::Cluster::default()
     };
     let server = server(PLAIN, cluster.clone());
-    let report = json(&server, &["explain", "job", "a/j-51"]);
+    let report = json(&server, &["explain", "job", "a/j-201"]);
     assert_eq!(code(&report), "PLACEABLE");
     assert!(
-        sentence(&report).ends_with("51 jobs of its queue are before it, and whether they leave enough was not tried"),
+        sentence(&report).ends_with("201 jobs of its queue are before it, and whether they leave enough was not tried"),
         "{}",
         sentence(&report)
     );
     assert_eq!(
         report["notes"][0],
-        "51 jobs are before it; more than 50 are not placed first"
+        "201 jobs are before it; more than 200 are not placed first"
     );
-    let report = json(&server, &["explain", "job", "a/j-50"]);
+    let report = json(&server, &["explain", "job", "a/j-200"]);
     assert!(
-        sentence(&report).ends_with("50 jobs of its queue are before it, and leave enough"),
+        sentence(&report).ends_with("200 jobs of its queue are before it, and leave enough"),
         "{}",
         sentence(&report)
     );
@@ -152,6 +152,44 @@ fn only_jobs_that_use_the_capacity_are_named() {
     assert!(!hints(&report).contains("a/huge"));
     assert_eq!(report["gang"]["afterEarlierJobs"]["competingJobs"][0]["job"], "a/taker");
     assert_eq!(report["gang"]["afterEarlierJobs"]["competingJobCount"], 1);
+}
+
+#[test]
+fn a_large_gang_of_cards_is_placed_as_place_places_it() {
+    let with = |nodes: u32| {
+        let member = |at: u32| pb::Task {
+            annotations: [("volcano.sh/card.name".to_owned(), "H100".to_owned())].into(),
+            ..task(
+                &format!("a/big-{at:03}"),
+                "a/big",
+                &[("cpu", "1"), ("nvidia.com/gpu", "1")],
+            )
+        };
+        pb::Cluster {
+            nodes: (0..nodes).map(|at| card_node(&format!("n-{at:02}"), "8")).collect(),
+            queues: vec![pb::Queue {
+                capability: Some(amounts(&[("cpu", "1k"), ("memory", "1000Gi")])),
+                ..card_queue("q", "{\"H100\": 500}")
+            }],
+            jobs: vec![gang("a/big", "q", pb::JobPhase::Inqueue, 500)],
+            tasks: (0..500).map(member).collect(),
+            ..pb::Cluster::default()
+        }
+    };
+    let report = json(&server(CARDS, with(63)), &["explain", "job", "a/big"]);
+    assert_eq!(code(&report), "PLACEABLE", "{}", sentence(&report));
+    assert!(
+        sentence(&report).contains("nodes take 500 of 500 waiting tasks now"),
+        "{}",
+        sentence(&report)
+    );
+    let report = json(&server(CARDS, with(62)), &["explain", "job", "a/big"]);
+    assert_eq!(code(&report), "GANG", "{}", sentence(&report));
+    assert!(
+        sentence(&report).contains("500 tasks must start together, and only 496 of the 500 tried find a place now"),
+        "{}",
+        sentence(&report)
+    );
 }
 
 #[test]

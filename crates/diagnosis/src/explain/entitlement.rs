@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::gather::{account_unit, to_measurement};
 use super::phrases;
 use super::report::{ExplainReport, LentAmount, LentHolder};
+use super::units::{account_unit, to_measurement};
 use pumice_console::pinned_client::KnownRecords;
 use pumice_protocol::v1 as pb;
 

@@ -12,11 +12,11 @@ use super::report::{
 use super::target::{self, ExplainTarget, ResolvedTarget};
 use super::task_classes::{self, EqualTasks};
 use super::trial::{self, WaitingJob};
+use super::units::{account_unit, to_measurement};
 use super::verdict;
 use pumice_console::CommandError;
 use pumice_console::pinned_client::{KnownRecords, PinnedClient};
 use pumice_engine::decide::order_key_meanings;
-use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 
 /// Number of task classes of one job that are judged.
@@ -134,21 +134,6 @@ fn report_metadata(asker: &PinnedClient, known: &KnownRecords) -> ExplainMetadat
         policy_hash: metadata.policy_hash,
         nodes: known.nodes.len() as u64,
         with: asker.with.clone(),
-    }
-}
-
-/// Amount in units for people.
-pub(super) fn to_measurement(amount: &pb::Amount) -> Measurement {
-    Measurement::of_resource("", &amount.resource, amount.value)
-}
-
-/// Unit of a resource in an account: every resource but cpu, memory and pods is counted in cards.
-pub(super) fn account_unit(resource: &str) -> &'static str {
-    match resource {
-        "cpu" => "cores",
-        "memory" => "bytes",
-        "pods" => "",
-        _ => "cards",
     }
 }
 
@@ -381,7 +366,7 @@ async fn gang_report(
     } else if focus.tasks_stored {
         match trial::try_gang(asker, &own, ahead, (needed, held)).await {
             Ok(gang) => {
-                let why = trial::too_many_ahead(&own, ahead).filter(|_| gang.placeable >= own.min_count as u64);
+                let why = trial::too_many_ahead(ahead).filter(|_| gang.placeable >= own.min_count as u64);
                 report.notes.extend(why);
                 return Some(gang);
             }

@@ -13,7 +13,9 @@ mod show;
 mod target;
 pub mod task_classes;
 mod trial;
+mod units;
 mod verdict;
+mod verdict_parts;
 
 use std::path::PathBuf;
 

@@ -167,32 +167,24 @@ pub(super) fn key_text(meanings: &[OrderKeyPart], values: &[f64]) -> String {
     values.iter().enumerate().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Rejection of a job or task, in a clause.
-pub(super) fn admit_rejection(admission: &pb::AdmitItem) -> String {
-    match (&admission.problem, admission.reasons.first()) {
-        (Some(problem), _) => output::problem(problem),
-        (None, Some(reason)) => reason.message.clone(),
-        (None, None) => "its queue does not admit it".to_owned(),
+/// Reason that the next task of a job found no place, in a clause; `None`: all found one.
+pub(super) fn place_blockers(result: &pb::PlaceResult) -> Option<String> {
+    if let Some(problem) = result.groups.iter().find_map(|group| group.problem.as_ref()) {
+        return Some(output::problem(problem));
     }
-}
-
-/// Reason that no node takes one more task, in a clause.
-pub(super) fn no_node_reason(item: &pb::ScoreItem) -> String {
-    if let Some(problem) = &item.problem {
-        return output::problem(problem);
+    let message = |rejection: &pb::Rejection| rejection.reason.as_ref().map(|reason| reason.message.clone());
+    // A rejection that is not about nodes comes from the queue.
+    if let Some(quota) = result.blockers.iter().find(|rejection| rejection.count == 0) {
+        return message(quota);
     }
-    let rejections = item.filter.iter().flat_map(|filter| &filter.rejections);
-    let mut most: Vec<&pb::Rejection> = rejections.collect();
+    let mut most: Vec<&pb::Rejection> = result.blockers.iter().collect();
     most.sort_by_key(|rejection| std::cmp::Reverse(rejection.count));
     let said = most.iter().take(3).map(|rejection| {
-        let message = rejection.reason.as_ref().map(|reason| reason.message.as_str());
         let nodes = count_of(rejection.count.into(), "node");
-        format!("{nodes}: {}", message.unwrap_or_default())
+        format!("{nodes}: {}", message(rejection).unwrap_or_default())
     });
-    match said.collect::<Vec<_>>() {
-        said if said.is_empty() => "no node is left".to_owned(),
-        said => said.join("; "),
-    }
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Rejection of a task by several nodes: `1,000 lack cpu (need 32 cores, the best has 12 cores idle: n-17)`.

@@ -2,7 +2,7 @@
 
 use super::phrases;
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
-use super::verdict::{VerdictParts, verdict_parts};
+use super::verdict_parts::{VerdictParts, verdict_parts};
 use pumice_console::remedies;
 
 /// Code of a queue that takes nothing new.

@@ -1,19 +1,15 @@
-//! Simulation of a job's placement in a session, task by task, as a scheduler would place it: first alone, then after the
-//! jobs before it.
+//! Placement of a job by Place: first alone, then in a session after the jobs before it.
 
 use super::phrases;
 use super::report::{CompetingJob, GangAfterEarlierJobs, GangReport};
-use super::task_classes::query_task;
 use pb::admit_subject::Subject;
-use pb::session_change::Change;
 use pumice_console::CommandError;
 use pumice_console::pinned_client::PinnedClient;
+use pumice_console::task::task_groups;
 use pumice_protocol::v1 as pb;
 
-/// Limit of tasks that are simulated: each costs two calls.
-const MAX_TASKS: usize = 400;
-/// Limit of earlier jobs that are placed first.
-const MAX_JOBS_AHEAD: usize = 50;
+/// Limit of earlier jobs that are placed first: each costs a call.
+const MAX_JOBS_AHEAD: usize = 200;
 
 /// Number of jobs that are named.
 const JOBS_NAMED: usize = 10;
@@ -30,52 +26,36 @@ pub(super) struct WaitingJob {
     pub(super) min_count: usize,
 }
 
-/// Outcome of placing a job.
-#[derive(Debug, Default)]
-struct PlacementAttempt {
-    placed: Vec<String>,
-    blocked_by: Option<String>,
-}
-
-/// Simulates the job alone, and then after earlier jobs. `held`: number of its needed tasks that have a node.
+/// Places the job alone, and then after earlier jobs. `held`: number of its needed tasks that have a node.
 pub(super) async fn try_gang(
     asker: &mut PinnedClient,
     own: &WaitingJob,
     ahead: &[WaitingJob],
     (needed, held): (u64, u64),
 ) -> Result<GangReport, CommandError> {
+    let alone = preview(asker, own).await?;
     let mut gang = GangReport {
         min_count: needed,
         placed_count: held,
-        attempted: own.tasks.len().min(MAX_TASKS) as u64,
+        attempted: own.tasks.len() as u64,
+        placeable: alone.placed_count.into(),
+        blocked_by: phrases::place_blockers(&alone),
         method: "placed in a session",
         ..GangReport::default()
     };
-    let mut left = MAX_TASKS;
-    let alone = try_job(asker, own, &mut left).await?;
-    gang.placeable = alone.placed.len() as u64;
-    gang.blocked_by = alone.blocked_by;
-    undo_placements(asker, alone.placed);
     let enough = gang.placeable >= own.min_count as u64;
-    if enough && !ahead.is_empty() && too_many_ahead(own, ahead).is_none() {
+    if enough && !ahead.is_empty() && too_many_ahead(ahead).is_none() {
         gang.after_earlier_jobs = Some(try_after_ahead(asker, own, ahead).await?);
     }
     Ok(gang)
 }
 
-/// Note that too many earlier jobs or tasks exist to place them first.
-pub(super) fn too_many_ahead(own: &WaitingJob, ahead: &[WaitingJob]) -> Option<String> {
+/// Note that too many earlier jobs exist to place them first.
+pub(super) fn too_many_ahead(ahead: &[WaitingJob]) -> Option<String> {
     let jobs = ahead.len();
-    let tasks: usize = ahead.iter().chain([own]).map(|job| job.tasks.len()).sum();
-    if jobs > MAX_JOBS_AHEAD {
+    (jobs > MAX_JOBS_AHEAD).then(|| {
         let jobs = phrases::count(jobs as u64);
-        return Some(format!(
-            "{jobs} jobs are before it; more than {MAX_JOBS_AHEAD} are not placed first"
-        ));
-    }
-    (tasks > MAX_TASKS).then(|| {
-        let tasks = phrases::count(tasks as u64);
-        format!("it and the jobs before it have {tasks} tasks; more than {MAX_TASKS} are not tried")
+        format!("{jobs} jobs are before it; more than {MAX_JOBS_AHEAD} are not placed first")
     })
 }
 
@@ -88,20 +68,19 @@ async fn try_after_ahead(
     let permitted = enqueue_verdicts(asker, own, ahead).await?;
     let own_permitted = permitted.last().copied().unwrap_or(true);
     let mut takers: Vec<&WaitingJob> = Vec::new();
-    let mut left = MAX_TASKS;
     for (job, permitted) in ahead.iter().zip(&permitted) {
         if !permitted {
             after.jobs_skipped = after.jobs_skipped.saturating_add(1);
             continue;
         }
-        let tried = try_job(asker, job, &mut left).await?;
-        let has_room = !tried.placed.is_empty();
-        if tried.placed.len() < job.min_count {
-            undo_placements(asker, tried.placed);
-            after.jobs_skipped = after.jobs_skipped.saturating_add(1);
-        } else {
+        let placed = asker
+            .place(groups_of(job), job.min_count, pb::PlaceEffect::Session)
+            .await?;
+        if placed.placed {
             after.jobs_placed = after.jobs_placed.saturating_add(1);
-            takers.extend((own_permitted && has_room).then_some(job));
+            takers.extend((own_permitted && placed.placed_count > 0).then_some(job));
+        } else {
+            after.jobs_skipped = after.jobs_skipped.saturating_add(1);
         }
     }
     if !own_permitted {
@@ -120,9 +99,9 @@ async fn try_after_ahead(
     after.competing_jobs = takers.iter().take(JOBS_NAMED).map(taker).collect();
     after.competing_job_count = takers.len() as u64;
     after.permitted = own_permitted;
-    let tried = try_job(asker, own, &mut left).await?;
-    after.placeable = tried.placed.len() as u64;
-    after.blocked_by = tried.blocked_by;
+    let own_place = preview(asker, own).await?;
+    after.placeable = own_place.placed_count.into();
+    after.blocked_by = phrases::place_blockers(&own_place);
     Ok(after)
 }
 
@@ -150,44 +129,23 @@ async fn enqueue_verdicts(
     Ok(all.iter().map(permitted).collect())
 }
 
-/// Places tasks one after the other, each on the best node with idle capacity, until one finds none.
-async fn try_job(
-    asker: &mut PinnedClient,
-    job: &WaitingJob,
-    left: &mut usize,
-) -> Result<PlacementAttempt, CommandError> {
-    let mut tried = PlacementAttempt::default();
-    for task in &job.tasks {
-        if *left == 0 {
-            return Ok(tried);
-        }
-        *left = left.saturating_sub(1);
-        let named = query_task(task, true);
-        if !job.job.is_empty() {
-            let result = asker.admit(vec![Subject::Task(named.clone())], Vec::new()).await?;
-            let refused = result.into_iter().find(|one| !one.permitted || one.problem.is_some());
-            if let Some(refused) = refused {
-                tried.blocked_by = Some(phrases::admit_rejection(&refused));
-                return Ok(tried);
-            }
-        }
-        let item = asker.score(&named, pb::ResourceFit::Idle, 1).await?;
-        let node = item.nodes.as_ref().and_then(|set| set.names.first());
-        let Some(node) = node else {
-            tried.blocked_by = Some(phrases::no_node_reason(&item));
-            return Ok(tried);
-        };
-        let placed = pb::TaskPlacement {
-            task: task.name.clone(),
-            node: node.clone(),
-            ..pb::TaskPlacement::default()
-        };
-        asker.queue_changes([Change::Allocate(placed)]);
-        tried.placed.push(task.name.clone());
-    }
-    Ok(tried)
+/// Place of as many of the job's tasks as find one, as a preview.
+async fn preview(asker: &mut PinnedClient, job: &WaitingJob) -> Result<pb::PlaceResult, CommandError> {
+    asker.place(groups_of(job), 0, pb::PlaceEffect::Preview).await
 }
 
-fn undo_placements(asker: &mut PinnedClient, placed: Vec<String>) {
-    asker.queue_changes(placed.into_iter().rev().map(Change::Unallocate));
+/// Tasks of a job as Place takes them: by name, or where no queue can be asked, without their job.
+fn groups_of(job: &WaitingJob) -> Vec<pb::TaskGroup> {
+    let mut groups = task_groups(job.tasks.clone(), 1);
+    let mut names = job.tasks.iter().map(|task| task.name.clone());
+    for group in &mut groups {
+        if !job.job.is_empty() {
+            let count = group.count.take().unwrap_or_default();
+            group.names = names.by_ref().take(count as usize).collect();
+            group.task = None;
+        } else if let Some(task) = &mut group.task {
+            task.job.clear();
+        }
+    }
+    groups
 }

@@ -7,6 +7,7 @@ use super::phrases::{self, count, count_of};
 use super::quota;
 use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
 use super::target::ResolvedTarget;
+use super::verdict_parts::{VerdictParts, verdict_parts};
 use pumice_console::{not_evaluated, remedies};
 
 /// Remedy of a request that cannot be judged.
@@ -62,28 +63,6 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
         impossible,
         summary: sentence,
         hints,
-    }
-}
-
-/// Parts of a verdict: its code, its sentence, and the changes that would let the subject start.
-pub(super) struct VerdictParts {
-    pub(super) code: VerdictCode,
-    pub(super) sentence: String,
-    pub(super) hints: Vec<String>,
-    /// True: no end of other tasks lets the subject start.
-    pub(super) impossible: bool,
-}
-
-pub(super) fn verdict_parts(
-    code: VerdictCode,
-    sentence: impl Into<String>,
-    hints: impl IntoIterator<Item = String>,
-) -> VerdictParts {
-    VerdictParts {
-        code,
-        sentence: sentence.into(),
-        hints: hints.into_iter().collect(),
-        impossible: false,
     }
 }
 
