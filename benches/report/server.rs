@@ -22,7 +22,7 @@ impl BenchServer {
         Self::start_with(&[])
     }
 
-    /// The same with more flags.
+    /// Starts the process with more flags.
     pub(crate) fn start_with(flags: &[String]) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);

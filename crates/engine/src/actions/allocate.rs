@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::allocation_unit::{AllocationUnit, TaskHeap};
 use super::error_cache::RoleErrorCache;
 use super::gang_start::GangStart;
 use super::group_worksheet::GroupWorksheet;
@@ -10,10 +11,6 @@ use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::decide::{IdleChoice, NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
 use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
-use crate::plugin::TaskGroup;
-
-/// Tasks of a job that wait, in a heap.
-pub(super) type TaskHeap = SchedulingHeap<usize>;
 
 /// Runs the action. Without the action enqueue, waiting jobs count as enqueued.
 pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(), Problem> {
@@ -83,17 +80,6 @@ pub(super) enum TaskPlace {
     NoneFits,
     /// Nodes pass, and none can be chosen.
     Unscored(Problem),
-}
-
-/// Tasks that are placed together: those of a job, or of one group of a job.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AllocationUnit<'a> {
-    /// Number of the job.
-    pub(super) job: usize,
-    /// Group; `None`: the job.
-    pub(super) group: Option<TaskGroup<'a>>,
-    /// True if the job or the group cannot start without all its tasks: the first that finds no node ends the attempt.
-    pub(super) needs_all_tasks: bool,
 }
 
 impl ActionSession<'_> {

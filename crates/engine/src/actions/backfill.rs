@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::allocate::TaskHeap;
+use super::allocation_unit::TaskHeap;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::cycle::{SessionChange, TaskPlacement};

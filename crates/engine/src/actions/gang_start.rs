@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::allocate::TaskHeap;
+use super::allocation_unit::TaskHeap;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::decide::{PlaceGroup, PlaceQuery, place_in_cycle};

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::allocate::{AllocationUnit, TaskHeap};
+use super::allocation_unit::{AllocationUnit, TaskHeap};
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::decide::{SchedulingHeap, is_group_pipelined, is_group_ready};

@@ -5,6 +5,7 @@
 //! nodes with equal scores the first name is chosen, where the reference chooses at random.
 
 mod allocate;
+mod allocation_unit;
 mod backfill;
 mod enqueue;
 mod error_cache;

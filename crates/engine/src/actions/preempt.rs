@@ -1,6 +1,6 @@
 //! Preempt: jobs that starve evict tasks of other jobs of their queue, and then tasks of their own.
 
-use super::allocate::TaskHeap;
+use super::allocation_unit::TaskHeap;
 use super::error_cache::RoleErrorCache;
 use super::eviction::{NodeTasks, is_preemptable};
 use super::session::ActionSession;

@@ -3,11 +3,11 @@
 //! Under `upstream` placements of a cycle change nothing before the next snapshot, as in a session of the reference; under
 //! `corrected` the state follows them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::queue_accounts::IntegerAmounts;
-use super::nodes::{arrival_order, has_scalars, idle_without_tasks, resources_of};
+use super::nodes::{has_scalars, requests_without_room, resources_of};
 use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, ResourceId, ResourceTotals, ResourceVector,
     SortedTable, StateDiff, TaskRecord, TaskStatus,
@@ -90,7 +90,7 @@ impl OvercommitState {
             state.count_gated(&stored.record, true);
             state.note_binding(&stored.record, true);
         }
-        state.leave_out_unknown(cluster_state);
+        state.unknown = requests_without_room(cluster_state, &state.binding);
         for (job, _) in cluster_state.jobs().iter() {
             state.update_job(cluster_state, job);
         }
@@ -232,39 +232,6 @@ impl OvercommitState {
             self.binding.insert(Arc::clone(&task.name), ());
         } else {
             self.binding.remove(&task.name);
-        }
-    }
-
-    /// Sums the requests of tasks in Binding for which their nodes have no room. The reference decides in the order in which
-    /// jobs reach it, each with its tasks in Binding last; here jobs come by name.
-    fn leave_out_unknown(&mut self, cluster_state: &ClusterState) {
-        self.unknown = IntegerAmounts::default();
-        let mut idle_by_node: BTreeMap<&str, ResourceVector> = BTreeMap::new();
-        for (name, ()) in self.binding.iter() {
-            let task = cluster_state.tasks().get(name).map(|stored| &stored.record);
-            let node = task.and_then(|task| cluster_state.node_by_name(&task.node));
-            if let Some(node) = node.filter(|node| node.record.ready != Some(false)) {
-                idle_by_node.insert(&node.record.name, idle_without_tasks(node));
-            }
-        }
-        if idle_by_node.is_empty() {
-            return;
-        }
-        let all = cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
-        let mut tasks: Vec<&TaskRecord> = all
-            .filter(|task| task.status.is_used() && idle_by_node.contains_key(&*task.node))
-            .collect();
-        tasks.sort_by_key(|task| arrival_order(task));
-        for task in tasks {
-            let Some(idle) = idle_by_node.get_mut(&*task.node) else {
-                continue;
-            };
-            let requests = ResourceVector::from(&task.requests);
-            if task.status != TaskStatus::Binding || requests.is_at_most(idle) {
-                idle.subtract(&requests);
-            } else {
-                self.unknown.add(&IntegerAmounts::from(&task.requests));
-            }
         }
     }
 
@@ -480,7 +447,7 @@ impl PluginState for OvercommitState {
                 }
             }
         }
-        state.leave_out_unknown(changes.new);
+        state.unknown = requests_without_room(changes.new, &state.binding);
         let same = |one: &Arc<_>, other: &Arc<_>| Arc::ptr_eq(one, other) || one == other;
         let rows = changes.old.reservations().differences(changes.new.reservations(), same);
         jobs.extend(rows.into_iter().map(|(job, _, _)| job));
