@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::admission::{GroupAdmitter, NextTask};
-use super::pass::{ArrivingTask, PlacePass, PlacePassEnd, RejudgeScope};
+use super::pass::{ArrivingTask, PlacePass, RejudgeScope};
+use super::pass_steps::PlacePassEnd;
 use super::picker::NodeTaskCounts;
 use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
 use crate::decide::admit::AdmitVerdict;

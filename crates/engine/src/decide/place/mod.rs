@@ -13,6 +13,7 @@ mod group;
 mod lookahead;
 mod node_rankings;
 mod pass;
+mod pass_steps;
 mod peer_picker;
 mod peers;
 mod picker;

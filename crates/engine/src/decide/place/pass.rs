@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use super::admission::GroupAdmitter;
 use super::devices::DeviceChooser;
-use super::peer_picker::PeerPicker;
-use super::peers::{OwnScore, PeerChoice, PeerHooks, PeerRanking};
-use super::picker::{NodePicker, NodeTaskCounts};
-use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
+use super::peers::{OwnScore, PeerHooks};
+use super::ranking::{NodeRankKey, rank_key, rank_score};
 use crate::cycle::assume;
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
@@ -22,21 +19,6 @@ use crate::model::{
 use crate::plugin::{ChunkRejections, NodeFilter, PluginContext};
 use crate::policy::{Compatibility, Policy};
 
-/// End of a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlacePassEnd {
-    /// Every task of the group is placed.
-    AllPlaced,
-    /// No node has enough in this gradient.
-    NoNodeLeft,
-    /// Admission rejects the next task, or the nodes must be judged again.
-    Rejudge,
-    /// The execution was cancelled.
-    Cancelled,
-    /// Scores do not sum up exactly: all nodes must be judged again after each task.
-    Inexact,
-}
-
 /// Nodes that a task of a class may change for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejudgeScope {
@@ -48,7 +30,7 @@ pub(super) enum RejudgeScope {
     AllNodes,
 }
 
-/// Number of tasks between two checks for cancellation.
+/// Number of chunks between two checks for cancellation.
 const CANCEL_CHECK_INTERVAL: usize = 256;
 
 /// Task in the state in which it will be on its node.
@@ -253,52 +235,14 @@ impl<'a> PlacePass<'a> {
         self.arriving_task.scope == RejudgeScope::AllNodes || self.scorers.have_ranges()
     }
 
-    /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
-    pub(super) fn place_tasks(
-        &mut self,
-        candidates: &NodeCandidates<'_>,
-        count: usize,
-        gate: &mut GroupAdmitter<'_>,
-        stop: &dyn Fn() -> bool,
-        put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
-    ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
-        if self.arriving_task.scope == RejudgeScope::Peers && !self.scorers.have_ranges() {
-            return self.place_by_peers(candidates, count, gate, stop, put);
-        }
-        let want = count.saturating_sub(gate.placed_count);
-        let want = if self.rescores_all() { want.min(1) } else { want };
-        let Some(keys) = self.rank_keys(candidates, stop)? else {
-            return Ok((PlacePassEnd::Cancelled, Vec::new()));
-        };
-        let pass = &*self;
-        let mut field = NodePicker::new(pass, NodeRanking::best(keys, want));
-        let mut steps = 0;
-        let ended = loop {
-            if steps == want {
-                break if gate.placed_count == count {
-                    PlacePassEnd::AllPlaced
-                } else {
-                    PlacePassEnd::Rejudge
-                };
-            }
-            if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
-                break PlacePassEnd::Cancelled;
-            }
-            let Some(slot) = field.pick(want - steps - 1) else {
-                break PlacePassEnd::NoNodeLeft;
-            };
-            steps += 1;
-            // Scores that are relative to the best candidate may change when that one is full.
-            let rejudge = field.last_is_full() && pass.scorers.leave(slot);
-            if !put(slot, gate)? || rejudge {
-                break if gate.placed_count == count {
-                    PlacePassEnd::AllPlaced
-                } else {
-                    PlacePassEnd::Rejudge
-                };
-            }
-        };
-        Ok((ended, field.task_counts()))
+    /// True if the hooks of peers follow the placements, and nothing else changes the verdicts on other nodes.
+    pub(super) fn follows_peers(&self) -> bool {
+        self.arriving_task.scope == RejudgeScope::Peers && !self.scorers.have_ranges()
+    }
+
+    /// Notes that a node is no candidate any more. True: the candidates must be surveyed again.
+    pub(super) fn leave(&self, slot: NodeSlot) -> bool {
+        self.scorers.leave(slot)
     }
 
     /// Rank keys of all nodes that pass; `None`: cancelled.
@@ -382,43 +326,8 @@ impl<'a> PlacePass<'a> {
         (passed, exact)
     }
 
-    /// Places tasks like [`Self::place_tasks`], of a class whose tasks change the verdicts on other nodes.
-    fn place_by_peers(
-        &mut self,
-        candidates: &NodeCandidates<'_>,
-        count: usize,
-        gate: &mut GroupAdmitter<'_>,
-        stop: &dyn Fn() -> bool,
-        put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
-    ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
-        let hooks = self.split_peers();
-        let Some(passing) = self.own_scores(candidates) else {
-            return Ok((PlacePassEnd::Inexact, Vec::new()));
-        };
-        let Some(ranking) = PeerRanking::new(self.state.ranks(), &hooks, &passing) else {
-            return Ok((PlacePassEnd::Inexact, Vec::new()));
-        };
-        let mut picker = PeerPicker::new(self, hooks, ranking);
-        let want = count.saturating_sub(gate.placed_count);
-        let mut steps = 0;
-        let ended = loop {
-            if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
-                break PlacePassEnd::Cancelled;
-            }
-            steps += 1;
-            match picker.pick(want.saturating_sub(steps))? {
-                PeerChoice::Node(slot) if put(slot, gate)? => {}
-                PeerChoice::Node(_) if gate.placed_count == count => break PlacePassEnd::AllPlaced,
-                PeerChoice::Node(_) => break PlacePassEnd::Rejudge,
-                PeerChoice::NoneFits => break PlacePassEnd::NoNodeLeft,
-                PeerChoice::Inexact => break PlacePassEnd::Inexact,
-            }
-        };
-        Ok((ended, picker.task_counts()))
-    }
-
     /// Nodes that pass by their own state, with their scores; `None`: scores do not sum up exactly.
-    fn own_scores(&self, candidates: &NodeCandidates<'_>) -> Option<Vec<(NodeSlot, OwnScore)>> {
+    pub(super) fn own_scores(&self, candidates: &NodeCandidates<'_>) -> Option<Vec<(NodeSlot, OwnScore)>> {
         let mut scratch = ScoreScratch::new();
         let mut found = Vec::with_capacity(candidates.len());
         for part in &candidates.slices {
