@@ -34,7 +34,7 @@ struct RoundCost {
 struct SecuredServer {
     process: BenchServer,
     options: ConnectOptions,
-    kept: Vec<ClientConnection>,
+    connections: Vec<ClientConnection>,
 }
 
 impl SecuredServer {
@@ -47,21 +47,25 @@ impl SecuredServer {
             tls,
             token: None,
         };
-        let mut kept = Vec::new();
+        let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
-            kept.push(ClientConnection::open_with(&options).await.expect("a connection"));
+            connections.push(ClientConnection::open_with(&options).await.expect("a connection"));
         }
-        if let Some(first) = kept.first() {
+        if let Some(first) = connections.first() {
             fill(first).await;
         }
-        Self { process, options, kept }
+        Self {
+            process,
+            options,
+            connections,
+        }
     }
 
     /// Asks for a while, many calls at a time. `best`: for the best of all nodes; otherwise for nothing.
     async fn round(&self, best: bool, lasting: Duration) -> RoundCost {
         let (before, begin) = (self.process.cpu_seconds(), Instant::now());
         let mut callers: JoinSet<u32> = JoinSet::new();
-        for connection in self.kept.iter().cycle().take(AT_ONCE) {
+        for connection in self.connections.iter().cycle().take(AT_ONCE) {
             let (mut client, request) = (connection.decisions.clone(), shapes::best());
             callers.spawn(async move {
                 let mut calls = 0;
