@@ -107,7 +107,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [apps]
   resources: [replicasets, statefulsets]
   verbs: [list, watch]
-- apiGroups: [scheduling.volcano.sh]
+- apiGroups: [scheduling.volcano.sh, scheduling.k8s.io]
   resources: [podgroups]
   verbs: [list, watch]
 {{- end -}}
