@@ -13,8 +13,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// TestAQuestionSeesWhatIsOnItsWay: a pod counts on its node in the very next question, however late its batch.
-func TestAQuestionSeesWhatIsOnItsWay(t *testing.T) {
+// TestARequestSeesWhatIsOnItsWay: a pod counts on its node in the very next question, however late its batch.
+func TestARequestSeesWhatIsOnItsWay(t *testing.T) {
 	server := testserver.Start(t)
 	reload(t, admin(t, server.Address), spread)
 	pod, others := testPod("new", "", "1", 0), []*corev1.Pod{}
@@ -30,8 +30,8 @@ func TestAQuestionSeesWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// TestABindThatSucceedsHoldsNoQuestionUp: of two records that differ in nothing but that, neither changes a decision; anything else does.
-func TestABindThatSucceedsHoldsNoQuestionUp(t *testing.T) {
+// TestABindThatSucceedsHoldsNoRequestUp: of two records that differ in nothing but that, neither changes a decision; anything else does.
+func TestABindThatSucceedsHoldsNoRequestUp(t *testing.T) {
 	server := testserver.Start(t)
 	client := admin(t, server.Address)
 	reload(t, client, spread)

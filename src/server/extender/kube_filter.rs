@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::asked_nodes::{AskedNodes, read_nodes_message};
 use super::kube::AskedPod;
-use super::node_verdicts::{NodeVerdict, NodeVerdicts};
+use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::Offer;
 use super::requests::{check_problem, latest, reason_text};
 use super::scored_nodes::ScoredNodes;
@@ -75,7 +75,7 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         mode: ResponseMode,
-    ) -> Result<NodeVerdicts, CallError> {
+    ) -> Result<RequestVerdicts, CallError> {
         let status = self.status(pod, mode).await?;
         let scored = self.score(policy, pod, nodes, &status).await?;
         let offer = match (&status, mode) {

@@ -26,7 +26,7 @@ pub(super) enum NodeVerdict {
 
 /// Verdicts on the nodes of a request. Many nodes share one.
 #[derive(Debug)]
-pub(super) struct NodeVerdicts {
+pub(super) struct RequestVerdicts {
     verdicts: Vec<NodeVerdict>,
     /// Number of its verdict, by slot.
     by_slot: Vec<u32>,
@@ -34,7 +34,7 @@ pub(super) struct NodeVerdicts {
     slots: Vec<Option<NodeSlot>>,
 }
 
-impl NodeVerdicts {
+impl RequestVerdicts {
     /// Verdicts on nodes that have these slots, of so many: none of them fits.
     pub(super) fn new(slots: Vec<Option<NodeSlot>>, count: NodeSlot) -> Self {
         Self {
@@ -156,7 +156,7 @@ mod tests {
         let whole = json!({"Pod": {"metadata": {"name": "p"}}, "Nodes": {"items": items}});
         for body in [names, whole] {
             let (_, nodes) = read_nodes_message(&Bytes::from(body.to_string())).unwrap();
-            let mut verdicts = NodeVerdicts::new(vec![Some(3), Some(1), None, Some(0), None], 4);
+            let mut verdicts = RequestVerdicts::new(vec![Some(3), Some(1), None, Some(0), None], 4);
             verdicts.accept([0, 3].into_iter());
             verdicts.reject(NodeVerdict::NeverFits("why: \"not\"".into()), [1].into_iter());
             let response: Value = serde_json::from_slice(&verdicts.response(&nodes)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::asked_nodes::AskedNodes;
 use super::kube_scores::ScoreScale;
-use super::node_verdicts::{NodeVerdict, NodeVerdicts};
+use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::SlotScores;
 use super::requests::reason_text;
 use crate::server::convert::nodes::NodeSetReader;
@@ -122,8 +122,8 @@ impl ScoredNodes {
     }
 
     /// Verdicts on the nodes of the request.
-    pub(super) fn verdicts(&self) -> NodeVerdicts {
-        let mut verdicts = NodeVerdicts::new(self.slots.clone(), self.snapshot.state.slots());
+    pub(super) fn verdicts(&self) -> RequestVerdicts {
+        let mut verdicts = RequestVerdicts::new(self.slots.clone(), self.snapshot.state.slots());
         for rejection in self.item.filter.iter().flat_map(|filter| &filter.rejections) {
             let reason = rejection.reason.clone().unwrap_or_default();
             let text: Arc<str> = reason_text(&reason).into();
