@@ -194,9 +194,9 @@ impl ExtenderFront {
             return Ok(scored);
         };
         let mut task = pod.task();
-        if let AskedPodStatus::Waiting(stored, _) = status {
+        if let AskedPodStatus::Waiting(known, _) = status {
             // What a record has from others, such as its owners, the pod alone does not tell.
-            task.job = stored.job.to_string();
+            task.job = known.job.to_string();
         }
         let request = pb::ScoreRequest {
             tasks: vec![task],
@@ -209,7 +209,7 @@ impl ExtenderFront {
             ..pb::ScoreRequest::default()
         };
         let session = match status {
-            AskedPodStatus::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
+            AskedPodStatus::Waiting(known, true) => Some(self.session_without(policy, known).await?),
             AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed(_) | AskedPodStatus::Unknown => None,
         };
         let against = session

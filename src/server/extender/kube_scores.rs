@@ -82,8 +82,8 @@ impl ExtenderFront {
         }
         let status = self.status(pod, mode).await?;
         let scored = self.score(policy, pod, nodes, &status).await?;
-        let scores = scored.scaled(self.scale(policy)?);
-        let score = |slot: &Option<NodeSlot>| slot.and_then(|slot| scores.of(slot)).unwrap_or(0);
+        let scaled = scored.scaled(self.scale(policy)?);
+        let score = |slot: &Option<NodeSlot>| slot.and_then(|slot| scaled.of(slot)).unwrap_or(0);
         Ok(scored.slots.iter().map(score).collect())
     }
 }

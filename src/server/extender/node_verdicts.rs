@@ -1,6 +1,6 @@
 //! Verdicts on the nodes of a filter request, and the response that they are written to.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::asked_nodes::{AskedNodes, push_text};
@@ -115,7 +115,7 @@ impl RequestVerdicts {
 
     /// Appends the reasons of rejected nodes, each name once.
     fn push_reasons(&self, json: &mut Vec<u8>, nodes: &AskedNodes, reason: impl Fn(&NodeVerdict) -> Option<Arc<str>>) {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         let rejected = nodes.names().zip(self.of_nodes());
         let rejected = rejected.filter_map(|(name, verdict)| Some((name, reason(verdict?)?)));
         push_each(

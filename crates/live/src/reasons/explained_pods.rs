@@ -126,26 +126,26 @@ fn failed(what: String, error: RequestError) -> LookError {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use http::{Request, Response};
     use kube_client::client::Body;
+    use pumice_engine::short_lock::ShortLock;
 
     use super::*;
 
     /// Client of an API server with `pages` pages of one pod each; the list is too old for page 5 once.
-    fn client(pages: usize, asked: &Arc<Mutex<Vec<String>>>) -> Client {
+    fn client(pages: usize, asked: &Arc<ShortLock<Vec<String>>>) -> Client {
         let asked = Arc::clone(asked);
         let serve = move |request: Request<Body>| {
             let asked = Arc::clone(&asked);
             async move {
                 let uri = request.uri().to_string();
                 let from = uri.rsplit("continue=").next().unwrap_or_default().to_owned();
-                let is_first = {
-                    let mut asked = asked.lock().unwrap();
+                let is_first = asked.with(|asked| {
                     asked.push(from.clone());
                     asked.iter().filter(|other| **other == from).count() == 1
-                };
+                });
                 let number: usize = from.trim_end_matches("-new").parse().unwrap_or(0);
                 let response = if number == 5 && from == "5" && is_first {
                     let status = r#"{"kind":"Status","code":410,"message":"too old","metadata":{"continue":"5-new"}}"#;
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_reads_some_pages_and_the_next_one_goes_on() {
-        let asked = Arc::default();
+        let asked = Arc::new(ShortLock::default());
         let client = client(11, &asked);
         let mut explained = ExplainedPods::default();
         let schedulers = ["volcano".to_owned()];
@@ -181,7 +181,7 @@ mod tests {
             explained.search_placed(&client, &schedulers).await.unwrap();
             assert_eq!(explained.pods.len(), pods);
         }
-        let asked = asked.lock().unwrap().join(" ");
+        let asked = asked.with(|asked| asked.join(" "));
         assert_eq!(asked, " 1 2 3 4 5 5-new 6 7 8 9 10");
         explained.clear();
         assert_eq!((explained.search.scheduler, explained.pods.len()), (0, 0));
