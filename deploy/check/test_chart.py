@@ -90,6 +90,8 @@ def test_every_value_is_in_the_schema_and_in_the_table() -> None:
         ("persistence.accessModes[0]=ReadOnlyMany", "accessModes"),
         ("terminationGracePeriodSeconds=20", "the kubelet would kill the server while it drains"),
         ("policy.existingConfigMap=mine,policy.document=x", "name two policies"),
+        ("cluster.bindPods=true", "set cluster.watch"),
+        ("cluster.explainPodsOf={volcano}", "set cluster.watch"),
     ],
 )
 def test_wrong_values_are_refused(option: str, message: str) -> None:
@@ -156,6 +158,29 @@ def test_a_server_that_explains_pods_may_write_their_reasons() -> None:
         assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
     plain = render_chart("--set", "cluster.watch=true")
     assert not [item for item in plain if item["kind"] == "Role"]
+
+
+def test_a_server_that_binds_pods_may_do_that_and_no_more(cluster: ControlPlane) -> None:
+    cluster.namespace("pumice")
+    watching = ["--set", "cluster.watch=true"]
+    objects = render_chart(*watching, "--set", "cluster.bindPods=true")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    settings = settings_of(objects)
+    assert (settings["state"], settings["extender_bind"]) == ("kubernetes", True)
+    role = next(
+        item for item in objects if item["kind"] == "ClusterRole" and item["metadata"]["name"].endswith("-bind")
+    )
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}]
+    account = find(objects, "ServiceAccount")["metadata"]
+    bindings = [item for item in objects if item["kind"] == "ClusterRoleBinding"]
+    assert len(bindings) == 2
+    for binding in bindings:
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    plain = render_chart(*watching)
+    assert "extender_bind" not in settings_of(plain)
+    assert not [item for item in plain if item["metadata"]["name"].endswith("-bind")]
 
 
 def test_a_server_that_verifies_tokens_has_one_and_asks_only_for_that(cluster: ControlPlane) -> None:

@@ -75,6 +75,10 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
         assert granted(explains, "ClusterRole", "Role") - rights == reasons, more
         for item in explains:
             cluster.apply(item, dry_run=True)
+    # And its binds.
+    for more in (["cluster.bindPods=true"], ["settings.extender_bind=true"]):
+        bound = render_chart("--set", "cluster.watch=true", "--set", *more)
+        assert granted(bound, "ClusterRole") - rights == binds, more
     assert granted(render_chart("--set", "cluster.verifyTokens=true"), "ClusterRole") == verified
 
 

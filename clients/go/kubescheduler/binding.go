@@ -57,6 +57,8 @@ func (plugin *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *core
 	}
 	plugin.hub.waiting.leave(pod.UID)
 	plugin.hub.mirror.reserve(pod, node, false)
+	// The next pod's question will need it.
+	plugin.hub.hurry()
 	return nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	pumice "github.com/pumice-scheduler/pumice/clients/go"
-	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -116,7 +114,7 @@ func (mirror *mirror) minimumOf(group string) (int32, bool) {
 // record makes the record of a pod. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any
 // other the service would know nothing. The lock is held.
 func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
-	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+	record, err := mirror.derive(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/client-go/informers"
@@ -43,8 +44,13 @@ type hub struct {
 	leading  sync.Once
 	ctx      context.Context
 	requests chan chan error
-	// position is the last batch. Reading it from the feed would wait while the feed sends.
-	position atomic.Pointer[pb.SourcePosition]
+	// urgent asks for a batch at once.
+	urgent chan struct{}
+	// stream takes the batches; nil: there is none yet, or it has ended. Only the goroutine that sends uses it.
+	stream *pumice.Stream
+	noted  *notedBatches
+	// sent is the last batch that is on its way or has arrived; nil: none is, or it failed.
+	sent atomic.Pointer[sentBatch]
 }
 
 // hubKey: one per source of a service in a scheduler.
@@ -80,13 +86,14 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
+	options.DialOptions = append(options.DialOptions, grpc.WithChainUnaryInterceptor(noteCall), grpc.WithChainStreamInterceptor(noteStream))
 	client, err := pumice.Dial(args.Address, options)
 	if err != nil {
 		return nil, fmt.Errorf("address: %w", err)
 	}
 	made := &hub{
 		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(), gangs: newGangTable(),
-		log: log, ctx: ctx, requests: make(chan chan error),
+		log: log, ctx: ctx, requests: make(chan chan error), urgent: make(chan struct{}, 1), noted: &notedBatches{},
 	}
 	made.mirror.gone = made.gangs.podGone
 	if err := made.mirror.watch(key.factory); err != nil {
@@ -115,95 +122,50 @@ func (hub *hub) lead() {
 	})
 }
 
-// send sends what has changed: at once when a question waits for it, else after a while.
-func (hub *hub) send() {
-	var due <-chan time.Time
-	for {
-		var waiters []chan error
-		select {
-		case <-hub.ctx.Done():
-			return
-		case <-hub.mirror.wake:
-			if due == nil {
-				due = time.After(gather)
-			}
-			continue
-		case <-due:
-		case waiter := <-hub.requests:
-			waiters = append(waiters, waiter)
-		}
-		due = nil
-		err := hub.sendOnce()
-		if err != nil && !errors.Is(err, pumice.ErrFenced) {
-			due = time.After(pause)
-		}
-		for _, waiter := range waiters {
-			waiter <- err
-		}
-	}
-}
-
-func (hub *hub) sendOnce() error {
-	// A part of the scheduler's view would be taken for the whole.
-	for !hub.mirror.synced() {
-		select {
-		case <-hub.ctx.Done():
-			return hub.ctx.Err()
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	if err := hub.mirror.flush(hub.ctx); err != nil {
-		return err
-	}
-	hub.position.Store(hub.mirror.feed.Position())
-	return nil
-}
-
-// flush waits until everything that is known now has been sent.
-func (hub *hub) flush(ctx context.Context) error {
-	done := make(chan error, 1)
-	select {
-	case hub.requests <- done:
-	case <-ctx.Done():
-		return late("the state could not be sent in time")
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return late("the state could not be sent in time")
-	}
-}
-
 // late is the error of an unavailable service.
 func late(message string) error {
 	return &pumice.Error{Code: codes.DeadlineExceeded, Message: message}
 }
 
-// asking sends the changes and then a request. If the service was restarted and lacks the state, asking sends a full sync and
-// the request once more.
+// asking sends the changes and, while they are on their way, a request, which the service answers once it has them. If the service was
+// restarted and lacks the state, asking sends a full sync and the request once more.
 func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, error) {
-	response, position, err := askingOnce(ctx, hub, args, ask)
+	response, last, err := askingOnce(ctx, hub, args, ask)
+	if forgotten(err) && last.onItsWay {
+		// The batch took longer than the service lets a question wait.
+		select {
+		case <-last.ended:
+		case <-ctx.Done():
+			return response, err
+		}
+		response, last, err = askingOnce(ctx, hub, args, ask)
+	}
 	if forgotten(err) {
-		hub.resync(position)
+		hub.resync(last.sentBatch)
 		response, _, err = askingOnce(ctx, hub, args, ask)
 	}
 	return response, err
 }
 
-func askingOnce[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, *pb.SourcePosition, error) {
+// namedBatch is the batch that a question has named, and whether it was on its way then.
+type namedBatch struct {
+	*sentBatch
+	onItsWay bool
+}
+
+func askingOnce[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, namedBatch, error) {
 	var none R
-	if err := hub.flush(ctx); err != nil {
-		return none, nil, err
+	last, err := hub.flush(ctx)
+	if err != nil {
+		return none, namedBatch{}, err
 	}
-	// What was acknowledged is visible; a replica of the service may lag behind.
-	position := hub.position.Load()
+	named := namedBatch{last, last.isOnItsWay()}
 	latest := &pb.LatestRef{
 		Policy: args.Policy, Profile: args.PolicyProfile,
-		Positions: []*pb.SourcePosition{position}, MaxWait: durationpb.New(args.Budget.Duration / 4),
+		Positions: []*pb.SourcePosition{last.position}, MaxWait: durationpb.New(args.Budget.Duration / 4),
 	}
 	reply, err := ask(&pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: latest}})
-	return reply.Response, position, err
+	return reply.Response, named, err
 }
 
 // forgotten reports whether the service lacks state that this scheduler has sent.
@@ -212,9 +174,11 @@ func forgotten(err error) bool {
 	return errors.As(err, &failure) && (failure.Code == codes.FailedPrecondition || failure.Reason == pumice.ReasonEpochChanged)
 }
 
-// resync makes the next flush send everything, once for all that found the state of that position gone.
-func (hub *hub) resync(position *pb.SourcePosition) {
-	if hub.position.CompareAndSwap(position, nil) {
+// resync makes the next flush send everything, once for all that found the state of that batch gone.
+func (hub *hub) resync(last *sentBatch) {
+	now := hub.sent.Load()
+	isLost := now == last || now != nil && last != nil && now.position.GetSequence() <= last.position.GetSequence()
+	if isLost && hub.sent.CompareAndSwap(now, nil) {
 		hub.mirror.feed.Resync()
 	}
 }

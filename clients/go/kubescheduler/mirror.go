@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"google.golang.org/protobuf/proto"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +29,9 @@ type mirror struct {
 	owners pumice.Owners
 	// gone hears of pods that are deleted.
 	gone func(*corev1.Pod)
-	// wake tells the background that there is something to send.
-	wake chan struct{}
+	// wake tells the background that there is something to send, and changes counts that.
+	wake    chan struct{}
+	changes atomic.Uint64
 
 	mutex sync.Mutex
 	// pods are the newest objects, names their incarnations by task name.
@@ -38,8 +41,11 @@ type mirror struct {
 	// groups are the pod groups that this scheduler watches, and members the pods by the group that they name.
 	groups  map[string]podGroup
 	members map[string]map[types.UID]struct{}
-	// assumed are pods that were given a node which their newest object does not say.
+	// derived are the records of waiting pods, as they were derived from their newest objects.
+	derived map[types.UID]derivedTask
+	// assumed are pods that were given a node which their newest object does not say, and placed their records.
 	assumed map[types.UID]assumption
+	placed  map[types.UID]*pb.Task
 }
 
 type assumption struct {
@@ -50,7 +56,7 @@ type assumption struct {
 func newMirror(feed *pumice.Feed, source string) *mirror {
 	return &mirror{
 		feed: feed, source: source, wake: make(chan struct{}, 1),
-		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{},
+		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{}, derived: map[types.UID]derivedTask{}, placed: map[types.UID]*pb.Task{},
 		groups: map[string]podGroup{}, members: map[string]map[types.UID]struct{}{},
 	}
 }
@@ -188,7 +194,14 @@ func (mirror *mirror) synced() bool {
 	return true
 }
 
+// changed is called after each change of what there is to send.
 func (mirror *mirror) changed() {
+	mirror.changes.Add(1)
+	mirror.stir()
+}
+
+// stir makes the background send what there is to send, after a while.
+func (mirror *mirror) stir() {
 	select {
 	case mirror.wake <- struct{}{}:
 	default:
@@ -224,6 +237,7 @@ func (mirror *mirror) knows(node string) bool {
 func (mirror *mirror) podSeen(pod *corev1.Pod) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
+	delete(mirror.derived, pod.UID)
 	if pod.Spec.NodeName != "" {
 		delete(mirror.assumed, pod.UID)
 	}
@@ -243,6 +257,8 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	}
 	delete(mirror.pods, pod.UID)
 	delete(mirror.assumed, pod.UID)
+	delete(mirror.placed, pod.UID)
+	delete(mirror.derived, pod.UID)
 	// Under the same name another one may have come meanwhile.
 	if name := taskName(pod); mirror.names[name] == pod.UID {
 		delete(mirror.names, name)
@@ -302,10 +318,34 @@ func (mirror *mirror) put(pod *corev1.Pod) {
 		}
 	}
 	mirror.feed.Put(&pb.Cluster{Tasks: []*pb.Task{record}})
-	mirror.changed()
+	if before := mirror.placed[pod.UID]; before != nil && differInBind(before, record) {
+		// No question need wait for it.
+		mirror.stir()
+	} else {
+		mirror.changed()
+	}
+	if found {
+		mirror.placed[pod.UID] = record
+	} else {
+		delete(mirror.placed, pod.UID)
+	}
 }
 
-// flush sends what has changed; after that every question that names the position sees it.
+// differInBind reports whether two records of a task that counts on its node differ at most in whether it is bound there already, of which no
+// decision depends.
+func differInBind(one, other *pb.Task) bool {
+	counts := func(task *pb.Task) bool {
+		return task.Status == pb.TaskStatus_TASK_STATUS_BINDING || task.Status == pb.TaskStatus_TASK_STATUS_BOUND
+	}
+	if !counts(one) || !counts(other) || one.Node != other.Node {
+		return false
+	}
+	same := copyOf(one)
+	same.Status = other.Status
+	return proto.Equal(same, other)
+}
+
+// flush sends what has changed; every question that names the position sees it.
 func (mirror *mirror) flush(ctx context.Context) error {
 	_, err := mirror.feed.Flush(ctx)
 	return err

@@ -62,8 +62,8 @@ func (plugin *named) PreScore(ctx context.Context, state fwk.CycleState, pod *co
 }
 
 // Score looks the node up.
-func (plugin *named) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	return lookUp(state, plugin.name, info)
+func (plugin *named) Score(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+	return lookUp(ctx, state, plugin.name, info)
 }
 
 // ScoreExtensions: there are none, the scores are 0..100 already.

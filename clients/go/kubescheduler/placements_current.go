@@ -76,7 +76,7 @@ func (plugin *Plugin) NormalizePlacementScore(ctx context.Context, state fwk.Pod
 		if len(pods) == 0 {
 			return fwk.AsStatus(err)
 		}
-		if status := plugin.fallbackStatus(pumice.CallScore, pods[0], &cycle{}, err); !status.IsSkip() {
+		if status := plugin.fallbackStatus(pumice.CallScore, pods[0], &cycle{without: &missedCalls{}}, err); !status.IsSkip() {
 			return status
 		}
 		return nil

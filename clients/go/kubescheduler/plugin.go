@@ -77,20 +77,28 @@ const (
 
 // cycle is what one scheduling cycle knows of its pod. Only `without` changes once PreFilter is over.
 type cycle struct {
-	until time.Time
-	task  *pb.Task
+	// copied is true in a copy of the cycle's state. kube-scheduler makes one to score the node of the last equal pod again, while it
+	// has scores of the other nodes.
+	copied bool
+	until  time.Time
+	task   *pb.Task
 	// gang has the pod's node, if the pods of its group are placed together; then there is no verdict.
 	gang *gang
 	// item is the verdict, about the nodes of the table.
 	item  *pb.FilterItem
 	table *pumice.NodeTable
+	// scores are those of the nodes that pass, if the same request asked for them, and metadata that of the response.
+	scores   *pb.ScoreItem
+	metadata *pb.ResponseMetadata
 	// without are the calls that a fallback stood in for.
-	without missedCalls
+	without *missedCalls
 }
 
-// Clone gives the same: nothing in it changes.
+// Clone gives the same, marked as a copy.
 func (cycle *cycle) Clone() fwk.StateData {
-	return cycle
+	copied := *cycle
+	copied.copied = true
+	return &copied
 }
 
 // begin starts the time of a cycle.
@@ -103,7 +111,7 @@ func (plugin *Plugin) begin(state fwk.CycleState, pod *corev1.Pod) (*cycle, erro
 	if err != nil {
 		return nil, err
 	}
-	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task}
+	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task, without: &missedCalls{}}
 	state.Write(cycleKey, begun)
 	return begun, nil
 }
@@ -130,6 +138,9 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 		cycle.gang = joined
 		return &fwk.PreFilterResult{NodeNames: sets.New(joined.nodes[pod.UID])}, nil
 	}
+	if !plugin.mayAdmit(cycle) {
+		return nil, plugin.filter(ctx, pod, cycle, nodes)
+	}
 	admission := make(chan *fwk.Status, 1)
 	go func() { admission <- plugin.admit(ctx, pod, cycle) }()
 	status := plugin.filter(ctx, pod, cycle, nodes)
@@ -139,52 +150,89 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 	return nil, status
 }
 
-// filter sends the Filter request. Skip: the fallback permits every node.
+// filter asks which nodes pass. Skip: the fallback permits every node.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.FilterResponse], error) {
-		return pumice.AllowProblems(plugin.hub.client.Filter(ctx, &pb.FilterRequest{
-			Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit],
-			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), Detail: pb.FilterDetail_FILTER_DETAIL_NODES,
-		}))
-	})
+	item, metadata, err := plugin.askFilter(ctx, cycle, len(nodes))
 	if err == nil {
-		cycle.table, err = plugin.hub.client.NodeTable(ctx, response.GetMetadata().GetNodeTable())
+		cycle.table, err = plugin.hub.client.NodeTable(ctx, metadata.GetNodeTable())
 	}
 	if err != nil {
 		return plugin.fallbackStatus(pumice.CallFilter, pod, cycle, err)
 	}
 	replies.WithLabelValues(string(pumice.CallFilter), pumice.OriginService.String()).Inc()
-	outdated := plugin.policy.outdates(response.GetMetadata())
-	plugin.policy.see(response.GetMetadata(), nil)
+	outdated := plugin.policy.outdates(metadata)
+	plugin.policy.see(metadata, nil)
 	if outdated {
 		// The signature of this pod was made before the new policy was seen, so that kube-scheduler may take the node of an old ranking.
 		plugin.policy.ranking.Store(nil)
 		plugin.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{taskName(pod): pod})
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ChangedReason)
 	}
-	if len(response.GetResult().GetItems()) != 1 {
+	if item == nil {
 		return fwk.AsStatus(errors.New("the response does not have exactly one item"))
 	}
-	cycle.item = response.GetResult().GetItems()[0]
+	cycle.item = item
 	if problem := cycle.item.GetProblem(); problem != nil {
-		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
+		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, metadata)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problem.GetMessage())
 	}
 	if named := ones(cycle.item.GetFit().GetBitmap()); named != int(cycle.item.GetFitCount()) {
 		return fwk.AsStatus(fmt.Errorf("%d nodes fit and the response names %d of them by slot", cycle.item.GetFitCount(), named))
 	}
 	if int(cycle.item.GetFitCount()) < len(nodes) {
-		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
+		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, metadata)
 	}
 	return nil
+}
+
+// scoredAtOnce is the most nodes of which scores come with the verdict of the filter: a request costs more than they do.
+var scoredAtOnce = 4096
+
+// askFilter sends one Filter request about all nodes or, where scores of a node do not depend on the other nodes, one Score request with a
+// filter: kube-scheduler then wants the scores of some of them. The item is nil if the response does not have exactly one.
+func (plugin *Plugin) askFilter(ctx context.Context, cycle *cycle, nodes int) (*pb.FilterItem, *pb.ResponseMetadata, error) {
+	if plugin.policy.mayScoreAlone() && nodes <= scoredAtOnce {
+		response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.ScoreResponse], error) {
+			return pumice.AllowProblems(plugin.hub.client.Score(ctx, &pb.ScoreRequest{
+				Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit], WithFilter: true,
+				NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), FilterDetail: pb.FilterDetail_FILTER_DETAIL_NODES, WithParts: true,
+			}))
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		items := response.GetResult().GetItems()
+		// What is wrong with scores alone is no verdict of the filter.
+		if len(items) == 1 && items[0].GetProblem() == nil && items[0].GetFilter() != nil {
+			if items[0].GetIndependent() {
+				cycle.scores, cycle.metadata = items[0], response.GetMetadata()
+			}
+			return items[0].GetFilter(), response.GetMetadata(), nil
+		}
+	}
+	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.FilterResponse], error) {
+		return pumice.AllowProblems(plugin.hub.client.Filter(ctx, &pb.FilterRequest{
+			Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit],
+			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), Detail: pb.FilterDetail_FILTER_DETAIL_NODES,
+		}))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if items := response.GetResult().GetItems(); len(items) == 1 {
+		return items[0], response.GetMetadata(), nil
+	}
+	return nil, response.GetMetadata(), nil
+}
+
+// mayAdmit reports whether the pod has a pod group whose queue is asked.
+func (plugin *Plugin) mayAdmit(cycle *cycle) bool {
+	return *plugin.args.Admit && cycle.task.GetJob() != ""
 }
 
 // admit sends the Admit request of a pod with a pod group.
 func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, cycle *cycle) *fwk.Status {
 	task := cycle.task
-	if !*plugin.args.Admit || task.GetJob() == "" {
-		return nil
-	}
 	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.AdmitResponse], error) {
 		return pumice.AllowProblems(plugin.hub.client.Admit(ctx, &pb.AdmitRequest{
 			Against: against, Mode: pb.AdmitMode_ADMIT_MODE_CHECK,

@@ -116,10 +116,10 @@ func TestKoordinatorsPluginsStandUnderTheirOwnNames(t *testing.T) {
 	}
 	for _, info := range infos {
 		want := done.scores[info.Node().Name]["NodeResourcesFitPlus"]
-		if score, status := lookUp(state, "NodeResourcesFitPlus", info); score != want || !status.IsSuccess() {
+		if score, status := lookUp(context.Background(), state, "NodeResourcesFitPlus", info); score != want || !status.IsSuccess() {
 			t.Fatal(score, status)
 		}
-		if _, status := lookUp(state, Name, info); status.Code() != fwk.Error {
+		if _, status := lookUp(context.Background(), state, Name, info); status.Code() != fwk.Error {
 			t.Fatal("a column that nobody made")
 		}
 	}

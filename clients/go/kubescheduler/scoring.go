@@ -18,19 +18,34 @@ func (plugin *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *c
 	if !status.IsSuccess() {
 		return status
 	}
-	column, err := ownScores(scoring.item, plugin.args.Scores, profiles.elsewhere(plugin.handle))
-	if err != nil {
-		return fwk.AsStatus(err)
+	if scoring.later == nil {
+		if err := plugin.addOwnScores(scoring); err != nil {
+			return fwk.AsStatus(err)
+		}
+		plugin.policy.own.Store(scoring.columns[Name] != nil)
 	}
-	if column == nil {
+	if !plugin.policy.own.Load() {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	scoring.columns[Name] = column
 	return nil
+}
+
+// addOwnScores makes the plugin's own column, if something is left for it.
+func (plugin *Plugin) addOwnScores(scoring *scoring) error {
+	if scoring.columns[Name] != nil {
+		return nil
+	}
+	column, err := ownScores(scoring.item, plugin.args.Scores, profiles.elsewhere(plugin.handle))
+	if err == nil && column != nil {
+		scoring.columns[Name] = column
+	}
+	return err
 }
 
 // scoring is the answer of a cycle, and the columns made of it.
 type scoring struct {
+	// later asks when a score is wanted; then there is nothing else.
+	later *rescoring
 	item  *pb.ScoreItem
 	table *pumice.NodeTable
 	// at is the position of a slot in the columns, + 1.
@@ -47,7 +62,7 @@ func (scoring *scoring) Clone() fwk.StateData {
 func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*scoring, *fwk.Status) {
 	if known, err := state.Read(scoresKey); err == nil {
 		made := known.(*scoring)
-		if made.item == nil {
+		if made.item == nil && made.later == nil {
 			return nil, fwk.NewStatus(fwk.Skip)
 		}
 		return made, nil
@@ -55,6 +70,15 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 	cycle, err := plugin.begin(state, pod)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
+	}
+	if made := plugin.scoresOf(cycle); made != nil {
+		state.Write(scoresKey, made)
+		return made, nil
+	}
+	if cycle.copied && plugin.policy.mayScoreAlone() {
+		made := &scoring{later: &rescoring{plugin: plugin, cycle: cycle, nodes: nodes}}
+		state.Write(scoresKey, made)
+		return made, nil
 	}
 	ctx, cancel := context.WithDeadline(ctx, cycle.until)
 	defer cancel()
@@ -101,9 +125,40 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 	if len(response.GetResult().GetItems()) != 1 {
 		return nil, errors.New("the response does not have exactly one item")
 	}
-	plugin.policy.see(response.GetMetadata(), response.GetResult().GetItems()[0])
-	made := &scoring{item: response.GetResult().GetItems()[0], table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
-	scored, err := pumice.Slots(made.item.GetNodes())
+	item := response.GetResult().GetItems()[0]
+	if cycle.copied && plugin.policy.outdates(response.GetMetadata()) {
+		return nil, errors.New(ChangedReason)
+	}
+	if !cycle.copied {
+		plugin.policy.see(response.GetMetadata(), item)
+	}
+	return plugin.columns(item, table)
+}
+
+// scoresOf makes the columns of the scores that came with the verdict of the filter; nil: none came, or they are none of kube-scheduler's.
+func (plugin *Plugin) scoresOf(cycle *cycle) *scoring {
+	if cycle.scores == nil {
+		return nil
+	}
+	made, err := plugin.columns(cycle.scores, cycle.table)
+	if err == nil {
+		err = plugin.addOwnScores(made)
+	}
+	if err != nil {
+		// A node that other plugins refuse may be at fault: the nodes that are left are asked about.
+		return nil
+	}
+	if !cycle.copied {
+		plugin.policy.see(cycle.metadata, cycle.scores)
+	}
+	replies.WithLabelValues(string(pumice.CallScore), pumice.OriginService.String()).Inc()
+	return made
+}
+
+// columns orders the scores of an item by slot.
+func (plugin *Plugin) columns(item *pb.ScoreItem, table *pumice.NodeTable) (*scoring, error) {
+	made := &scoring{item: item, table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
+	scored, err := pumice.Slots(item.GetNodes())
 	if err != nil {
 		return nil, err
 	}
@@ -115,15 +170,15 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 		made.at[slot] = int32(at) + 1
 		count++
 	}
-	if err := columnsOf(made.item, count); err != nil {
+	if err := columnsOf(item, count); err != nil {
 		return nil, err
 	}
-	if made.item.GetProblem() != nil {
+	if item.GetProblem() != nil {
 		return made, nil
 	}
 	// Here, for a plugin may be enabled at score alone.
 	for _, name := range profiles.elsewhere(plugin.handle) {
-		if made.columns[name], err = partScores(made.item, name); err != nil {
+		if made.columns[name], err = partScores(item, name); err != nil {
 			return nil, err
 		}
 	}
@@ -158,17 +213,23 @@ func (plugin *Plugin) byName(nodes []fwk.NodeInfo) *pb.NodeSet {
 }
 
 // Score looks the node up.
-func (plugin *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	return lookUp(state, Name, info)
+func (plugin *Plugin) Score(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+	return lookUp(ctx, state, Name, info)
 }
 
 // lookUp is the score of a node in a plugin's column; 0 for a node that was not asked about.
-func lookUp(state fwk.CycleState, plugin string, info fwk.NodeInfo) (int64, *fwk.Status) {
+func lookUp(ctx context.Context, state fwk.CycleState, plugin string, info fwk.NodeInfo) (int64, *fwk.Status) {
 	known, err := state.Read(scoresKey)
 	if err != nil {
 		return 0, fwk.AsStatus(fmt.Errorf("%s is not enabled at preScore: %w", plugin, err))
 	}
 	made := known.(*scoring)
+	if made.later != nil {
+		if made, err = made.later.ask(ctx, info); err != nil {
+			// kube-scheduler drops its scores, and scores all nodes as it would without them.
+			return 0, fwk.AsStatus(err)
+		}
+	}
 	if made.item == nil {
 		// Nobody answered, and the other plugins decide.
 		return 0, nil

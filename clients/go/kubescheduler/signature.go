@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	pumice "github.com/pumice-scheduler/pumice/clients/go"
-	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/proto"
@@ -40,6 +38,8 @@ type policyInForce struct {
 	Away           bool
 	// spreads is true if the policy may spread the pods of one owner; scored says that a Score response has shown it.
 	spreads, scored bool
+	// alone is true if the scores of one node depend on that node alone.
+	alone bool
 }
 
 // lastPolicy is the policy in force, as the cycles of a profile see it.
@@ -49,6 +49,8 @@ type lastPolicy struct {
 	metadata atomic.Pointer[pb.ResponseMetadata]
 	// ranking is the last response with scores.
 	ranking atomic.Pointer[ranking]
+	// own is true if the last response had scores for the plugin itself.
+	own atomic.Bool
 	// signed is true once a pod was signed: without signatures kube-scheduler ranks nodes for each pod.
 	signed atomic.Bool
 }
@@ -75,16 +77,22 @@ func (last *lastPolicy) see(metadata *pb.ResponseMetadata, item *pb.ScoreItem) {
 	before := last.seen.Load()
 	now := policyInForce{Epoch: metadata.GetRevision().GetEpoch(), Version: metadata.GetPolicyVersion(), Away: metadata == nil}
 	if before != nil && before.Epoch == now.Epoch && before.Version == now.Version {
-		now.spreads, now.scored = before.spreads, before.scored
+		now.spreads, now.scored, now.alone = before.spreads, before.scored, before.alone
 	}
 	if item != nil && item.GetProblem() == nil {
 		last.ranking.Store(&ranking{now.Epoch, now.Version, time.Now()})
-		now.scored = true
+		now.scored, now.alone = true, item.GetIndependent()
 		now.spreads = slices.ContainsFunc(item.GetParts(), func(part *pb.ScorePart) bool { return slices.Contains(spreadingPlugins, part.GetPlugin()) })
 	}
 	if before == nil || *before != now {
 		last.seen.Store(&now)
 	}
+}
+
+// mayScoreAlone reports whether one node is worth asking about by itself.
+func (last *lastPolicy) mayScoreAlone() bool {
+	seen := last.seen.Load()
+	return seen != nil && seen.alone
 }
 
 // SignPod signs everything that the service learns of a pod, save what tells equal pods apart, and the policy in force. Of pods
@@ -93,7 +101,7 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	if groupOf(pod) != "" {
 		return nil, fwk.NewStatus(fwk.Unschedulable, unsignableGroup)
 	}
-	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+	record, err := plugin.hub.mirror.taskOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}

@@ -135,7 +135,7 @@ func (hub *hub) retryOnce() {
 	ctx, cancel := context.WithTimeout(hub.ctx, look)
 	defer cancel()
 	// First the state: a restarted service has no results without it.
-	if err := hub.flush(ctx); err != nil {
+	if _, err := hub.flush(ctx); err != nil {
 		return
 	}
 	info, err := hub.client.GetServerInfo(ctx)

@@ -951,7 +951,11 @@ type ScoreItem struct {
 	Warnings []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Fields of the task and of the scored nodes that the result does not take into
 	// account. `filter` repeats none of them.
-	NotEvaluated  []*NotEvaluated `protobuf:"bytes,7,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
+	NotEvaluated []*NotEvaluated `protobuf:"bytes,7,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
+	// True: each node has the same scores whatever the other candidates are, so that
+	// one node may be scored again by itself. False: they depend on the candidates,
+	// or the server does not tell.
+	Independent   bool `protobuf:"varint,8,opt,name=independent,proto3" json:"independent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1033,6 +1037,13 @@ func (x *ScoreItem) GetNotEvaluated() []*NotEvaluated {
 		return x.NotEvaluated
 	}
 	return nil
+}
+
+func (x *ScoreItem) GetIndependent() bool {
+	if x != nil {
+		return x.Independent
+	}
+	return false
 }
 
 // Scores of one plugin, or of a part of it.
@@ -4133,7 +4144,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.ScoreResultR\x06result\"9\n" +
 	"\vScoreResult\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\xc4\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\xe6\x02\n" +
 	"\tScoreItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12(\n" +
 	"\x05nodes\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\x05nodes\x12\x16\n" +
@@ -4141,7 +4152,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x05parts\x18\x04 \x03(\v2\x14.pumice.v1.ScorePartR\x05parts\x12-\n" +
 	"\x06filter\x18\x05 \x01(\v2\x15.pumice.v1.FilterItemR\x06filter\x12.\n" +
 	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
-	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"O\n" +
+	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\x12 \n" +
+	"\vindependent\x18\b \x01(\bR\vindependent\"O\n" +
 	"\tScorePart\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x16\n" +

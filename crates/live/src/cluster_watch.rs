@@ -192,6 +192,7 @@ impl ClusterWatch {
             let start = self.list(&watch, &mut changes).await?;
             let is_owner = watch.scope.resource.kind.record_kind() == pumice_protocol::v1::RecordKind::Unspecified;
             self.reader.has_owners &= !is_owner || start.is_some();
+            self.reader.has_queues &= watch.scope.resource.kind != ObjectKind::Queue || start.is_some();
             starts.push((watch, start));
         }
         // The pods came after their owners.

@@ -127,6 +127,7 @@ pub(crate) fn read_event(line: &[u8]) -> Result<(WatchEvent<'_>, String), Reques
         let refused = RequestError::Refused {
             code: status.code,
             message: status.message,
+            continuation: String::new(),
         };
         return Ok((WatchEvent::Error(refused), String::new()));
     }

@@ -113,6 +113,8 @@ pub(crate) struct ObjectReader {
     owners: PodOwners,
     /// True if all kinds of owners are watched.
     pub(crate) has_owners: bool,
+    /// True if queues are watched.
+    pub(crate) has_queues: bool,
     /// Namespaces in which an owner changed what it selects.
     stale_namespaces: BTreeSet<String>,
     /// Objects that could not be read since the last look.
@@ -128,6 +130,7 @@ impl ObjectReader {
     pub(crate) fn new() -> Self {
         ObjectReader {
             has_owners: true,
+            has_queues: true,
             ..ObjectReader::default()
         }
     }
@@ -174,10 +177,28 @@ impl ObjectReader {
                         self.owners.complete_partly(task, controller.as_ref());
                     }
                 }
+                if let ObjectRecord::Job(job) = &record
+                    && kind == ObjectKind::WorkloadPodGroup
+                    && !self.has_queues
+                {
+                    Self::put_own_queue(&job.queue, changes);
+                }
                 let name = record.name_and_uid().0.to_owned();
                 changes.set(kind.record_kind(), &name, ChangedRecord::Put(Box::new(record)));
             }
             Err(unreadable) => self.note_unreadable(*unreadable, changes),
+        }
+    }
+
+    /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
+    fn put_own_queue(queue: &str, changes: &mut RecordChanges) {
+        if queue == object::DEFAULT_QUEUE {
+            let record = pb::Queue {
+                name: queue.to_owned(),
+                ..pb::Queue::default()
+            };
+            let change = ChangedRecord::Put(Box::new(ObjectRecord::Queue(record)));
+            changes.set(pb::RecordKind::Queue, queue, change);
         }
     }
 
@@ -258,6 +279,37 @@ mod tests {
         assert_eq!((put.tasks.len(), put.nodes.len()), (0, 1));
         assert_eq!(removals.tasks, ["web/a"]);
         assert_eq!(unreadable, []);
+    }
+
+    #[test]
+    fn a_pod_group_without_any_queues_gets_one() {
+        let group = |labels: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"g","namespace":"web","labels":{labels}}},"spec":{{"schedulingPolicy":{{"gang":{{"minCount":3}}}}}}}}"#
+            )
+        };
+        let read = |has_queues: bool, labels: &str| {
+            let mut reader = ObjectReader::new();
+            reader.has_queues = has_queues;
+            let mut changes = RecordChanges::default();
+            reader.read(
+                ObjectKind::WorkloadPodGroup,
+                false,
+                group(labels).as_bytes(),
+                &mut changes,
+            );
+            let (put, ..) = changes.into_parts();
+            let job = &put.jobs[0];
+            assert_eq!((&*job.name, job.min_member), ("web/g", 3));
+            (
+                job.queue.clone(),
+                put.queues.iter().map(|queue| queue.name.clone()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(read(false, "{}"), ("default".to_owned(), vec!["default".to_owned()]));
+        assert_eq!(read(true, "{}"), ("default".to_owned(), vec![]));
+        let named = r#"{"scheduling.volcano.sh/queue-name":"team"}"#;
+        assert_eq!(read(false, named), ("team".to_owned(), vec![]));
     }
 
     #[test]

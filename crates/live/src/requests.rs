@@ -34,6 +34,8 @@ pub(crate) enum RequestError {
         code: u16,
         /// Sentence of the API server.
         message: String,
+        /// Where a list goes on whose version the API server has forgotten; empty: from its beginning.
+        continuation: String,
     },
     /// The API server cannot be reached, or the connection broke.
     #[error("{0}")]
@@ -78,12 +80,21 @@ impl RequestError {
 }
 
 /// `Status` of the API, as far as errors are told by it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct ApiStatus {
     #[serde(default)]
     pub(crate) message: String,
     #[serde(default)]
     pub(crate) code: u16,
+    #[serde(default)]
+    pub(crate) metadata: StatusMetadata,
+}
+
+/// Metadata of a `Status`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct StatusMetadata {
+    #[serde(default, rename = "continue")]
+    pub(crate) continuation: String,
 }
 
 /// Body of the response to a GET whose head says that it succeeded.
@@ -121,14 +132,15 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body
         return Ok(response.into_body());
     }
     let body = whole(response.into_body(), ERROR_BYTES).await.unwrap_or_default();
-    let reported: Option<ApiStatus> = serde_json::from_slice(&body).ok();
-    let message = match reported {
-        Some(reported) if !reported.message.is_empty() => reported.message,
-        _ => status.to_string(),
-    };
+    let ApiStatus { message, metadata, .. } = serde_json::from_slice(&body).unwrap_or_default();
     Err(RequestError::Refused {
         code: status.as_u16(),
-        message,
+        message: if message.is_empty() {
+            status.to_string()
+        } else {
+            message
+        },
+        continuation: metadata.continuation,
     })
 }
 

@@ -36,7 +36,7 @@ const fn resource(
 }
 
 /// Resources in the order in which they are listed: owners before their pods.
-pub const RESOURCES: [WatchedResource; 10] = [
+pub const RESOURCES: [WatchedResource; 11] = [
     resource(ObjectKind::Service, "services", ("", "v1"), false),
     resource(
         ObjectKind::ReplicationController,
@@ -59,6 +59,12 @@ pub const RESOURCES: [WatchedResource; 10] = [
         ObjectKind::PodGroup,
         "podgroups",
         ("scheduling.volcano.sh", "v1beta1"),
+        false,
+    ),
+    resource(
+        ObjectKind::WorkloadPodGroup,
+        "podgroups",
+        ("scheduling.k8s.io", "v1beta1"),
         false,
     ),
     resource(ObjectKind::Pod, "pods", ("", "v1"), true),

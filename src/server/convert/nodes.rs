@@ -81,6 +81,7 @@ impl NodeSetReader<'_> {
             let message = format!("{field}: slots need `against.node_table`, the table that they refer to");
             return Err(CallError::invalid("NODE_TABLE_MISSING", message));
         }
+        let is_bitmap = !bitmap.is_empty();
         let slots = if bitmap.is_empty() {
             slots
         } else {
@@ -93,6 +94,9 @@ impl NodeSetReader<'_> {
             .collect();
         if !missing.is_empty() {
             return Err(unknown_nodes(field, "slot", &missing));
+        }
+        if is_bitmap {
+            return Ok(slots);
         }
         distinct_slots(field, slots, |slot| slot.to_string())
     }

@@ -46,7 +46,14 @@ pub(super) fn kinds_with_records() -> String {
     let kinds = ObjectKind::ALL
         .into_iter()
         .filter(|kind| record_kind(kind.record_kind()).is_some());
-    kinds.map(ObjectKind::name).collect::<Vec<_>>().join(", ")
+    name_kinds(kinds)
+}
+
+/// Names of kinds, each once: two kinds of pod groups have one name.
+fn name_kinds(kinds: impl Iterator<Item = ObjectKind>) -> String {
+    let mut names: Vec<&str> = kinds.map(ObjectKind::name).collect();
+    names.dedup();
+    names.join(", ")
 }
 
 /// Objects of a request that are read when all have come: the owners of pods may come after them.
@@ -125,7 +132,7 @@ fn push_outcome(
             batch.rejected.push(rejected_object(unreadable, place, limit));
         }
         ObjectOutcome::UnknownKind { version, kind } => {
-            let known = ObjectKind::ALL.map(ObjectKind::name).join(", ");
+            let known = name_kinds(ObjectKind::ALL.into_iter());
             let message = format!(
                 "`{}` of `{}` is not read, and has no effect; read are {known}",
                 truncated(&kind),

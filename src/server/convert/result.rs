@@ -200,6 +200,7 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
         totals,
         parts,
         filter,
+        independent,
     } = sheet;
     // A bitmap has no order of its own, and without candidates names are sorted.
     let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
@@ -231,5 +232,6 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
             .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
         warnings: Vec::new(),
         not_evaluated: Vec::new(),
+        independent,
     }
 }

@@ -1,7 +1,6 @@
 //! kube-scheduler's extender protocol: its messages, read from JSON with Go's names, and its verbs.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -10,13 +9,18 @@ use pumice_kubernetes::object::{AmountRules, ObjectKind, ObjectLimits, ObjectRec
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::asked_nodes::{push_json, push_text, read_nodes_message};
 use super::body::read_body;
 use super::kube_bind::write_bind;
+use super::node_verdicts::push_each;
 use super::offers::OfferKey;
-use super::requests::{read_json, to_json, unreadable};
+use super::requests::{to_json, unreadable};
 use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
 use crate::server::pb;
 use crate::server::status::CallError;
+
+/// Bytes that the score of one node takes, roughly.
+const HOST_BYTES: usize = 48;
 
 /// Verb of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +60,6 @@ impl KubeVerb {
             KubeVerb::Bind => "kube-scheduler/bind",
         }
     }
-}
-
-/// Request of filter and prioritize.
-#[derive(Debug, Deserialize)]
-struct NodesMessage<'b> {
-    #[serde(rename = "Pod", borrow)]
-    pod: &'b RawValue,
-    #[serde(rename = "Nodes", borrow, default)]
-    nodes: Option<NodeList<'b>>,
-    #[serde(rename = "NodeNames", default)]
-    node_names: Option<Vec<String>>,
-}
-
-/// List of whole nodes.
-#[derive(Debug, Deserialize)]
-struct NodeList<'b> {
-    #[serde(borrow, default)]
-    items: Option<Vec<&'b RawValue>>,
 }
 
 /// Object, as far as its identity.
@@ -147,108 +133,19 @@ impl AskedPod {
     }
 }
 
-/// Nodes that a request is about, in its order.
-#[derive(Debug)]
-pub(super) struct AskedNodes {
-    pub(super) names: Vec<String>,
-    /// Where each whole node is in the body; `None`: the request names nodes only.
-    pub(super) whole: Option<Vec<Range<usize>>>,
-}
-
-/// Reads a request of filter or prioritize.
-pub(super) fn read_nodes_message(body: &Bytes) -> Result<(AskedPod, AskedNodes), CallError> {
-    let message: NodesMessage<'_> = read_json(body)?;
-    let pod = AskedPod::read(message.pod)?;
-    let (names, whole) = match (message.nodes, message.node_names) {
-        (Some(list), _) => {
-            let items = list.items.unwrap_or_default();
-            let start = body.as_ptr().addr();
-            let mut names = Vec::with_capacity(items.len());
-            let mut places = Vec::with_capacity(items.len());
-            for (index, item) in items.into_iter().enumerate() {
-                let head: ObjectHead = serde_json::from_str(item.get())
-                    .map_err(|error| unreadable(&format!("Nodes.items[{index}]"), &error))?;
-                names.push(head.metadata.name);
-                let at = item.get().as_ptr().addr().saturating_sub(start);
-                places.push(at..at + item.get().len());
-            }
-            (names, Some(places))
-        }
-        (None, Some(names)) => (names, None),
-        (None, None) => {
-            let message = "Nodes and NodeNames: both are absent";
-            return Err(CallError::invalid("NODES_MISSING", message));
-        }
-    };
-    Ok((pod, AskedNodes { names, whole }))
-}
-
-/// Response of filter. Exactly one of both lists of nodes is there, as in the request.
+/// Response of filter that has an error only.
 #[derive(Debug, Default, Serialize)]
-struct FilterMessage<'b> {
+struct FilterErrorMessage<'b> {
     #[serde(rename = "Nodes")]
-    nodes: Option<NodeListMessage<'b>>,
+    nodes: Option<()>,
     #[serde(rename = "NodeNames")]
-    node_names: Option<Vec<&'b str>>,
+    node_names: Option<()>,
     #[serde(rename = "FailedNodes")]
-    failed: BTreeMap<&'b str, &'b str>,
+    failed: BTreeMap<(), ()>,
     #[serde(rename = "FailedAndUnresolvableNodes")]
-    unresolvable: BTreeMap<&'b str, &'b str>,
+    unresolvable: BTreeMap<(), ()>,
     #[serde(rename = "Error")]
     error: &'b str,
-}
-
-#[derive(Debug, Serialize)]
-struct NodeListMessage<'b> {
-    metadata: BTreeMap<&'b str, &'b str>,
-    items: Vec<&'b RawValue>,
-}
-
-/// Verdict on one node of a filter request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NodeVerdict {
-    /// The pod may run there.
-    Fits,
-    /// It may not, and evictions may change that.
-    Fails(Arc<str>),
-    /// It may not, whatever is evicted.
-    NeverFits(Arc<str>),
-}
-
-/// Writes a response of filter: a verdict on each node of the request.
-pub(super) fn write_filter(body: &Bytes, nodes: &AskedNodes, verdicts: &[NodeVerdict]) -> Vec<u8> {
-    let mut message = FilterMessage::default();
-    let mut fitting = Vec::new();
-    for (index, (name, verdict)) in nodes.names.iter().zip(verdicts).enumerate() {
-        match verdict {
-            NodeVerdict::Fits => fitting.push((index, name.as_str())),
-            NodeVerdict::Fails(reason) => drop(message.failed.insert(name, reason)),
-            NodeVerdict::NeverFits(reason) => drop(message.unresolvable.insert(name, reason)),
-        }
-    }
-    match &nodes.whole {
-        None => message.node_names = Some(fitting.into_iter().map(|(_, name)| name).collect()),
-        Some(places) => {
-            let raw = |(index, _): (usize, &str)| {
-                let bytes = body.get(places.get(index)?.clone())?;
-                serde_json::from_slice::<&RawValue>(bytes).ok()
-            };
-            message.nodes = Some(NodeListMessage {
-                metadata: BTreeMap::new(),
-                items: fitting.into_iter().filter_map(raw).collect(),
-            });
-        }
-    }
-    to_json(&message)
-}
-
-/// Score of one node in a response of prioritize.
-#[derive(Debug, Serialize)]
-pub(super) struct HostScore<'n> {
-    #[serde(rename = "Host")]
-    pub(super) host: &'n str,
-    #[serde(rename = "Score")]
-    pub(super) score: i64,
 }
 
 impl ExtenderFront {
@@ -273,9 +170,9 @@ impl ExtenderFront {
             Ok(json) => Ok(("Ok", json)),
             Err(error) if verb == KubeVerb::Filter => {
                 let error_text = error_text(&error);
-                let message = FilterMessage {
+                let message = FilterErrorMessage {
                     error: &error_text,
-                    ..FilterMessage::default()
+                    ..FilterErrorMessage::default()
                 };
                 Ok((error.reason(), to_json(&message)))
             }
@@ -293,8 +190,16 @@ impl ExtenderFront {
     ) -> Result<Vec<u8>, CallError> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let scores = self.scores_of(policy, &pod, &nodes, mode).await?;
-        let hosts = nodes.names.iter().zip(scores);
-        let message: Vec<HostScore<'_>> = hosts.map(|(host, score)| HostScore { host, score }).collect();
-        Ok(to_json(&message))
+        let mut json = Vec::with_capacity(scores.len().saturating_mul(HOST_BYTES));
+        json.push(b'[');
+        push_each(&mut json, nodes.names().zip(scores), |json, (host, score)| {
+            json.extend_from_slice(br#"{"Host":"#);
+            push_text(json, host);
+            json.extend_from_slice(br#","Score":"#);
+            push_json(json, &score);
+            json.push(b'}');
+        });
+        json.push(b']');
+        Ok(json)
     }
 }

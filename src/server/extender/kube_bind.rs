@@ -97,7 +97,7 @@ impl ExtenderFront {
         if mode == ResponseMode::DryRun {
             return Ok(write_bind(""));
         }
-        let held = self.hold(policy, &task, &[&binding.node]).await?;
+        let held = self.hold(policy, &task, vec![binding.node.as_str().into()]).await?;
         if let Err(rejection) = held {
             let reason = &rejection.reason;
             let text = format!("node {}: {}: {}", binding.node, reason.plugin, reason.message);
@@ -106,7 +106,7 @@ impl ExtenderFront {
         match binder.bind(&binding).await {
             Ok(()) => Ok(write_bind("")),
             Err(error @ BindError::Refused(_)) => {
-                let _ = self.hold(policy, &task, &[]).await;
+                let _ = self.hold(policy, &task, Vec::new()).await;
                 Err(CallError::precondition("BIND_REFUSED", error.to_string()))
             }
             Err(error @ BindError::Unknown(_)) => {

@@ -5,17 +5,18 @@
 //! it once, for every caller. The hold ends when the pod's source shows it on a node, ended or gone, when kube-scheduler asks for the
 //! pod again, or with its lease.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use tokio::time::{Instant, sleep};
 
-use super::kube::{AskedNodes, AskedPod, NodeVerdict, read_nodes_message, write_filter};
-use super::kube_scores::ScoreScale;
+use super::asked_nodes::{AskedNodes, read_nodes_message};
+use super::kube::AskedPod;
+use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::Offer;
-use super::requests::{check_problem, latest, node_set, reason_text};
+use super::requests::{check_problem, latest, reason_text};
+use super::scored_nodes::ScoredNodes;
 use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
 use crate::server::status::CallError;
@@ -32,8 +33,8 @@ const HOLD_NODES: usize = 16;
 pub(super) const HOLDER: &str = "kube-scheduler-extender";
 /// Time between two looks for a pod that its source has not reported.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Reason of a node that no source has reported.
-const NODE_UNKNOWN: &str = "pumice: the node is not known yet";
+/// Number of times that a request is asked again because its nodes have got other slots.
+const TABLE_CHANGES: usize = 3;
 /// What a refusal says that only holds cause.
 const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen bound yet)";
 
@@ -64,8 +65,7 @@ impl ExtenderFront {
     ) -> Result<Vec<u8>, CallError> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let verdicts = self.verdicts(policy, &pod, &nodes, mode).await?;
-        let write = move |body: &Bytes| Ok(write_filter(body, &nodes, &verdicts));
-        self.read_message(body, write).await
+        self.read_message(body, move |_| Ok(verdicts.response(&nodes))).await
     }
 
     /// Verdict on each node of a request. The pod is held if it fits somewhere.
@@ -75,42 +75,35 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         mode: ResponseMode,
-    ) -> Result<Vec<NodeVerdict>, CallError> {
+    ) -> Result<RequestVerdicts, CallError> {
         let status = self.status(pod, mode).await?;
-        let scored = self.score(policy, pod, &nodes.names, &status).await?;
-        let mut by_name: BTreeMap<&str, NodeVerdict> = scored.rejected_nodes().collect();
-        let fitting = scored.best_first();
+        let scored = self.score(policy, pod, nodes, &status).await?;
         let offer = match (&status, mode) {
             (AskedPodStatus::Placed(_), _) | (AskedPodStatus::Unknown, ResponseMode::Hold) => PodOffer::All,
             (AskedPodStatus::Waiting(..) | AskedPodStatus::Unknown, ResponseMode::DryRun) => {
                 self.preview(policy, pod).await?
             }
             (AskedPodStatus::Waiting(task, held), ResponseMode::Hold) => {
-                self.offer(policy, task, *held, &fitting).await?
+                self.offer(policy, task, *held, &scored).await?
             }
         };
-        match offer {
-            PodOffer::All => {}
-            PodOffer::One(node) => {
-                let elsewhere = Arc::from(format!("pumice: the pod's devices are held on node {node}"));
-                let others = fitting.iter().filter(|name| ***name != *node);
-                by_name.extend(others.map(|name| (*name, NodeVerdict::Fails(Arc::clone(&elsewhere)))));
-            }
-            PodOffer::None(verdict) => by_name.extend(fitting.iter().map(|name| (*name, verdict.clone()))),
-        }
-        let known: BTreeSet<&str> = fitting.into_iter().collect();
-        let unknown: Arc<str> = NODE_UNKNOWN.into();
-        let verdicts = nodes.names.iter().map(|name| match by_name.get(name.as_str()) {
-            Some(verdict) => verdict.clone(),
-            None if known.contains(name.as_str()) => NodeVerdict::Fits,
-            None => NodeVerdict::Fails(Arc::clone(&unknown)),
-        });
-        let verdicts = verdicts.collect();
         if mode == ResponseMode::Hold {
             self.offers.put(Offer {
                 key: pod.offer_key(policy),
                 scores: scored.scaled(self.scale(policy)?),
             });
+        }
+        let mut verdicts = scored.verdicts();
+        match offer {
+            PodOffer::All => {}
+            PodOffer::One(node) => {
+                let elsewhere = format!("pumice: the pod's devices are held on node {node}");
+                let own = scored.slot_of(&node);
+                let others = scored.fitting().map(|(slot, _)| slot);
+                let others = others.filter(|slot| Some(*slot) != own);
+                verdicts.reject(NodeVerdict::Fails(elsewhere.into()), others);
+            }
+            PodOffer::None(verdict) => verdicts.reject_fitting(verdict),
         }
         Ok(verdicts)
     }
@@ -121,15 +114,16 @@ impl ExtenderFront {
         policy: &str,
         task: &TaskRecord,
         held: bool,
-        fitting: &[&str],
+        scored: &ScoredNodes,
     ) -> Result<PodOffer, CallError> {
-        let keeps = held && fitting.iter().any(|name| **name == *task.node);
+        let keeps = held && scored.fits(&task.node);
+        let best = scored.best(HOLD_NODES);
         let node = if keeps {
             Ok(Some(Arc::clone(&task.node)))
-        } else if fitting.is_empty() && !held {
+        } else if best.is_empty() && !held {
             Ok(None)
         } else {
-            self.hold(policy, task, fitting).await?
+            self.hold(policy, task, best).await?
         };
         Ok(match node {
             // Which devices are left depends on the node that the pod goes to, so that it is offered no other.
@@ -171,44 +165,70 @@ impl ExtenderFront {
         self: &Arc<Self>,
         policy: &str,
         pod: &AskedPod,
-        names: &[String],
+        nodes: &AskedNodes,
         status: &AskedPodStatus,
     ) -> Result<ScoredNodes, CallError> {
-        let snapshot = self.edge.state.snapshot();
-        let known = names.iter().filter(|name| snapshot.state.slot_of(name).is_some());
+        let mut changes: usize = 0;
+        loop {
+            match self.score_once(policy, pod, nodes, status).await {
+                Err(error) if matches!(error.reason(), "NODE_TABLE_CHANGED" | "NODE_NOT_FOUND") => {
+                    changes = changes.saturating_add(1);
+                    if changes == TABLE_CHANGES {
+                        return Err(error);
+                    }
+                }
+                scored => return scored,
+            }
+        }
+    }
+
+    async fn score_once(
+        self: &Arc<Self>,
+        policy: &str,
+        pod: &AskedPod,
+        nodes: &AskedNodes,
+        status: &AskedPodStatus,
+    ) -> Result<ScoredNodes, CallError> {
+        let mut scored = ScoredNodes::find(self.edge.state.snapshot(), nodes)?;
+        let Some(candidates) = scored.candidates() else {
+            return Ok(scored);
+        };
         let mut task = pod.task();
-        if let AskedPodStatus::Waiting(stored, _) = status {
+        if let AskedPodStatus::Waiting(known, _) = status {
             // What a record has from others, such as its owners, the pod alone does not tell.
-            task.job = stored.job.to_string();
+            task.job = known.job.to_string();
         }
         let request = pb::ScoreRequest {
             tasks: vec![task],
-            candidates: Some(node_set(known.cloned())),
+            candidates: Some(candidates),
             resource_fit: pb::ResourceFit::None.into(),
+            node_encoding: pb::NodeEncoding::Slots.into(),
             with_filter: true,
             filter_detail: pb::FilterDetail::Nodes.into(),
             samples: Some(0),
             ..pb::ScoreRequest::default()
         };
-        if request.candidates.as_ref().is_some_and(|set| set.names.is_empty()) {
-            return Ok(ScoredNodes::default());
-        }
         let session = match status {
-            AskedPodStatus::Waiting(stored, true) => Some(self.session_without(policy, stored).await?),
+            AskedPodStatus::Waiting(known, true) => Some(self.session_without(policy, known).await?),
             AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed(_) | AskedPodStatus::Unknown => None,
         };
         let against = session
             .as_ref()
             .map_or_else(|| latest(policy), |session| session.target.clone());
-        let answered = self.ask(request, against).await;
+        let against = pb::EvaluationRef {
+            node_table: Some(scored.table()),
+            ..against
+        };
+        let decided = self.ask(request, against).await;
         if let Some(session) = session {
             // A session that is gone needs no end.
             let _ = self.edge.state.close_session(&session.id);
         }
-        let mut items = answered?.result.unwrap_or_default().items;
+        let mut items = decided?.result.unwrap_or_default().items;
         let item = items.pop().unwrap_or_default();
         check_problem("POD_UNREADABLE", item.problem.as_ref())?;
-        Ok(ScoredNodes(item))
+        scored.set(item);
+        Ok(scored)
     }
 
     /// Session on the newest state in which a held pod has no node.
@@ -240,13 +260,13 @@ impl ExtenderFront {
         self: &Arc<Self>,
         policy: &str,
         task: &TaskRecord,
-        nodes: &[&str],
+        nodes: Vec<Arc<str>>,
     ) -> Result<Result<Option<Arc<str>>, CommitRejection>, CallError> {
         let hold = TaskHold {
             task: Arc::clone(&task.name),
             uid: task.uid.clone(),
             job: Arc::clone(&task.job),
-            nodes: nodes.iter().take(HOLD_NODES).map(|name| Arc::from(*name)).collect(),
+            nodes,
             policy: (policy.into(), Arc::default()),
             holder: HOLDER.into(),
             lease: self.edge.read_options.limits.extender_hold,
@@ -363,48 +383,4 @@ fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> b
     };
     decide::admit_task(context, &policy.policy, &without_node(&stored.record))
         .is_ok_and(|admission| admission.permitted)
-}
-
-/// Nodes of one question, filtered and scored.
-#[derive(Debug, Default)]
-pub(super) struct ScoredNodes(pb::ScoreItem);
-
-impl ScoredNodes {
-    /// Fitting nodes with their scores, by name.
-    fn fitting(&self) -> impl Iterator<Item = (&str, f64)> {
-        let names = self.0.nodes.iter().flat_map(|nodes| &nodes.names);
-        names.map(String::as_str).zip(self.0.totals.iter().copied())
-    }
-
-    /// Fitting nodes, the best first, ties by name.
-    fn best_first(&self) -> Vec<&str> {
-        let mut all: Vec<(&str, f64)> = self.fitting().collect();
-        all.sort_by(|(name, score), (other, its)| its.total_cmp(score).then_with(|| name.cmp(other)));
-        all.into_iter().map(|(name, _)| name).collect()
-    }
-
-    /// Scores as kube-scheduler takes them.
-    pub(super) fn scaled(&self, scale: ScoreScale) -> BTreeMap<String, i64> {
-        let scores: Vec<f64> = self.fitting().map(|(_, score)| score).collect();
-        let scale = scale.fit_to(&scores);
-        self.fitting()
-            .map(|(name, score)| (name.to_owned(), scale.of(score)))
-            .collect()
-    }
-
-    /// Rejected nodes with their verdicts.
-    fn rejected_nodes(&self) -> impl Iterator<Item = (&str, NodeVerdict)> {
-        let rejections = self.0.filter.iter().flat_map(|filter| &filter.rejections);
-        rejections.flat_map(|rejection| {
-            let reason = rejection.reason.clone().unwrap_or_default();
-            let text: Arc<str> = reason_text(&reason).into();
-            let verdict = if reason.resolution() == pb::Resolution::Unresolvable {
-                NodeVerdict::NeverFits(text)
-            } else {
-                NodeVerdict::Fails(text)
-            };
-            let names = rejection.nodes.iter().flat_map(|nodes| &nodes.names);
-            names.map(move |name| (name.as_str(), verdict.clone()))
-        })
-    }
 }

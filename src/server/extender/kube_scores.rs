@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::kube::{AskedNodes, AskedPod};
+use super::asked_nodes::AskedNodes;
+use super::kube::AskedPod;
 use super::{ExtenderFront, ResponseMode};
 use crate::server::status::CallError;
+use pumice_engine::model::NodeSlot;
 use pumice_state::policy_in_snapshot;
 
 /// Most that a scheduler expects of an extender (`MaxExtenderPriority` of k8s.io/kube-scheduler).
@@ -56,6 +58,17 @@ impl ExtenderFront {
         })
     }
 
+    /// Scores of the nodes of a request in the last offer to the pod; `None`: it does not have all of them.
+    fn offered_scores(&self, policy: &str, pod: &AskedPod, nodes: &AskedNodes) -> Option<Vec<i64>> {
+        let offer = self.offers.get(&pod.offer_key(policy))?;
+        let snapshot = self.edge.state.snapshot();
+        if offer.scores.generation != snapshot.state.generation() {
+            return None;
+        }
+        let score = |name: &str| offer.scores.of(snapshot.state.slot_of(name)?);
+        nodes.names().map(score).collect()
+    }
+
     /// Scores of the nodes of a request, in its order: those of the last offer to the pod, or new ones.
     pub(super) async fn scores_of(
         self: &Arc<Self>,
@@ -64,17 +77,14 @@ impl ExtenderFront {
         nodes: &AskedNodes,
         mode: ResponseMode,
     ) -> Result<Vec<i64>, CallError> {
-        if let Some(offer) = self.offers.get(&pod.offer_key(policy)) {
-            let scores: Option<Vec<i64>> = nodes.names.iter().map(|name| offer.scores.get(name).copied()).collect();
-            if let Some(scores) = scores {
-                return Ok(scores);
-            }
+        if let Some(scores) = self.offered_scores(policy, pod, nodes) {
+            return Ok(scores);
         }
         let status = self.status(pod, mode).await?;
-        let scored = self.score(policy, pod, &nodes.names, &status).await?;
-        let by_name = scored.scaled(self.scale(policy)?);
-        let score = |name: &String| by_name.get(name).copied().unwrap_or(0);
-        Ok(nodes.names.iter().map(score).collect())
+        let scored = self.score(policy, pod, nodes, &status).await?;
+        let scaled = scored.scaled(self.scale(policy)?);
+        let score = |slot: &Option<NodeSlot>| slot.and_then(|slot| scaled.of(slot)).unwrap_or(0);
+        Ok(scored.slots.iter().map(score).collect())
     }
 }
 

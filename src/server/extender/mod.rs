@@ -3,14 +3,17 @@
 //!
 //! A front reads a request, asks the same decisions as gRPC callers do, and writes the answer as its scheduler reads it.
 
+mod asked_nodes;
 mod body;
 mod kube;
 mod kube_bind;
 mod kube_filter;
 mod kube_preempt;
 mod kube_scores;
+mod node_verdicts;
 mod offers;
 mod requests;
+mod scored_nodes;
 mod volcano;
 mod volcano_messages;
 mod volcano_nodes;

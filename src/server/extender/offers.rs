@@ -1,8 +1,9 @@
 //! Scores of nodes as they were when Filter offered them: kube-scheduler asks for them right after.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pumice_engine::model::NodeSlot;
 use pumice_engine::short_lock::ShortLock;
 
 /// Offers that are kept, the newest: a scheduler asks about one pod after the other.
@@ -13,8 +14,24 @@ const MAX_OFFERS: usize = 64;
 pub(super) struct Offer {
     /// Pod, by name and incarnation, and policy.
     pub(super) key: OfferKey,
-    /// Scores of the nodes, by name.
-    pub(super) scores: BTreeMap<String, i64>,
+    /// Scores of the nodes.
+    pub(super) scores: SlotScores,
+}
+
+/// Scores of nodes as kube-scheduler takes them, by slot.
+#[derive(Debug, Default)]
+pub(super) struct SlotScores {
+    /// Generation of the node table that the slots belong to.
+    pub(super) generation: u64,
+    /// Score of the node of each slot; below 0: it has none.
+    pub(super) by_slot: Vec<i64>,
+}
+
+impl SlotScores {
+    /// Score of the node of a slot; `None`: it has none.
+    pub(super) fn of(&self, slot: NodeSlot) -> Option<i64> {
+        self.by_slot.get(slot as usize).copied().filter(|score| *score >= 0)
+    }
 }
 
 /// What an offer is for.

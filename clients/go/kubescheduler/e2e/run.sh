@@ -7,4 +7,4 @@ root="$(cd ../../.. && pwd)"
 server="${PUMICE_BIN:-$root/target/debug/pumice}"
 [ -x "$server" ] || { echo "$server is missing: run cargo build, or name the program in PUMICE_BIN" >&2; exit 1; }
 bin="$(e2e/control-plane.sh)"
-CGO_ENABLED=0 PUMICE_BIN="$server" E2E_BIN="$bin" go test -mod=readonly -tags e2e -count=1 -v -timeout 20m ./e2e "$@"
+CGO_ENABLED=0 PUMICE_BIN="$server" E2E_BIN="$bin" go test -mod=readonly -tags e2e -count=1 -v -timeout "${E2E_TIMEOUT:-20m}" ./e2e "$@"

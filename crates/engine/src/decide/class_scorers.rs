@@ -160,6 +160,12 @@ impl<'a> ClassScorers<'a> {
         scorers.any(|scorer| scorer.needs_survey())
     }
 
+    /// True if a node has the same scores whatever the other candidates are. A score that may leave its range makes the whole
+    /// class fail.
+    pub(super) fn are_independent(&self) -> bool {
+        !self.need_survey() && !self.have_ranges()
+    }
+
     /// Shows the candidates of each slice to the scorers that depend on them.
     ///
     /// # Errors
@@ -341,6 +347,7 @@ impl<'a> ClassScorers<'a> {
             totals: Vec::with_capacity(count),
             parts: self.shown_columns.iter().filter_map(column).collect(),
             filter: None,
+            independent: self.are_independent(),
         }
     }
 }

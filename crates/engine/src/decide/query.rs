@@ -161,6 +161,8 @@ pub struct ScoreSheet {
     pub parts: Vec<ScorePart>,
     /// Filter's verdict; filled if the query asks for it.
     pub filter: Option<FilterVerdict>,
+    /// True if each node has the same scores whatever the other candidates are.
+    pub independent: bool,
 }
 
 /// Share of one plugin in the scores.

@@ -200,6 +200,7 @@ fn best_sheet(cluster_state: &ClusterState, top: TopNodes, scorers: &ClassScorer
         return ScoreSheet {
             nodes: best.iter().map(|node| node.slot).collect(),
             totals: best.iter().map(|node| node.total).collect(),
+            independent: scorers.are_independent(),
             ..ScoreSheet::default()
         };
     }
@@ -245,8 +246,10 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
             })
             .collect(),
         filter: None,
+        independent: sheet.independent,
     }
 }
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

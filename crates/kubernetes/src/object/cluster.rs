@@ -12,8 +12,10 @@ use pumice_protocol::v1 as pb;
 const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
 /// Annotation with the amount that is added to a node's memory, in bytes.
 const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
+/// Label with the queue of a pod group whose API has no field for it.
+const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
 /// Queue of a pod group that names none.
-const DEFAULT_QUEUE: &str = "default";
+pub const DEFAULT_QUEUE: &str = "default";
 
 type ImportObjectResult<T> = Result<T, FieldError>;
 
@@ -147,6 +149,25 @@ pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
         min_task_member: integers(object, "spec.minTaskMember")?,
         sub_group_policies: constraints::sub_group_policies(object)?,
         priority_class_name: Some(text(object, "spec.priorityClassName")?),
+        ..pb::Job::default()
+    })
+}
+
+/// Reads a `PodGroup` of `scheduling.k8s.io`. It may start as soon as its pods may; a label names its queue.
+pub(super) fn workload_job(object: &Value) -> ImportObjectResult<pb::Job> {
+    let queue = texts(object, "metadata.labels")?.remove(QUEUE_LABEL);
+    let least = integer(object, "spec.schedulingPolicy.gang.minCount")?;
+    Ok(pb::Job {
+        name: namespaced(object)?,
+        uid: text(object, "metadata.uid")?,
+        queue: queue
+            .filter(|queue| !queue.is_empty())
+            .unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+        creation_time: time(object, "metadata.creationTimestamp")?,
+        phase: pb::JobPhase::Inqueue.into(),
+        priority: integer(object, "spec.priority")?.unwrap_or_default(),
+        min_member: least.unwrap_or(1),
+        annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
         ..pb::Job::default()
     })
 }

@@ -1,5 +1,5 @@
 //! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, `PriorityClass`, the
-//! owners of pods, and Volcano's Queue and PodGroup; what pods and nodes have by claims and slices of devices, the import
+//! owners of pods, the `PodGroup` of `scheduling.k8s.io`, and Volcano's Queue and PodGroup; what pods and nodes have by claims and slices of devices, the import
 //! alone reads.
 //!
 //! [`read_json`] reads the bytes that the API server writes and keeps only what records need; [`read_value`] reads an object
@@ -19,6 +19,7 @@ mod tests;
 
 use serde_json::Value;
 
+pub use cluster::DEFAULT_QUEUE;
 pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
@@ -34,7 +35,7 @@ use pumice_protocol::v1 as pb;
 
 /// API group of Volcano's queues and pod groups.
 const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
-/// The API group of priority classes.
+/// The API group of priority classes, and of the pod groups that Kubernetes has itself.
 const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 /// The API group of workloads.
 const APPS_GROUP: &str = "apps";
@@ -56,6 +57,8 @@ pub enum ObjectKind {
     Queue,
     /// Pod group of Volcano.
     PodGroup,
+    /// Pod group of `scheduling.k8s.io`.
+    WorkloadPodGroup,
     /// Priority class of Kubernetes.
     PriorityClass,
     /// Namespace of `v1`.
@@ -72,11 +75,12 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// Kinds that are read.
-    pub const ALL: [ObjectKind; 10] = [
+    pub const ALL: [ObjectKind; 11] = [
         ObjectKind::Node,
         ObjectKind::Pod,
         ObjectKind::Queue,
         ObjectKind::PodGroup,
+        ObjectKind::WorkloadPodGroup,
         ObjectKind::PriorityClass,
         ObjectKind::Namespace,
         ObjectKind::Service,
@@ -91,7 +95,7 @@ impl ObjectKind {
             ObjectKind::Node => "Node",
             ObjectKind::Pod => "Pod",
             ObjectKind::Queue => "Queue",
-            ObjectKind::PodGroup => "PodGroup",
+            ObjectKind::PodGroup | ObjectKind::WorkloadPodGroup => "PodGroup",
             ObjectKind::PriorityClass => "PriorityClass",
             ObjectKind::Namespace => "Namespace",
             ObjectKind::Service => "Service",
@@ -110,7 +114,7 @@ impl ObjectKind {
             | ObjectKind::Service
             | ObjectKind::ReplicationController => "",
             ObjectKind::Queue | ObjectKind::PodGroup => VOLCANO_GROUP,
-            ObjectKind::PriorityClass => SCHEDULING_GROUP,
+            ObjectKind::PriorityClass | ObjectKind::WorkloadPodGroup => SCHEDULING_GROUP,
             ObjectKind::ReplicaSet | ObjectKind::StatefulSet => APPS_GROUP,
         }
     }
@@ -121,7 +125,7 @@ impl ObjectKind {
             ObjectKind::Node => pb::RecordKind::Node,
             ObjectKind::Pod => pb::RecordKind::Task,
             ObjectKind::Queue => pb::RecordKind::Queue,
-            ObjectKind::PodGroup => pb::RecordKind::Job,
+            ObjectKind::PodGroup | ObjectKind::WorkloadPodGroup => pb::RecordKind::Job,
             ObjectKind::PriorityClass => pb::RecordKind::PriorityClass,
             ObjectKind::Namespace => pb::RecordKind::Namespace,
             ObjectKind::Service
@@ -137,6 +141,7 @@ impl ObjectKind {
             ObjectKind::Node | ObjectKind::Queue | ObjectKind::PriorityClass | ObjectKind::Namespace => false,
             ObjectKind::Pod
             | ObjectKind::PodGroup
+            | ObjectKind::WorkloadPodGroup
             | ObjectKind::Service
             | ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
@@ -205,6 +210,7 @@ pub fn read_value(kind: ObjectKind, object: &Value, rules: AmountRules) -> Resul
         ObjectKind::Pod => ObjectRecord::Task(pod::task(object, rules)?, owners::controller(object)?),
         ObjectKind::Queue => ObjectRecord::Queue(cluster::queue(object)?),
         ObjectKind::PodGroup => ObjectRecord::Job(cluster::job(object)?),
+        ObjectKind::WorkloadPodGroup => ObjectRecord::Job(cluster::workload_job(object)?),
         ObjectKind::PriorityClass => ObjectRecord::PriorityClass(cluster::priority_class(object)?),
         ObjectKind::Namespace => ObjectRecord::Namespace(cluster::namespace(object)?),
         ObjectKind::Service | ObjectKind::ReplicationController | ObjectKind::ReplicaSet | ObjectKind::StatefulSet => {

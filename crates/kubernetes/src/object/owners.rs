@@ -71,6 +71,7 @@ pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldE
         | ObjectKind::Pod
         | ObjectKind::Queue
         | ObjectKind::PodGroup
+        | ObjectKind::WorkloadPodGroup
         | ObjectKind::PriorityClass
         | ObjectKind::Namespace => {
             let selector = get(object, "spec.selector").map(label_selector).transpose();

@@ -61,7 +61,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
     let has_own_priority = pod.priority.is_some() || annotated == Some(effective.priority);
     Ok(pb::Task {
-        job: job(&name, &annotations),
+        job: job(&name, &annotations, &text(object, "spec.schedulingGroup.podGroupName")?),
         name,
         uid: text(object, "metadata.uid")?,
         priority: effective.priority,
@@ -124,11 +124,16 @@ fn default_requests(container: &Value) -> Option<Map<String, Value>> {
     (requests.len() > own.len()).then_some(requests)
 }
 
-fn job(pod: &str, annotations: &BTreeMap<String, String>) -> String {
+/// Job of a pod: Volcano's annotations come before the group of `scheduling.k8s.io`.
+fn job(pod: &str, annotations: &BTreeMap<String, String>, own_group: &str) -> String {
     let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace);
-    let group = GROUP_ANNOTATIONS
-        .iter()
-        .find_map(|key| annotations.get(*key).filter(|group| !group.is_empty()));
+    let group = GROUP_ANNOTATIONS.iter().find_map(|key| {
+        annotations
+            .get(*key)
+            .map(String::as_str)
+            .filter(|group| !group.is_empty())
+    });
+    let group = group.or((!own_group.is_empty()).then_some(own_group));
     group.map(|group| format!("{namespace}/{group}")).unwrap_or_default()
 }
 

@@ -67,6 +67,7 @@ const SPEC: &[(&str, ReadFields)] = &[
     ("resources", Whole),
     ("schedulerName", Whole),
     ("schedulingGates", Whole),
+    ("schedulingGroup", Whole),
     ("tolerations", Whole),
     ("topologySpreadConstraints", Whole),
     ("volumes", Fields(VOLUME)),
@@ -86,6 +87,7 @@ const SPEC: &[(&str, ReadFields)] = &[
     ("minTaskMember", Whole),
     ("queue", Whole),
     ("subGroupPolicy", Whole),
+    ("schedulingPolicy", Whole),
     // Service, ReplicationController, ReplicaSet and StatefulSet.
     ("selector", Whole),
 ];

@@ -105,6 +105,9 @@ fn every_field_of_every_kind_is_read() {
             "queue": "q", "minMember": 3, "minResources": quantities, "minTaskMember": {"r": 1}, "priorityClassName": "high",
             "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["a"]}],
         }, "status": {"phase": "Running"}}),
+        json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": {
+            "priority": 9, "priorityClassName": "high", "schedulingPolicy": {"gang": {"minCount": 3}}}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container], "schedulingGroup": {"podGroupName": "g"}}}),
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7, "globalDefault": true}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {"a": "b"}}}),
@@ -142,6 +145,45 @@ fn every_field_of_every_kind_is_read() {
             assert_ne!(read_all(without.as_bytes()), whole, "{field}");
         }
     }
+}
+
+#[test]
+fn pods_join_the_pod_groups_of_kubernetes_by_name() {
+    let read = |object: Value| by_value(&object).unwrap().unwrap();
+    let group = |labels: Value, spec: Value| {
+        let metadata = json!({"name": "g", "namespace": "team", "uid": "u", "labels": labels});
+        let object =
+            json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec});
+        let ObjectRecord::Job(job) = read(object) else {
+            panic!("no job")
+        };
+        assert_eq!(job.phase(), pb::JobPhase::Inqueue);
+        (job.name, job.queue, job.min_member, job.priority)
+    };
+    let gang = json!({"schedulingPolicy": {"gang": {"minCount": 3}}, "priority": 7});
+    assert_eq!(group(json!({}), gang), ("team/g".into(), "default".into(), 3, 7));
+    let labels = json!({"scheduling.volcano.sh/queue-name": "research"});
+    let basic = json!({"schedulingPolicy": {"basic": {}}});
+    assert_eq!(group(labels, basic), ("team/g".into(), "research".into(), 1, 0));
+    let job = |annotations: Value, spec: Value| {
+        let metadata = json!({"name": "p", "namespace": "team", "annotations": annotations});
+        let ObjectRecord::Task(task, _) =
+            read(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+        else {
+            panic!("no task")
+        };
+        task.job
+    };
+    let spec = json!({"containers": [{"name": "c"}], "schedulingGroup": {"podGroupName": "g"}});
+    assert_eq!(job(json!({}), spec.clone()), "team/g");
+    assert_eq!(
+        job(json!({"scheduling.k8s.io/group-name": "volcano"}), spec),
+        "team/volcano"
+    );
+    assert_eq!(
+        job(json!({}), json!({"containers": [{"name": "c"}], "schedulingGroup": {}})),
+        ""
+    );
 }
 
 #[test]

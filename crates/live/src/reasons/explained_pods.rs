@@ -13,13 +13,26 @@ use crate::requests::RequestError;
 /// Most pods that are remembered. Reasons of pods beyond them are taken back by the next process that writes.
 const PODS_REMEMBERED: usize = 100_000;
 
+/// Pages of pods with a node that one look reads, of 500 pods each: a process that takes over finds in the course of several looks
+/// what the one before left behind.
+const PAGES_READ: usize = 8;
+
 /// Pods whose condition says that they wait, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct ExplainedPods {
     /// Namespace and name by uid.
     pods: BTreeMap<String, (String, String)>,
-    /// True: the pods of the process that wrote before are among them.
-    is_complete: bool,
+    /// How far the pods of the process that wrote before have been looked for.
+    search: PlacedPodSearch,
+}
+
+/// Search for pods that have a node and a reason of the process that wrote before.
+#[derive(Debug, Default)]
+struct PlacedPodSearch {
+    /// Number of the scheduler whose pods are read; that of none: all have been.
+    scheduler: usize,
+    /// Where the list of its pods goes on; empty: at its beginning.
+    continuation: String,
 }
 
 impl ExplainedPods {
@@ -44,15 +57,7 @@ impl ExplainedPods {
         schedulers: &[String],
         waiting: &[WaitingPod],
     ) -> Result<(), LookError> {
-        if !self.is_complete {
-            for scheduler in schedulers {
-                let placed = placed_pods(client, scheduler).await;
-                for pod in placed.map_err(|error| failed(format!("pods of scheduler {scheduler}"), error))? {
-                    self.note(&pod.uid, &pod.namespace, &pod.name);
-                }
-            }
-            self.is_complete = true;
-        }
+        self.search_placed(client, schedulers).await?;
         for (uid, (namespace, name)) in self.no_longer_among(waiting) {
             let what = || format!("pod {namespace}/{name}");
             let found = find_pod(client, &namespace, &name).await;
@@ -74,6 +79,36 @@ impl ExplainedPods {
         Ok(())
     }
 
+    /// Reads some pages of the pods that have a node, where the look before stopped.
+    async fn search_placed(&mut self, client: &Client, schedulers: &[String]) -> Result<(), LookError> {
+        for _ in 0..PAGES_READ {
+            let Some(scheduler) = schedulers.get(self.search.scheduler) else {
+                return Ok(());
+            };
+            let (placed, next) = match placed_pods(client, scheduler, &self.search.continuation).await {
+                Ok(page) => page,
+                // The list is too old: the API server says where a newer one goes on, or the list begins again.
+                Err(RequestError::Refused {
+                    code: 410,
+                    continuation,
+                    ..
+                }) => {
+                    self.search.continuation = continuation;
+                    continue;
+                }
+                Err(error) => return Err(failed(format!("pods of scheduler {scheduler}"), error)),
+            };
+            for pod in placed {
+                self.note(&pod.uid, &pod.namespace, &pod.name);
+            }
+            if next.is_empty() {
+                self.search.scheduler = self.search.scheduler.saturating_add(1);
+            }
+            self.search.continuation = next;
+        }
+        Ok(())
+    }
+
     /// Remembered pods that are not among those that wait, at most as many as are written in one look.
     fn no_longer_among(&self, waiting: &[WaitingPod]) -> Vec<(String, (String, String))> {
         let waiting: BTreeSet<&str> = waiting.iter().map(|pod| pod.uid.as_str()).collect();
@@ -86,4 +121,69 @@ impl ExplainedPods {
 
 fn failed(what: String, error: RequestError) -> LookError {
     LookError::Request { what, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube_client::client::Body;
+    use pumice_engine::short_lock::ShortLock;
+
+    use super::*;
+
+    /// Client of an API server with `pages` pages of one pod each; the list is too old for page 5 once.
+    fn client(pages: usize, asked: &Arc<ShortLock<Vec<String>>>) -> Client {
+        let asked = Arc::clone(asked);
+        let serve = move |request: Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move {
+                let uri = request.uri().to_string();
+                let from = uri.rsplit("continue=").next().unwrap_or_default().to_owned();
+                let is_first = asked.with(|asked| {
+                    asked.push(from.clone());
+                    asked.iter().filter(|other| **other == from).count() == 1
+                });
+                let number: usize = from.trim_end_matches("-new").parse().unwrap_or(0);
+                let response = if number == 5 && from == "5" && is_first {
+                    let status = r#"{"kind":"Status","code":410,"message":"too old","metadata":{"continue":"5-new"}}"#;
+                    Response::builder()
+                        .status(410)
+                        .body(Body::from(status.as_bytes().to_vec()))
+                } else {
+                    let next = if number + 1 < pages {
+                        (number + 1).to_string()
+                    } else {
+                        String::new()
+                    };
+                    let pod = format!(
+                        r#"{{"metadata":{{"namespace":"a","name":"p{number}","uid":"u{number}"}},"spec":{{"nodeName":"n"}},
+                            "status":{{"conditions":[{{"type":"PumiceSchedulable","status":"False"}}]}}}}"#
+                    );
+                    let list = format!(r#"{{"metadata":{{"continue":"{next}"}},"items":[{pod}]}}"#);
+                    Response::builder().body(Body::from(list.into_bytes()))
+                };
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        };
+        Client::new(tower::service_fn(serve), "default")
+    }
+
+    #[tokio::test]
+    async fn a_look_reads_some_pages_and_the_next_one_goes_on() {
+        let asked = Arc::new(ShortLock::default());
+        let client = client(11, &asked);
+        let mut explained = ExplainedPods::default();
+        let schedulers = ["volcano".to_owned()];
+        for pods in [7, 11, 11] {
+            explained.search_placed(&client, &schedulers).await.unwrap();
+            assert_eq!(explained.pods.len(), pods);
+        }
+        let asked = asked.with(|asked| asked.join(" "));
+        assert_eq!(asked, " 1 2 3 4 5 5-new 6 7 8 9 10");
+        explained.clear();
+        assert_eq!((explained.search.scheduler, explained.pods.len()), (0, 0));
+    }
 }

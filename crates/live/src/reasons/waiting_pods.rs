@@ -117,11 +117,16 @@ pub(super) async fn waiting_pods(client: &Client, scheduler: &str) -> Result<Vec
     list_pods(client, "", &selector, PODS, waiting_pod).await
 }
 
-/// Pods of a scheduler that have a node and whose condition still says that they wait.
-pub(super) async fn placed_pods(client: &Client, scheduler: &str) -> Result<Vec<FoundPod>, RequestError> {
-    let selector = format!("spec.nodeName!=,spec.schedulerName={scheduler}");
+/// Pods of one page of a scheduler's pods that have a node and whose condition still says that they wait, and where the list
+/// goes on; nowhere: an empty text.
+pub(super) async fn placed_pods(
+    client: &Client,
+    scheduler: &str,
+    continuation: &str,
+) -> Result<(Vec<FoundPod>, String), RequestError> {
+    let selector = encoded(&format!("spec.nodeName!=,spec.schedulerName={scheduler}"));
     let is_wrong = |pod: ListedPod| reports_waiting(&pod).then(|| found_pod(pod));
-    list_pods(client, "", &selector, usize::MAX, is_wrong).await
+    list_page(client, "", &selector, continuation, &is_wrong).await
 }
 
 /// The pod of this name, if there is one.
@@ -144,19 +149,32 @@ async fn list_pods<T>(
     let mut pods = Vec::new();
     let mut continuation = String::new();
     loop {
-        let uri = format!(
-            "/api/v1/{folder}pods?fieldSelector={selector}&limit=500&continue={}",
-            encoded(&continuation)
-        );
-        let page = get_page(client, &uri).await?;
-        let PodList { metadata, items } =
-            serde_json::from_slice(&page).map_err(|error| RequestError::Unreadable(error.to_string()))?;
-        pods.extend(items.unwrap_or_default().into_iter().filter_map(&read));
-        continuation = metadata.continuation;
+        let (mut page, next) = list_page(client, folder, &selector, &continuation, &read).await?;
+        pods.append(&mut page);
+        continuation = next;
         if continuation.is_empty() || pods.len() >= most {
             return Ok(pods);
         }
     }
+}
+
+/// Pods of one page that `read` takes, and where the list goes on. The selector is part of a URI.
+async fn list_page<T>(
+    client: &Client,
+    folder: &str,
+    selector: &str,
+    continuation: &str,
+    read: &impl Fn(ListedPod) -> Option<T>,
+) -> Result<(Vec<T>, String), RequestError> {
+    let uri = format!(
+        "/api/v1/{folder}pods?fieldSelector={selector}&limit=500&continue={}",
+        encoded(continuation)
+    );
+    let page = get_page(client, &uri).await?;
+    let PodList { metadata, items } =
+        serde_json::from_slice(&page).map_err(|error| RequestError::Unreadable(error.to_string()))?;
+    let pods = items.unwrap_or_default().into_iter().filter_map(read).collect();
+    Ok((pods, metadata.continuation))
 }
 
 /// True if the condition of the pod says that it waits.

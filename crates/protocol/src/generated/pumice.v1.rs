@@ -3952,6 +3952,11 @@ pub struct ScoreItem {
     /// account. `filter` repeats none of them.
     #[prost(message, repeated, tag = "7")]
     pub not_evaluated: ::prost::alloc::vec::Vec<NotEvaluated>,
+    /// True: each node has the same scores whatever the other candidates are, so that
+    /// one node may be scored again by itself. False: they depend on the candidates,
+    /// or the server does not tell.
+    #[prost(bool, tag = "8")]
+    pub independent: bool,
 }
 impl ::prost::Name for ScoreItem {
     const NAME: &'static str = "ScoreItem";

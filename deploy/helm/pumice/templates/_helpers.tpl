@@ -79,6 +79,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.cluster.explainPodsOf -}}
 {{- $_ := set $own "explain_pods_of" . -}}
 {{- end -}}
+{{- if .Values.cluster.bindPods -}}
+{{- $_ := set $own "extender_bind" true -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
@@ -104,7 +107,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [apps]
   resources: [replicasets, statefulsets]
   verbs: [list, watch]
-- apiGroups: [scheduling.volcano.sh]
+- apiGroups: [scheduling.volcano.sh, scheduling.k8s.io]
   resources: [podgroups]
   verbs: [list, watch]
 {{- end -}}
@@ -122,6 +125,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if and .Values.cluster.explainPodsOf (not .Values.cluster.watch) -}}
 {{- fail "cluster.explainPodsOf explains pods of a cluster that the server does not watch: set cluster.watch" -}}
+{{- end -}}
+{{- if and .Values.cluster.bindPods (not .Values.cluster.watch) -}}
+{{- fail "cluster.bindPods binds pods of a cluster that the server does not watch: set cluster.watch" -}}
 {{- end -}}
 {{- $delay := .Values.settings.drain_delay_ms | default 0 | int64 -}}
 {{- $deadline := .Values.settings.drain_deadline_ms | default 10000 | int64 -}}

@@ -538,6 +538,12 @@ class ScoreItem(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
+    INDEPENDENT_FIELD_NUMBER: _builtins.int
+    independent: _builtins.bool
+    """True: each node has the same scores whatever the other candidates are, so that
+    one node may be scored again by itself. False: they depend on the candidates,
+    or the server does not tell.
+    """
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why this task has no scores. Absent: it has."""
@@ -584,10 +590,11 @@ class ScoreItem(_message.Message):
         filter: Global___FilterItem | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
         not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
+        independent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "not_evaluated", b"not_evaluated", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "independent", b"independent", "nodes", b"nodes", "not_evaluated", b"not_evaluated", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

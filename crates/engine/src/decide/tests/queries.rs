@@ -81,6 +81,27 @@ fn groups(verdict: &FilterVerdict) -> Vec<(&str, &str, &str, &[u32])> {
 }
 
 #[test]
+fn a_node_alone_has_the_scores_that_it_has_among_all() {
+    let (cluster_state, query) = cluster();
+    let compiled = policy(PLUGINS, Corrected);
+    let whole = score(&cluster_state, &compiled, &score_query(query.clone()));
+    let best = ScoreQuery {
+        limit: Some(2),
+        ..score_query(query.clone())
+    };
+    assert!(whole.independent && score(&cluster_state, &compiled, &best).independent);
+    assert!(whole.nodes.len() > 3, "{whole:?}");
+    for (slot, total) in whole.nodes.iter().zip(&whole.totals) {
+        let one = NodeQuery {
+            candidates: Some(vec![*slot]),
+            ..query.clone()
+        };
+        let alone = score(&cluster_state, &compiled, &score_query(one));
+        assert_eq!(alone.totals[0].to_bits(), total.to_bits(), "{slot}");
+    }
+}
+
+#[test]
 fn the_first_rejection_counts() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);

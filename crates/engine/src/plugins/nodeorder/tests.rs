@@ -83,6 +83,32 @@ fn totals(state: &ClusterState, part: &str, task: TaskRecord) -> Result<Vec<f64>
 }
 
 #[test]
+fn preferences_are_relative_to_the_candidates() {
+    let nodes = vec![node("n-1", "a", &[]), node("n-2", "b", &[])];
+    let state = fixtures::cluster_state(ResourceTable::default(), nodes);
+    let policy = compile(&document("nodeaffinity"), &CompileOptions::default())
+        .unwrap()
+        .policy;
+    let mut totals = Vec::new();
+    for candidates in [None, Some(vec![1])] {
+        let task = preferring(&[(4, "In", "a"), (1, "In", "b")]);
+        let node_query = decide::NodeQuery {
+            candidates,
+            ..fixtures::node_query(state.resources(), vec![task])
+        };
+        let query = fixtures::score_query(node_query);
+        let sheet = decide::score(&state, &policy, &query)
+            .unwrap()
+            .remove(0)
+            .unwrap()
+            .result;
+        assert!(!sheet.independent);
+        totals.push(sheet.totals.last().copied());
+    }
+    assert_ne!(totals[0], totals[1]);
+}
+
+#[test]
 fn invalid_preferences_are_refused_by_name() {
     let nodes = vec![node("n-1", "a", &[]), node("n-2", "b", &[])];
     let state = fixtures::cluster_state(ResourceTable::default(), nodes);
