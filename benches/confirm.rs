@@ -96,7 +96,7 @@ impl DurableBenchState {
                         profile: Arc::default(),
                         plugins: Vec::new(),
                         lease: None,
-                        read_items: Box::new(move |_| items),
+                        items: ConfirmItems::by(move |_| items),
                     };
                     let done = state.confirm(confirm).await.unwrap();
                     assert!(done.items.iter().flatten().all(|item| item.verdict.permitted));

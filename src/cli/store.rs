@@ -112,7 +112,7 @@ fn load(folder: &Path) -> Result<StoredState, CommandError> {
         )));
     }
     let mut store = DiskStore::open(folder).map_err(|error| store_error(&error))?;
-    store.load().map_err(|error| store_error(&error))
+    store.content().map_err(|error| store_error(&error))
 }
 
 fn export(args: &ExportArgs) -> Result<(), CommandError> {
@@ -193,9 +193,9 @@ fn import(args: &ImportArgs) -> Result<(), CommandError> {
     let mut store = DiskStore::open(&args.folder).map_err(|error| store_error(&error))?;
     let counted = counts(&state);
     store
-        .write(&state.clone().into_writes())
+        .append_to_head(&state.clone().into_writes())
         .map_err(|error| store_error(&error))?;
-    let stored = store.load().map_err(|error| store_error(&error))?;
+    let stored = store.content().map_err(|error| store_error(&error))?;
     if stored != state {
         return Err(CommandError::message(format!(
             "error: {}: the store does not hold what {} says; two of its records have one name",

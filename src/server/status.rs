@@ -285,8 +285,13 @@ impl From<StateError> for CallError {
             StateError::NotReached { newest } => failure
                 .with_entry("epoch", newest.epoch.to_string())
                 .with_entry("number", newest.number.to_string()),
-            StateError::SessionExpired { session, .. } | StateError::SessionUnknown { session } => {
-                failure.with_entry("session", &*session)
+            StateError::SessionExpired { session, .. } => failure.with_entry("session", &*session),
+            StateError::SessionUnknown { session, server } => {
+                let failure = failure.with_entry("session", &*session);
+                if server.is_empty() {
+                    return failure;
+                }
+                failure.with_entry("server", &*server)
             }
             StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
                 failure.with_entry("applied_through", applied.to_string())

@@ -9,7 +9,7 @@ use redb::backends::InMemoryBackend;
 use super::header::{HeaderError, StoreHeader, StoreId};
 use super::row::{RowKey, RowTable, seal, unseal};
 use super::tree::StoreTree;
-use super::{StoreError, StoreWrite, StoredState, format};
+use super::{LogHead, StoreError, StoreWrite, StoredState, format};
 
 /// Name of the rows that the fuzzer decodes.
 const NAME: &str = "ns/fuzzed";
@@ -68,8 +68,10 @@ pub fn store_bytes(writes: &[StoreWrite]) -> Result<Vec<u8>, String> {
     let place = "memory";
     StoreTree::make(&bytes, StoreId(1)).map_err(|error| error.at(place).to_string())?;
     let mut tree = StoreTree::open(place, bytes).map_err(|error| error.to_string())?;
-    let number = tree.write(writes).map_err(|error| error.at(place).to_string())?;
-    tree.acknowledge(number).map_err(|error| error.at(place).to_string())?;
+    let appended = tree.append(&LogHead::default(), writes);
+    let head = appended.map_err(|error| error.at(place).to_string())?;
+    tree.acknowledge(head.sequence)
+        .map_err(|error| error.at(place).to_string())?;
     drop(tree);
     let length = backend.len().map_err(|error| error.to_string())?;
     let mut whole = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
@@ -83,7 +85,8 @@ pub fn store_bytes(writes: &[StoreWrite]) -> Result<Vec<u8>, String> {
 /// The bytes are not those of a store.
 pub fn load_bytes(bytes: &[u8]) -> Result<StoredState, StoreError> {
     let tree = StoreTree::open("the bytes", backend(bytes))?;
-    tree.load().map_err(|error| error.at("the bytes"))
+    let (state, _) = tree.load().map_err(|error| error.at("the bytes"))?;
+    Ok(state)
 }
 
 /// Reads the header of a store file.
