@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pumice_state::store::DiskStore;
 use pumice_state::{
-    Batch, BatchKind, BatchRecord, ConfirmItem, LedgerConfirm, PolicyOrigin, PolicyReload, RecordLocation, SharedState,
-    StateOptions, SystemClock,
+    Batch, BatchKind, BatchRecord, ConfirmItem, ConfirmItems, LedgerConfirm, PolicyOrigin, PolicyReload,
+    RecordLocation, SharedState, StateOptions, SystemClock,
 };
 
 use fixtures::{POLICY, QUEUES, job, queue};

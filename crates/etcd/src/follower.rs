@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use pumice_engine::short_lock::ShortLock;
-use pumice_state::store::{LogNews, LogServer};
+use pumice_state::store::{LogHead, LogNews, LogServer};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -50,6 +50,8 @@ pub(crate) struct Follower {
     news: Arc<LogNews>,
     registration: ShortLock<Option<Registration>>,
     applied: AtomicU64,
+    /// Head after the entry that this server has sent last.
+    sent: ShortLock<Option<LogHead>>,
 }
 
 impl Follower {
@@ -62,6 +64,7 @@ impl Follower {
             news,
             registration: ShortLock::default(),
             applied: AtomicU64::new(0),
+            sent: ShortLock::default(),
         })
     }
 
@@ -78,6 +81,19 @@ impl Follower {
     /// Notes the last entry that the writer has applied.
     pub(crate) fn note_applied(&self, sequence: u64) {
         self.applied.store(sequence, Ordering::Relaxed);
+    }
+
+    /// Notes the head after an entry that is being sent: it is no news to this server. If another server reached the same head,
+    /// the entry is refused, and the writer reads on by that.
+    pub(crate) fn note_sent(&self, head: LogHead) {
+        self.sent.with(|sent| *sent = Some(head));
+    }
+
+    /// True if a change of the head is this server's own.
+    fn is_own(&self, change: &WatchResponse) -> bool {
+        let newest = change.events.last().and_then(|event| event.kv.as_ref());
+        let newest = newest.and_then(|head| LogHead::decode(&head.value).ok());
+        newest.is_some() && self.sent.with(|sent| *sent) == newest
     }
 
     fn record(&self) -> Vec<u8> {
@@ -196,6 +212,7 @@ impl Follower {
             tokio::select! {
                 change = changes.message() => match change {
                     Ok(Some(change)) if change.canceled => return Err(EtcdError::Unreachable(change.cancel_reason)),
+                    Ok(Some(change)) if self.is_own(&change) => {}
                     Ok(Some(_)) => self.news.post(),
                     Ok(None) => return Err(EtcdError::Unreachable("the watch ended".to_owned())),
                     Err(status) => return Err(error_of(&status)),

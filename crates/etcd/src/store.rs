@@ -129,6 +129,9 @@ impl EtcdStore {
                 None => return Ok(AppendOutcome::Fenced),
             },
         };
+        if let Some(follower) = &self.follower {
+            follower.note_sent(after);
+        }
         let access = self.access.clone();
         self.run(async move { access.append(attempt, registration).await })
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::conformance::{check_conformance, check_shared_log};
+use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 
 use support::{CuttableProxy, EtcdCluster};
@@ -84,6 +84,24 @@ fn etcd_conforms() {
         store.load().unwrap();
         Box::new(store)
     });
+}
+
+#[test]
+#[ignore = "needs etcd: make replicas"]
+fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
+    let cluster = EtcdCluster::start(1);
+    let proxy = CuttableProxy::start(cluster.port(0));
+    let cuts: [(&str, fn(&CuttableProxy)); 2] =
+        [("/cut", CuttableProxy::cut), ("/replies", CuttableProxy::cut_replies)];
+    for (prefix, cut) in cuts {
+        let options = EtcdOptions {
+            endpoints: vec![format!("http://127.0.0.1:{}", proxy.port())],
+            timeout: Duration::from_millis(150),
+            prefix: prefix.to_owned(),
+            ..cluster.options()
+        };
+        check_failed_appends(&mut open(&options), || cut(&proxy), || proxy.mend());
+    }
 }
 
 #[test]

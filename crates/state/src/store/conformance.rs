@@ -256,3 +256,52 @@ pub fn check_shared_log(mut open: impl FnMut() -> Box<dyn Store>) {
         read @ LogRead::Unacknowledged(_) => panic!("{read:?}"),
     }
 }
+
+/// Checks a store whose appends fail between `break_it` and `mend`: an entry is there whole or not at all, the head is found again,
+/// and the next entry goes onto it.
+#[doc(hidden)]
+pub fn check_failed_appends(store: &mut dyn Store, mut break_it: impl FnMut(), mut mend: impl FnMut()) {
+    let (_, mut head) = store.load().unwrap();
+    for number in 0..3 {
+        let entry = |cards: i128| {
+            let writes = ["ns/f", "ns/g"].map(|job| job_write(job, Some(reservation(job, cards)), None));
+            writes.to_vec()
+        };
+        let (tried, next) = (entry(2 * number + 1), entry(2 * number + 2));
+        let before = store.content().unwrap();
+        break_it();
+        let appended = store.append(&head, &tried);
+        mend();
+        let found = (0..200).find_map(|_| {
+            let read = store.read_after(&head).ok();
+            if read.is_none() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            read
+        });
+        let found = match (found.unwrap(), &appended) {
+            (LogRead::Unacknowledged(found), _) => found,
+            (LogRead::Entries(entries, found), Err(_)) => {
+                assert!(entries.is_empty() || entries == [tried.clone()], "{entries:?}");
+                found
+            }
+            (LogRead::Content(_, found), Err(_)) | (LogRead::Entries(_, found), Ok(_)) => found,
+            (LogRead::Content(..), Ok(_)) => panic!("the entries after an acknowledged head are gone"),
+        };
+        let after = store.content().unwrap();
+        let is_whole = rows_of(&after) == [2 * number + 1; 2];
+        assert!(is_whole || after == before, "half an entry: {after:?}");
+        assert_eq!(is_whole, found.sequence == head.sequence + 1, "{found} after {head}");
+        assert!(is_whole || appended.is_err(), "an acknowledged entry is lost");
+        head = store.append(&found, &next).unwrap();
+        assert_eq!(rows_of(&store.content().unwrap()), [2 * number + 2; 2]);
+    }
+}
+
+/// Cards of the two jobs that are written together.
+fn rows_of(state: &StoredState) -> Vec<i128> {
+    let rows = state.reservations.iter();
+    let rows = rows.filter(|row| matches!(&*row.job, "ns/f" | "ns/g"));
+    rows.filter_map(|row| row.amounts.last().map(|(_, cards)| *cards))
+        .collect()
+}

@@ -166,7 +166,7 @@ impl StoredState {
     }
 }
 
-fn sealed(body: &[u8]) -> Vec<u8> {
+pub(super) fn sealed(body: &[u8]) -> Vec<u8> {
     let checksum: [u8; 8] = first_bytes(Sha256::digest(body).as_slice());
     [&checksum[..], body].concat()
 }

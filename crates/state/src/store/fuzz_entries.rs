@@ -6,10 +6,11 @@ use std::sync::Arc;
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
+use super::entry::sealed as seal_entry;
 use super::header::{HeaderError, StoreHeader, StoreId};
 use super::row::{RowKey, RowTable, seal, unseal};
 use super::tree::StoreTree;
-use super::{LogHead, StoreError, StoreWrite, StoredState, format};
+use super::{LogEntry, LogHead, StoreError, StoreWrite, StoredState, format};
 
 /// Name of the rows that the fuzzer decodes.
 const NAME: &str = "ns/fuzzed";
@@ -43,6 +44,26 @@ pub fn read_row(table: u8, body: &[u8]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Decodes an entry of a log, and encodes what was read; reading it again gives the same.
+///
+/// # Errors
+/// The bytes are not those of an entry.
+///
+/// # Panics
+/// An entry changed on its way.
+#[expect(clippy::expect_used, reason = "it is what the fuzzer looks for")]
+pub fn read_entry(bytes: &[u8]) -> Result<(), String> {
+    let entry = LogEntry::decode(bytes)?;
+    let again = LogEntry::decode(&entry.encode()).expect("it was written");
+    assert_eq!(entry, again);
+    Ok(())
+}
+
+/// Bytes with the checksum of an entry in front, so that the fuzzer gets behind it.
+pub fn sealed_entry(body: &[u8]) -> Vec<u8> {
+    seal_entry(body)
 }
 
 /// Checks that a sealed row is read, and that no other bytes pass for it.

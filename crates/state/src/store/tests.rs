@@ -7,8 +7,8 @@ use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
 pub(super) use super::conformance::{
-    check_conformance, check_shared_log, job_write, overwrites, policy, reservation, source_write, stored_assumption,
-    task_write, tombstone,
+    check_conformance, check_failed_appends, check_shared_log, job_write, overwrites, policy, reservation,
+    source_write, stored_assumption, task_write, tombstone,
 };
 use super::header::StoreId;
 use super::medium::StoreMedium;
@@ -214,6 +214,32 @@ fn the_store_recovers_after_a_disk_failure() {
             store.content().unwrap().reservations,
             [reservation("ns/a", 1), reservation("ns/b", 3)]
         );
+    }
+}
+
+#[test]
+fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
+    let disk = Arc::new(FailingDisk::default());
+    StoreTree::make(&(Arc::clone(&disk) as _), StoreId(7)).unwrap();
+    let medium = Box::new(MemoryMedium(Arc::clone(&disk)));
+    let mut store = DiskStore::on_medium("the disk".to_owned(), medium, true).unwrap();
+    let fail = |fails: bool| disk.fails.store(fails, Ordering::Relaxed);
+    check_failed_appends(&mut store, || fail(true), || fail(false));
+    let modes = [
+        StoreErrorMode::RejectWrites,
+        StoreErrorMode::FailAfterWrite,
+        StoreErrorMode::LoseReply,
+        StoreErrorMode::LoseWrite,
+    ];
+    for mode in modes {
+        for store in [FailingStore::default(), FailingStore::default().replica()] {
+            let mut own = store.clone();
+            let (break_it, mend) = (
+                || store.set_error_mode(mode),
+                || store.set_error_mode(StoreErrorMode::None),
+            );
+            check_failed_appends(&mut own, break_it, mend);
+        }
     }
 }
 
