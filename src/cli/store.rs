@@ -264,8 +264,8 @@ impl TextDigest {
 }
 
 fn import(args: &ImportArgs) -> Result<(), CommandError> {
-    let mut store = args.place.make()?;
     let state = read_export(&args.file, args.changed)?;
+    let mut store = args.place.make()?;
     let counted = counts(&state);
     store
         .append_to_head(&state.clone().into_writes())

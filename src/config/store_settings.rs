@@ -223,7 +223,7 @@ pub fn members(values: Vec<String>) -> Result<Vec<String>, String> {
 /// The value does not begin with a slash, or is longer than 256 bytes.
 pub fn prefix(value: &str) -> Result<String, String> {
     let is_plain = value.bytes().all(|byte| byte.is_ascii_graphic());
-    if value.starts_with('/') && value.trim_matches('/') != "" && value.len() <= 256 && is_plain {
+    if value.starts_with('/') && !value.trim_matches('/').is_empty() && value.len() <= 256 && is_plain {
         return Ok(value.to_owned());
     }
     Err(format!(
@@ -232,15 +232,31 @@ pub fn prefix(value: &str) -> Result<String, String> {
 }
 
 fn lease(value: &str) -> Result<Duration, String> {
-    let lease = positive(value)?;
-    let (least, most) = LEASES;
-    if lease < least || lease > most || lease.subsec_nanos() > 0 {
+    let length = positive(value)?;
+    let (shortest, longest) = LEASES;
+    if length < shortest || length > longest || length.subsec_nanos() > 0 {
         return Err(format!(
             "`{value}` is not a lease of whole seconds, from 1 to {}",
-            most.as_secs()
+            longest.as_secs()
         ));
     }
-    Ok(lease)
+    Ok(length)
+}
+
+impl StoreSettings {
+    /// Names of the settings that are set and that only a store in etcd has.
+    fn etcd_settings_that_are_set(&self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            ("etcd_member", !self.etcd_members.is_empty()),
+            ("etcd_ca", self.etcd_ca.is_some()),
+            ("etcd_certificate", self.etcd_certificate.is_some()),
+            ("etcd_key", self.etcd_key.is_some()),
+            ("etcd_user", !self.etcd_user.is_empty()),
+            ("etcd_password_file", self.etcd_password_file.is_some()),
+            ("advertised_address", !self.advertised_address.is_empty()),
+        ];
+        all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
 }
 
 impl ServerConfig {
@@ -266,7 +282,7 @@ impl ServerConfig {
             etcd_password_file,
             etcd_lease: _,
             etcd_timeout: _,
-            advertised_address,
+            advertised_address: _,
         } = &self.store;
         let kind = self.store_kind();
         let mut problems = Vec::new();
@@ -279,18 +295,8 @@ impl ServerConfig {
             StoreKind::ByDirectory | StoreKind::Memory | StoreKind::Disk | StoreKind::Etcd => {}
         }
         if kind != StoreKind::Etcd {
-            let unused = [
-                ("etcd_member", !etcd_members.is_empty()),
-                ("etcd_ca", etcd_ca.is_some()),
-                ("etcd_certificate", etcd_certificate.is_some()),
-                ("etcd_key", etcd_key.is_some()),
-                ("etcd_user", !etcd_user.is_empty()),
-                ("etcd_password_file", etcd_password_file.is_some()),
-                ("advertised_address", !advertised_address.is_empty()),
-            ];
-            for (name, _) in unused.into_iter().filter(|(_, is_set)| *is_set) {
-                problem(name, "has an effect with `store: etcd` only");
-            }
+            let unused = self.store.etcd_settings_that_are_set();
+            unused.for_each(|name| problem(name, "has an effect with `store: etcd` only"));
             return problems;
         }
         let has_tls = etcd_members.iter().any(|member| member.starts_with("https://"));

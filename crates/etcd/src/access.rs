@@ -43,26 +43,6 @@ pub(crate) enum AppendOutcome {
     Fenced,
 }
 
-/// Applies an entry, and checks that it leads to the head that it names.
-pub(crate) fn apply_checked(content: &mut StoredContent, entry: &LogEntry) -> Result<(), String> {
-    let here = content.head();
-    if entry.before != here {
-        return Err(format!(
-            "an entry was appended onto {}, and follows {here}",
-            entry.before
-        ));
-    }
-    content.apply(&entry.writes);
-    let reached = content.head();
-    if reached == entry.after {
-        return Ok(());
-    }
-    Err(format!(
-        "an entry leads to {reached}, and should lead to {}",
-        entry.after
-    ))
-}
-
 /// Attempt to append an entry.
 pub(crate) struct EntryAttempt {
     pub(crate) before: LogHead,
@@ -107,6 +87,21 @@ impl LogAccess {
     fn read_head(&self, value: Option<&[u8]>) -> Result<LogHead, StoreError> {
         let head = value.map(LogHead::decode).transpose();
         Ok(head.map_err(|what| self.damaged(what))?.unwrap_or_default())
+    }
+
+    /// Applies an entry, and checks that it leads to the head that it names.
+    pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), String> {
+        let here = content.head();
+        if entry.before != here && self.rules.compares {
+            let before = entry.before;
+            return Err(format!("an entry was appended onto {before}, and follows {here}"));
+        }
+        content.apply(&entry.writes);
+        let (reached, after) = (content.head(), entry.after);
+        if reached == after || !self.rules.compares {
+            return Ok(());
+        }
+        Err(format!("an entry leads to {reached}, and should lead to {after}"))
     }
 
     /// Newest head.
@@ -255,7 +250,8 @@ impl LogAccess {
         });
         let (head, found) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
         let head = self.read_head(head.kvs.first().map(|found| &*found.value))?;
-        if head.sequence < from.sequence || (head.sequence == from.sequence && head != from) {
+        let is_other = head.sequence < from.sequence || (head.sequence == from.sequence && head != from);
+        if is_other && self.rules.compares {
             return Err(StoreError::Replaced {
                 place: self.link.place(),
             });
@@ -299,7 +295,8 @@ impl LogAccess {
             let page = self.link.range(range, PAGE_ENTRIES, revision).await?;
             for (number, found) in page.kvs.iter().enumerate() {
                 let entry = self.read_entry(next + number as u64, &found.value, revision).await?;
-                apply_checked(&mut content, &entry).map_err(|what| self.damaged(what))?;
+                self.apply_checked(&mut content, &entry)
+                    .map_err(|what| self.damaged(what))?;
             }
             if !page.more {
                 break;

@@ -8,7 +8,7 @@ use pumice_state::store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::access::{AppendOutcome, EntryAttempt, LogAccess, LogPage, apply_checked};
+use crate::access::{AppendOutcome, EntryAttempt, LogAccess, LogPage};
 use crate::follower::Follower;
 use crate::keys::{EntryAuthor, LogKeys};
 use crate::link::{EtcdError, EtcdLink};
@@ -229,7 +229,8 @@ impl Store for EtcdStore {
                 return Ok(LogRead::Content(Box::new(state), head));
             };
             for entry in page {
-                apply_checked(&mut self.content, &entry).map_err(|what| self.access.damaged(what))?;
+                let applied = self.access.apply_checked(&mut self.content, &entry);
+                applied.map_err(|what| self.access.damaged(what))?;
                 entries.push(entry.writes);
             }
             if is_last {
