@@ -14,7 +14,7 @@ REPORT ?= target/bench/report.json
 BUILD ?= $(CARGO) build --locked --quiet
 RUN ?= $(CARGO) run --locked --quiet --
 
-.PHONY: help demo test torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,12 @@ demo: rust ## Start a server, load small clusters, show and check each result of
 test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked --workspace
 
-torture: rust ## Storm the admission ledger for long: 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES)
+replicas: rust ## Run three servers on a real etcd, built here: the store, failures, and histories checked by a model (SECONDS=20 MEMBERS=1 SEED=1)
+	@$(BUILD)
+	@PUMICE_ETCD="$$(clients/go/kubescheduler/e2e/control-plane.sh)/etcd" PUMICE_TORTURE_SECONDS="$(or $(SECONDS),20)" \
+	  PUMICE_TORTURE_MEMBERS="$(or $(MEMBERS),1)" PUMICE_TORTURE_SEED="$(or $(SEED),1)" CARGO="$(CARGO)" .ci/replicas
+
+torture: rust replicas ## Storm the admission ledger for long: replicas, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; those of replicas)
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests

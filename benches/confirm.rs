@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pumice_state::store::DiskStore;
 use pumice_state::{
-    Batch, BatchKind, BatchRecord, ConfirmItem, LedgerConfirm, PolicyOrigin, PolicyReload, RecordLocation, SharedState,
-    StateOptions, SystemClock,
+    Batch, BatchKind, BatchRecord, ConfirmItem, ConfirmItems, LedgerConfirm, PolicyOrigin, PolicyReload,
+    RecordLocation, SharedState, StateOptions, SystemClock,
 };
 
 use fixtures::{POLICY, QUEUES, job, queue};
@@ -96,7 +96,7 @@ impl DurableBenchState {
                         profile: Arc::default(),
                         plugins: Vec::new(),
                         lease: None,
-                        read_items: Box::new(move |_| items),
+                        items: ConfirmItems::by(move |_| items),
                     };
                     let done = state.confirm(confirm).await.unwrap();
                     assert!(done.items.iter().flatten().all(|item| item.verdict.permitted));

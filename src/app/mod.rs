@@ -1,6 +1,7 @@
 //! Composition root: builds state, services and listeners, and defines the order in which they stop.
 
 mod cluster;
+mod durable_store;
 mod file_limit;
 mod guards;
 mod http_front;
@@ -35,10 +36,11 @@ use crate::server::{
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use crate::tls::TlsError;
-use pumice_state::store::{DiskStore, MemoryStore, Store};
+use pumice_state::store::Store;
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use cluster::WatchedCluster;
+pub use durable_store::{OpenStoreError, open_etcd};
 use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 
@@ -93,6 +95,9 @@ pub enum ServeError {
         /// Error of the system.
         source: io::Error,
     },
+    /// The store of durable state cannot be opened.
+    #[error("{0}")]
+    Store(#[from] OpenStoreError),
     /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
@@ -143,11 +148,9 @@ pub async fn serve(
 /// The policy is rejected, or an address cannot be bound.
 pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
     let hangup = HangupSignal::new();
-    let store: Box<dyn Store> = match &config.data_dir {
-        Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
-        None => Box::new(MemoryStore::default()),
-    };
-    bind_with(config, store, hangup).await
+    let epoch = random_epoch();
+    let store = durable_store::open_store(&config, epoch)?;
+    bind_with(config, store, epoch, hangup).await
 }
 
 /// Does the same as [`bind`] over this store, instead of the one that `data_dir` names.
@@ -155,12 +158,13 @@ pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
 /// # Errors
 /// The errors of [`bind`].
 pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
-    bind_with(config, store, HangupSignal::new()).await
+    bind_with(config, store, random_epoch(), HangupSignal::new()).await
 }
 
 async fn bind_with(
     mut config: ServerConfig,
     store: Box<dyn Store>,
+    epoch: u64,
     hangup: HangupSignal,
 ) -> Result<BoundServer, ServeError> {
     huge_pages::decline();
@@ -169,12 +173,16 @@ async fn bind_with(
     cluster::check_access(&config).await?;
     let options = StateOptions {
         limits: config.limits.state.clone(),
-        epoch: random_epoch(),
+        epoch,
         expected_sources: config.awaited_sources(),
         #[cfg(debug_assertions)]
         without_checks: config.skip_checks,
     };
-    let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
+    // The start reads the store, which may be slow.
+    let start = move || SharedState::start_on(options, Arc::new(SystemClock::default()), store);
+    let started = tokio::task::spawn_blocking(start).await;
+    let started = started.map_err(|error| ServeError::State(StateStartError::Thread(io::Error::other(error))))?;
+    let state = started.map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
     let tls = load_tls(&config, &metrics)?;
     let audit = open_audit(&config, &metrics)?;

@@ -8,8 +8,10 @@ use clap::{Args, Subcommand};
 use sha2::{Digest as _, Sha256};
 
 use super::store_records::{ExportLine, HeadLine, hexadecimal};
+use pumice::app::open_etcd;
+use pumice::config::{StoreSettings, etcd_members, etcd_prefix};
 use pumice_console::{CommandError, output};
-use pumice_state::store::{DiskStore, Store as _, StoreError, StoredState};
+use pumice_state::store::{DiskStore, LogHead, Store, StoreError, StoredState};
 
 /// Longest line of an export, in bytes: a policy document, escaped.
 const LINE_BYTES: u64 = 64 << 20;
@@ -21,24 +23,116 @@ pub(super) enum StoreCommand {
     Check(CheckArgs),
     /// Write all records as text, a JSON object a line
     Export(ExportArgs),
-    /// Make the store of an empty directory from such a text
+    /// Make a store from such a text, in an empty directory or in etcd
     Import(ImportArgs),
+}
+
+/// Store that a command is about.
+#[derive(Debug, Args)]
+struct StorePlace {
+    /// `data_dir` of the server, or the members of its etcd as https://host:2379, with commas between them
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// Prefix of the keys in etcd [default: /pumice/]
+    #[arg(long, value_name = "KEY")]
+    etcd_prefix: Option<String>,
+    /// Authority that vouches for the members of etcd (PEM)
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+    /// Certificate that the members of etcd are shown (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_certificate: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
+    etcd_key: Option<PathBuf>,
+    /// User of etcd
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+    /// File with the password of that user
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
+}
+
+impl StorePlace {
+    /// Directory of the store; `None`: it is in etcd.
+    fn folder(&self) -> Option<&Path> {
+        let is_address = self.store.starts_with("http://") || self.store.starts_with("https://");
+        (!is_address).then(|| Path::new(&self.store))
+    }
+
+    fn open_etcd(&self) -> Result<Box<dyn Store>, CommandError> {
+        let wrong = |message: String| CommandError::message(format!("error: {message}"));
+        let members = self.store.split(',').map(str::to_owned).collect();
+        let mut settings = StoreSettings {
+            etcd_members: etcd_members(members).map_err(wrong)?,
+            etcd_ca: self.etcd_ca.clone(),
+            etcd_certificate: self.etcd_certificate.clone(),
+            etcd_key: self.etcd_key.clone(),
+            etcd_user: self.etcd_user.clone().unwrap_or_default(),
+            etcd_password_file: self.etcd_password_file.clone(),
+            ..StoreSettings::default()
+        };
+        if let Some(given) = &self.etcd_prefix {
+            settings.etcd_prefix = etcd_prefix(given).map_err(wrong)?;
+        }
+        let store = open_etcd(&settings, "").map_err(|error| wrong(error.to_string()))?;
+        Ok(Box::new(store))
+    }
+
+    /// Store that is there; its content, which is checked on the way.
+    fn load(&self) -> Result<StoredState, CommandError> {
+        let mut store = match self.folder() {
+            None => self.open_etcd()?,
+            Some(folder) => {
+                if !DiskStore::exists(folder) {
+                    let message = format!("error: {}: there is no store", folder.display());
+                    return Err(CommandError::message(message));
+                }
+                Box::new(DiskStore::open(folder).map_err(|error| store_error(&error))?)
+            }
+        };
+        let (state, head) = store.load().map_err(|error| store_error(&error))?;
+        if self.folder().is_none() && head == LogHead::default() {
+            return Err(CommandError::message(format!(
+                "error: {}: there is no store",
+                self.store
+            )));
+        }
+        Ok(state)
+    }
+
+    /// Store that is made, and that is not there yet.
+    fn make(&self) -> Result<Box<dyn Store>, CommandError> {
+        let Some(folder) = self.folder() else {
+            let mut store = self.open_etcd()?;
+            if store.head().map_err(|error| store_error(&error))? != LogHead::default() {
+                let message = format!("error: {} has a store already; name another prefix", self.store);
+                return Err(CommandError::message(message));
+            }
+            return Ok(store);
+        };
+        if DiskStore::exists(folder) {
+            return Err(CommandError::message(format!(
+                "error: {} has a store already; name an empty directory, or move that one away",
+                folder.display()
+            )));
+        }
+        Ok(Box::new(DiskStore::open(folder).map_err(|error| store_error(&error))?))
+    }
 }
 
 /// Arguments of `pumice store check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// `data_dir` of the server
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    #[command(flatten)]
+    place: StorePlace,
 }
 
 /// Arguments of `pumice store export`.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// `data_dir` of the server
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    #[command(flatten)]
+    place: StorePlace,
     /// File to write, which must not be there yet [default: standard output]
     #[arg(short = 'f', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
@@ -47,9 +141,8 @@ pub(super) struct ExportArgs {
 /// Arguments of `pumice store import`.
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
-    /// `data_dir` to make, which has no store yet
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    #[command(flatten)]
+    place: StorePlace,
     /// Export to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -68,10 +161,10 @@ pub(super) fn run(command: &StoreCommand) -> Result<(), CommandError> {
 }
 
 fn check(args: &CheckArgs) -> Result<(), CommandError> {
-    let state = load(&args.folder)?;
+    let state = args.place.load()?;
     output::line(&format!(
         "{}: every record is whole: {}",
-        args.folder.display(),
+        args.place.store,
         counts(&state)
     ))
 }
@@ -103,20 +196,8 @@ fn store_error(error: &StoreError) -> CommandError {
     CommandError::message(format!("error: {error}"))
 }
 
-/// Content of the store of a directory, which is checked on the way.
-fn load(folder: &Path) -> Result<StoredState, CommandError> {
-    if !DiskStore::exists(folder) {
-        return Err(CommandError::message(format!(
-            "error: {}: there is no store",
-            folder.display()
-        )));
-    }
-    let mut store = DiskStore::open(folder).map_err(|error| store_error(&error))?;
-    store.load().map_err(|error| store_error(&error))
-}
-
 fn export(args: &ExportArgs) -> Result<(), CommandError> {
-    let state = load(&args.folder)?;
+    let state = args.place.load()?;
     let lines = ExportLine::of(&state);
     let mut text = TextDigest::default();
     let head = HeadLine::new(lines.len()).to_line();
@@ -183,27 +264,21 @@ impl TextDigest {
 }
 
 fn import(args: &ImportArgs) -> Result<(), CommandError> {
-    if DiskStore::exists(&args.folder) {
-        return Err(CommandError::message(format!(
-            "error: {} has a store already; name an empty directory, or move that one away",
-            args.folder.display()
-        )));
-    }
     let state = read_export(&args.file, args.changed)?;
-    let mut store = DiskStore::open(&args.folder).map_err(|error| store_error(&error))?;
+    let mut store = args.place.make()?;
     let counted = counts(&state);
     store
-        .write(&state.clone().into_writes())
+        .append_to_head(&state.clone().into_writes())
         .map_err(|error| store_error(&error))?;
-    let stored = store.load().map_err(|error| store_error(&error))?;
+    let stored = store.content().map_err(|error| store_error(&error))?;
     if stored != state {
         return Err(CommandError::message(format!(
             "error: {}: the store does not hold what {} says; two of its records have one name",
-            args.folder.display(),
+            args.place.store,
             args.file.display()
         )));
     }
-    output::line(&format!("made {}: {counted}", args.folder.display()))
+    output::line(&format!("made {}: {counted}", args.place.store))
 }
 
 /// Reads a whole export.

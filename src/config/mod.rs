@@ -7,6 +7,7 @@ mod serve_args;
 mod settings;
 mod socket_access;
 mod standard_variables;
+mod store_settings;
 mod values;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,6 +27,7 @@ pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 pub use socket_access::SocketAccess;
+pub use store_settings::{StoreKind, StoreSettings, members as etcd_members, prefix as etcd_prefix};
 
 /// Default address of gRPC.
 pub const GRPC_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7461);
@@ -57,8 +59,10 @@ pub struct ServerConfig {
     pub tls_poll: Duration,
     /// What is served in plain text to other machines.
     pub insecure: PlainText,
-    /// Directory of durable state; `None`: the state is held in memory only.
+    /// Directory of durable state, for the store on disk; `None`: none.
     pub data_dir: Option<PathBuf>,
+    /// Store of durable state.
+    pub store: StoreSettings,
     /// Policy document to serve as `default`; `None`: the built-in one.
     pub policy_file: Option<PathBuf>,
     /// Period of the check for a changed policy file; zero: only on SIGHUP.
@@ -129,6 +133,7 @@ impl Default for ServerConfig {
             tls_poll: Duration::from_secs(1),
             insecure: PlainText::default(),
             data_dir: None,
+            store: StoreSettings::default(),
             policy_file: None,
             policy_poll: Duration::from_millis(500),
             compatibility: Compatibility::default(),
@@ -204,6 +209,7 @@ impl ServerConfig {
         }
         problems.extend(self.unused_cluster_settings());
         problems.extend(self.security_conflicts());
+        problems.extend(self.store_conflicts());
         let (sources, most) = (self.awaited_sources().len(), self.limits.state.sources);
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");

@@ -5,6 +5,7 @@ use clap::ValueEnum as _;
 use super::ServerConfig;
 use super::cluster_settings::CLUSTER_SETTINGS;
 use super::security_settings::SECURITY_SETTINGS;
+use super::store_settings::STORE_SETTINGS;
 use super::values::{
     address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
     path_text, policies, positive, ratio, service_name, sources,
@@ -92,7 +93,19 @@ fn quoted(value: &str) -> String {
     let plain = is_number
         || matches!(
             value,
-            "text" | "json" | "corrected" | "upstream" | "info" | "true" | "false" | "http" | "required" | "optional"
+            "memory"
+                | "disk"
+                | "etcd"
+                | "text"
+                | "json"
+                | "corrected"
+                | "upstream"
+                | "info"
+                | "true"
+                | "false"
+                | "http"
+                | "required"
+                | "optional"
         );
     if plain && !value.is_empty() {
         value.to_owned()
@@ -111,6 +124,7 @@ pub fn settings() -> impl Iterator<Item = Setting> {
     };
     let own = PROCESS_SETTINGS
         .iter()
+        .chain(STORE_SETTINGS)
         .chain(CLUSTER_SETTINGS)
         .chain(SECURITY_SETTINGS)
         .copied();

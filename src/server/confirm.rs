@@ -16,7 +16,7 @@ use super::worker_pool::{CancellationToken, HeldWorker};
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::{ClusterState, Problem};
 use pumice_engine::policy::DecisionKind;
-use pumice_state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm};
+use pumice_state::{ConfirmItem, ConfirmItems, ConfirmOutcome, LedgerConfirm, SessionConfirm};
 
 impl ServerContext {
     /// Confirms jobs at the newest state, or in a session.
@@ -61,7 +61,7 @@ impl ServerContext {
             plugins: call.plugins.clone(),
             lease: call.lease,
             now,
-            read_items: self.item_reader(call),
+            items: ConfirmItems::Unread(self.item_reader(call)),
         };
         let _place = self.waiting_place()?;
         let done = self.state.confirm(confirm).await?;

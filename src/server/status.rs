@@ -285,8 +285,15 @@ impl From<StateError> for CallError {
             StateError::NotReached { newest } => failure
                 .with_entry("epoch", newest.epoch.to_string())
                 .with_entry("number", newest.number.to_string()),
-            StateError::SessionExpired { session, .. } | StateError::SessionUnknown { session } => {
+            StateError::SessionExpired { session, .. } | StateError::SessionInline { session } => {
                 failure.with_entry("session", &*session)
+            }
+            StateError::SessionUnknown { session, server } => {
+                let failure = failure.with_entry("session", &*session);
+                if server.is_empty() {
+                    return failure;
+                }
+                failure.with_entry("server", &*server)
             }
             StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
                 failure.with_entry("applied_through", applied.to_string())
@@ -319,7 +326,6 @@ impl From<StateError> for CallError {
                 }
             }
             StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(STORE_RETRY),
-            StateError::SessionInline { session } => failure.with_entry("session", &*session),
             StateError::JobsRepeated
             | StateError::NothingNamed
             | StateError::Aborted { .. }

@@ -24,6 +24,7 @@ mod publishing;
 mod rebuild;
 mod rebuild_cluster_state;
 mod records_of_objects;
+mod replicas;
 mod revisions;
 mod schemas;
 mod security;

@@ -15,7 +15,7 @@ mod store_records;
 
 use store_records::{ExportLine, HeadLine};
 
-/// Reads rows and headers.
+/// Reads rows, headers and entries of logs.
 pub fn read_rows(data: &[u8]) {
     let (table, body) = split_choice(data);
     if let Err(message) = fuzz_entries::read_row(table, body) {
@@ -23,6 +23,9 @@ pub fn read_rows(data: &[u8]) {
     }
     fuzz_entries::check_seal(body, data);
     let _ = fuzz_entries::read_header(body);
+    for entry in [data.to_vec(), fuzz_entries::sealed_entry(data)] {
+        let _ = fuzz_entries::read_entry(&entry);
+    }
 }
 
 /// State of a small store.

@@ -34,10 +34,12 @@ pub enum StateError {
         why: &'static str,
     },
     /// The session never existed on this server, or the server no longer remembers it.
-    #[error("session `{session}` is not known to this server")]
+    #[error("session `{session}` is not known to this server{}", elsewhere(server))]
     SessionUnknown {
         /// Name of the session.
         session: Arc<str>,
+        /// Address of the server that opened it; empty: none is known.
+        server: Arc<str>,
     },
     /// Changes before the request's own are missing.
     #[error("changes {applied} + 1 to {after} are missing")]
@@ -160,6 +162,14 @@ pub enum StateError {
     /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
+}
+
+/// Where a session is open, as the end of a message.
+fn elsewhere(server: &str) -> String {
+    if server.is_empty() {
+        return String::new();
+    }
+    format!("; the server at {server} opened it: ask there, or open another one here")
 }
 
 impl StateError {

@@ -29,7 +29,8 @@ pub use intake::batch::{
 pub use intake::source_removal::{ForgetSource, ForgottenSource};
 pub use intake::source_status::SourceStatus;
 pub use ledger::{
-    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+    ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease,
+    ReservationStatus,
 };
 pub use limits::StateLimits;
 pub use policies::origin::PolicyOrigin;
@@ -41,13 +42,14 @@ pub use sessions::commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, 
 pub use sessions::confirm::SessionConfirm;
 pub use sessions::hold::{HeldTask, TaskHold};
 pub use sessions::query::WeighedResult;
+pub use sessions::registry::session_prefix;
 pub use sessions::status::SessionStatus;
 pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession, policy_in_snapshot};
 pub use store_health::StoreStatus;
 pub use writer::interner::RecordInterner;
 pub use writer::resource_names::ResourceNames;
 
-use crate::store::{MemoryStore, Store, StoreError, StoredState};
+use crate::store::{LedgerLog, LogNews, MemoryStore, Store, StoreError, StoredState};
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
 use policies::writer::PolicyWriter;
@@ -129,7 +131,7 @@ impl SharedState {
             ..
         } = options;
         let (mut store, store_health) = WatchedStore::new(store, Arc::clone(&clock));
-        let stored_state = store.load()?;
+        let (stored_state, head) = store.load()?;
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
         let known = (expected_sources, &*stored_state.sources);
@@ -146,8 +148,10 @@ impl SharedState {
             policies: policy_writer,
             clock: Arc::clone(&clock),
         };
+        let log = LedgerLog::new(Box::new(store), head);
+        let news = Arc::clone(log.news());
         let writer = Writer::new(parts, &stored_state, |cluster_state| {
-            let ledger = AdmissionLedger::open(&limits, Box::new(store), &stored_state, &leases, cluster_state);
+            let ledger = AdmissionLedger::open(&limits, log, &stored_state, &leases, cluster_state);
             #[cfg(debug_assertions)]
             let ledger = ledger.without_checks(without_checks);
             ledger
@@ -158,10 +162,11 @@ impl SharedState {
         if stored_state != StoredState::default() {
             writer.publish_initial(in_force);
         }
+        wake_writer(&news, commands.downgrade());
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;
-        let sessions = SessionRegistry::new(limits.clone(), Arc::clone(&clock), epoch);
+        let sessions = SessionRegistry::new(limits.clone(), Arc::clone(&clock), epoch, news);
         let state = Arc::new(Self {
             limits,
             clock,
@@ -289,4 +294,13 @@ impl SharedState {
     async fn send(&self, command: WriterCommand) -> Result<(), StateError> {
         self.commands.send(command).await.map_err(|_| StateError::ShuttingDown)
     }
+}
+
+/// Has the writer read the log when there are news about it. A writer that has commands reads it before it handles them.
+fn wake_writer(news: &LogNews, commands: tokio::sync::mpsc::WeakSender<WriterCommand>) {
+    news.wake_by(move || {
+        if let Some(commands) = commands.upgrade() {
+            drop(commands.try_send(WriterCommand::ReadLog));
+        }
+    });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
-use crate::store::{Durability, Store, StoreError, StoreWrite, StoredState};
+use crate::store::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredState};
 use pumice_engine::short_lock::ShortLock;
 
 /// Time after which a write under way counts as a failure of the disk.
@@ -37,6 +37,8 @@ pub(super) struct StoreHealth {
     durability: Durability,
     clock: Arc<dyn Clock>,
     record: ShortLock<WriteRecord>,
+    /// News of the log, if others append to it.
+    news: ShortLock<Option<Arc<LogNews>>>,
 }
 
 impl WriteRecord {
@@ -72,6 +74,8 @@ impl StoreHealth {
     pub(super) fn status(&self) -> StoreStatus {
         let now = self.clock.monotonic();
         let (failed_writes, problem) = self.record.with(|record| (record.failed, record.problem(now)));
+        let unread = || self.news.with(|news| news.as_ref().and_then(|news| news.problem()));
+        let problem = problem.or_else(unread);
         StoreStatus {
             durability: self.durability,
             failed_writes,
@@ -115,6 +119,7 @@ impl WatchedStore {
             durability: store.durability(),
             clock,
             record: ShortLock::default(),
+            news: ShortLock::default(),
         });
         let watched = Self {
             store,
@@ -129,15 +134,38 @@ impl Store for WatchedStore {
         self.health.durability
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         self.store.load()
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        self.store.head()
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
         self.health.begin_write();
-        let result = self.store.write(writes);
-        self.health.end_write(result.as_ref().err());
+        let result = self.store.append(expected, writes);
+        // Others were faster: the store works.
+        let failed = result.as_ref().err().filter(|error| !error.is_stale());
+        self.health.end_write(failed);
         result
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        let read = self.store.read_after(known);
+        // Whoever reads a log in common again has found its store again: there may be nothing to write.
+        if matches!(read, Ok(LogRead::Entries(..) | LogRead::Content(..))) {
+            self.health.end_write(None);
+        }
+        read
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        let is_shared = self.store.follow(news);
+        if is_shared {
+            self.health.news.with(|followed| *followed = Some(Arc::clone(news)));
+        }
+        is_shared
     }
 }
 
@@ -151,23 +179,23 @@ mod tests {
     fn failures_and_stalled_writes_are_seen() {
         let (inner, clock) = (FailingStore::default(), Arc::new(FakeClock::default()));
         let (mut store, health) = WatchedStore::new(Box::new(inner.clone()), Arc::clone(&clock) as _);
-        store.write(&[]).unwrap();
+        store.append_to_head(&[]).unwrap();
         assert_eq!((health.status().failed_writes, health.status().problem), (0, None));
 
         inner.set_error_mode(StoreErrorMode::RejectWrites);
         for _ in 0..2 {
-            store.write(&[]).unwrap_err();
+            store.append_to_head(&[]).unwrap_err();
             clock.advance(3_000);
         }
         let status = health.status();
         assert_eq!(status.failed_writes, 2);
         assert_eq!(status.problem.unwrap(), "writes have failed for 6 s: there: full");
         inner.set_error_mode(StoreErrorMode::None);
-        store.write(&[]).unwrap();
+        store.append_to_head(&[]).unwrap();
         assert_eq!((health.status().failed_writes, health.status().problem), (2, None));
 
         let blocked = inner.block_flush();
-        let write = std::thread::spawn(move || store.write(&[]));
+        let write = std::thread::spawn(move || store.append_to_head(&[]));
         blocked.wait_for_write();
         assert_eq!(health.status().problem, None);
         clock.advance(5_000);

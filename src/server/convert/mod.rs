@@ -32,6 +32,7 @@ pub fn durability(durability: Durability) -> pb::Durability {
     match durability {
         Durability::Memory => pb::Durability::Memory,
         Durability::Disk => pb::Durability::Disk,
+        Durability::Etcd => pb::Durability::Etcd,
     }
 }
 

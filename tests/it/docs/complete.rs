@@ -29,6 +29,7 @@ const NO_CODES: &[&str] = &[
     "OK",
     // Words of durability, which docs/operations.md explains.
     "DISK",
+    "ETCD",
     "MEMORY",
     // Field of kube-scheduler's extender protocol.
     "UID",

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice_state::LedgerConfirm;
 use pumice_state::store::{FailingStore, StoreErrorMode};
+use pumice_state::{ConfirmItems, LedgerConfirm};
 use serde_json::Value;
 
 use super::prometheus::{InstantVector, Scrape, evaluate};
@@ -193,7 +193,7 @@ fn a_writer_that_falls_behind_fires() {
             profile: "".into(),
             plugins: Vec::new(),
             lease: None,
-            read_items: Box::new(move |_| {
+            items: ConfirmItems::by(move |_| {
                 start.send(()).unwrap();
                 let _: Result<(), _> = held.recv();
                 Vec::new()

@@ -83,6 +83,56 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
 }
 
 #[test]
+fn settings_of_the_store_that_contradict_each_other_are_reported() {
+    let scratch = TestDirectory::new();
+    let file = scratch.file("settings.yaml", "");
+    let cases: [(&[&str], &str); 9] = [
+        (&["--store", "redis"], "`redis` is none of `memory`, `disk` and `etcd`"),
+        (&["--store", "disk"], "`disk` needs a `data_dir`"),
+        (&["--store", "etcd"], "`etcd` needs an `etcd_member`"),
+        (
+            &["--store", "memory", "--data-dir", "/x"],
+            "has an effect with `store: disk` only",
+        ),
+        (
+            &["--etcd-member", "http://h:2379"],
+            "has an effect with `store: etcd` only",
+        ),
+        (
+            &["--store", "etcd", "--etcd-member", "h:2379"],
+            "`h:2379` is not an address as https://host:2379",
+        ),
+        (
+            &["--store", "etcd", "--etcd-member", "https://h:2379"],
+            "name the authority that vouches for members with https://",
+        ),
+        (
+            &["--store", "etcd", "--etcd-member", "http://h:2379", "--etcd-user", "me"],
+            "`etcd_user` and `etcd_password_file` belong together",
+        ),
+        (
+            &["--etcd-lease-ms", "1500"],
+            "`1500` is not a lease of whole seconds, from 1 to 600",
+        ),
+    ];
+    for (flags, problem) in cases {
+        let (good, _, errors) = print(&file, &[], flags);
+        assert!(!good && errors.contains(problem), "{flags:?}: {errors}");
+    }
+    let good = [
+        "--store",
+        "etcd",
+        "--etcd-member",
+        "http://a:1",
+        "--etcd-member",
+        "http://b:2",
+    ];
+    let (is_good, printed, errors) = print(&file, &[], &good);
+    assert!(is_good, "{errors}");
+    assert_eq!(lines(&printed)["etcd_member"].0, "[\"http://a:1\", \"http://b:2\"]");
+}
+
+#[test]
 fn addresses_are_taken_as_people_write_them() {
     let scratch = TestDirectory::new();
     let file = scratch.file("settings.yaml", "http_address: localhost:7000\n");

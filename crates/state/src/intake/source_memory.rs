@@ -37,14 +37,16 @@ impl SourceIntake {
         given_up
     }
 
-    /// Writes after which the store names the sources that the next start waits for.
-    pub(crate) fn store_writes(&self) -> Vec<StoreWrite> {
+    /// Writes after which the store names the sources that the next start waits for. If the log is shared, another server may
+    /// have heard a source that this one has not: only one that was forgotten on purpose goes.
+    pub(crate) fn store_writes(&self, is_shared: bool) -> Vec<StoreWrite> {
         let is_remembered = |name: &Arc<str>| self.by_name.get(name).is_some_and(|source| source.is_remembered(true));
         let write = |name: &Arc<str>, is_awaited| StoreWrite::Source {
             name: Arc::clone(name),
             is_awaited,
         };
-        let gone = self.stored.iter().filter(|name| !is_remembered(name));
+        let may_go = |name: &Arc<str>| !is_shared || self.forgotten.contains(name);
+        let gone = self.stored.iter().filter(|name| !is_remembered(name) && may_go(name));
         let is_fresh =
             |(name, source): &(&Arc<str>, &SourceProgress)| !self.stored.contains(*name) && source.is_remembered(false);
         let fresh = self.by_name.iter().filter(is_fresh);
@@ -60,6 +62,7 @@ impl SourceIntake {
                 if *is_awaited {
                     self.stored.insert(Arc::clone(name));
                 } else {
+                    self.forgotten.remove(name);
                     self.stored.remove(name);
                 }
             }

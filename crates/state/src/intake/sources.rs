@@ -89,6 +89,8 @@ pub(crate) struct SourceIntake {
     pub(super) by_name: BTreeMap<Arc<str>, SourceProgress>,
     /// Sources that the store names.
     pub(super) stored: BTreeSet<Arc<str>>,
+    /// Sources that were forgotten on purpose and that the store still names.
+    pub(super) forgotten: BTreeSet<Arc<str>>,
     pub(crate) registry: Arc<SourceRegistry>,
 }
 
@@ -119,6 +121,7 @@ impl SourceIntake {
             clock,
             by_name,
             stored: remembered.iter().cloned().collect(),
+            forgotten: BTreeSet::new(),
             registry: Arc::new(registry),
         };
         intake.publish();
@@ -252,6 +255,9 @@ impl SourceIntake {
                 silence,
                 least: self.limits.source_stale,
             });
+        }
+        if self.stored.contains(name) {
+            self.forgotten.insert(Arc::clone(name));
         }
         if self.expected.contains(name) {
             self.by_name.insert(Arc::clone(name), SourceProgress::default());

@@ -31,6 +31,8 @@ struct AssumedPlacement {
     reported: Option<TaskRecord>,
     /// Time for which it counts without an event that ends it.
     lease: Duration,
+    /// True if another server has heard what became of it, and this one has not: the log does not name it any more.
+    ended_elsewhere: bool,
 }
 
 /// All assumptions. The cluster state shows their effect.
@@ -45,8 +47,8 @@ pub(crate) struct AssumedPlacements {
     unreported: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Time at which the server first looked at the clock.
     started: Option<Duration>,
-    /// Tasks whose assumption in the store may differ from the one in memory.
-    dirty: BTreeSet<Arc<str>>,
+    /// Tasks whose assumption in the store may differ from the one in memory; true: because a source showed what became of it.
+    dirty: BTreeMap<Arc<str>, bool>,
 }
 
 /// Changes to assumptions that are not written yet, by task; `None`: the assumption ends.
@@ -69,7 +71,7 @@ impl AssumedPlacements {
             leases: LeaseTable::default(),
             unreported: BTreeMap::new(),
             started: None,
-            dirty: BTreeSet::new(),
+            dirty: BTreeMap::new(),
         };
         for stored in &stored_state.assumptions {
             own.unreported
@@ -80,6 +82,7 @@ impl AssumedPlacements {
                 stored: Arc::clone(stored),
                 reported: None,
                 lease: limits.assumption_lease,
+                ended_elsewhere: false,
             };
             own.insert(restored);
         }
@@ -136,7 +139,7 @@ impl AssumedPlacements {
         over.extend(self.leases.expired());
         let mut changed = false;
         for task in &over {
-            if let Some(own) = self.forget(task) {
+            if let Some(own) = self.forget(task, false) {
                 changed |= restore_reported(own, cluster_state);
             }
         }
@@ -159,7 +162,7 @@ impl AssumedPlacements {
         }
         cluster_state.put_task(record, source);
         if !stays {
-            self.forget(&name);
+            self.forget(&name, true);
             return;
         }
         let Some(own) = self.by_task.get_mut(&name) else { return };
@@ -171,7 +174,9 @@ impl AssumedPlacements {
                 source: Arc::clone(source),
                 ..StoredAssumption::clone(&own.stored)
             });
-            self.dirty.insert(Arc::clone(&name));
+            if !own.ended_elsewhere {
+                self.dirty.insert(Arc::clone(&name), false);
+            }
         }
         if *reporter != **source {
             self.leases.start(&name, source, own.lease);
@@ -181,13 +186,13 @@ impl AssumedPlacements {
 
     /// Ends the assumption of a task that was removed.
     pub(crate) fn task_removed(&mut self, task: &str) {
-        self.forget(task);
+        self.forget(task, true);
     }
 
     /// Ends the assumption of a task that its source deletes without having reported it since the server started.
     pub(crate) fn unreported_task_removed(&mut self, source: &str, task: &str) {
         if self.unreported.get(source).is_some_and(|tasks| tasks.contains(task)) {
-            self.forget(task);
+            self.forget(task, true);
         }
     }
 
@@ -202,7 +207,7 @@ impl AssumedPlacements {
         let waiting = self.unreported.get(source).into_iter().flatten();
         let gone: Vec<Arc<str>> = waiting.filter(|task| !among(task)).cloned().collect();
         for task in gone {
-            self.forget(&task);
+            self.forget(&task, true);
         }
     }
 
@@ -231,6 +236,7 @@ impl AssumedPlacements {
             stored: Arc::new(assumed),
             reported: Some(reported),
             lease: lease.unwrap_or(self.lease),
+            ended_elsewhere: false,
         };
         draft.0.insert(Arc::clone(&assumption.stored.task), Some(assumption));
     }
@@ -282,10 +288,14 @@ impl AssumedPlacements {
 
     /// Writes that make the store hold the assumptions as they are with the draft applied.
     pub(crate) fn writes(&self, draft: &AssumptionDraft) -> Vec<StoreWrite> {
-        let tasks: BTreeSet<&Arc<str>> = self.dirty.iter().chain(draft.0.keys()).collect();
+        let tasks: BTreeSet<&Arc<str>> = self.dirty.keys().chain(draft.0.keys()).collect();
         let write = |task: &Arc<str>| StoreWrite::Task {
             task: Arc::clone(task),
-            assumption: self.get(draft, task).map(|own| Arc::clone(&own.stored)),
+            assumption: self
+                .get(draft, task)
+                .filter(|own| !own.ended_elsewhere)
+                .map(|own| Arc::clone(&own.stored)),
+            is_reported: !draft.0.contains_key(task) && self.dirty.get(task).is_some_and(|is_reported| *is_reported),
         };
         tasks.into_iter().map(write).collect()
     }
@@ -293,7 +303,7 @@ impl AssumedPlacements {
     /// Applies a draft that was written. The same write has made all pending repairs.
     pub(crate) fn apply_draft(&mut self, draft: AssumptionDraft) {
         for (task, now) in draft.0 {
-            self.forget(&task);
+            self.forget(&task, false);
             if let Some(now) = now {
                 self.insert(now);
             }
@@ -303,7 +313,7 @@ impl AssumedPlacements {
 
     /// Drops a draft whose write failed. The store may hold it all the same, so its tasks wait for a repair.
     pub(crate) fn fail_draft(&mut self, draft: AssumptionDraft) {
-        self.dirty.extend(draft.0.into_keys());
+        self.dirty.extend(draft.0.into_keys().map(|task| (task, false)));
     }
 
     /// True if the store may differ from memory.
@@ -337,15 +347,68 @@ impl AssumedPlacements {
         self.by_task.insert(Arc::clone(&stored.task), own);
     }
 
-    /// Removes the assumption of a task. The next write removes it from the store.
-    fn forget(&mut self, task: &str) -> Option<AssumedPlacement> {
+    /// Removes the assumption of a task. The next write removes it from the store. `is_reported`: a source showed what became
+    /// of it.
+    fn forget(&mut self, task: &str, is_reported: bool) -> Option<AssumedPlacement> {
         let own = self.by_task.remove(task)?;
         let stored = &own.stored;
         self.leases.stop(&stored.task);
         remove_from_set(&mut self.by_session, &stored.session, task);
         self.stop_waiting(&stored.source, task);
-        self.dirty.insert(Arc::clone(&stored.task));
+        if !own.ended_elsewhere {
+            self.dirty.insert(Arc::clone(&stored.task), is_reported);
+        }
         Some(own)
+    }
+
+    /// Records that the log does not name the assumption any more, although it counts here.
+    pub(super) fn mark_ended_elsewhere(&mut self, task: &str) {
+        self.dirty.remove(task);
+        if let Some(own) = self.by_task.get_mut(task) {
+            own.ended_elsewhere = true;
+        }
+    }
+
+    /// Ends an assumption that the log does not name any more: the task is again as its source reports it.
+    pub(super) fn end(&mut self, task: &str, cluster_state: &mut ClusterState) {
+        if let Some(own) = self.forget(task, false) {
+            restore_reported(own, cluster_state);
+        }
+        self.dirty.remove(task);
+    }
+
+    /// Assumes a placement that another server committed.
+    pub(super) fn assume_stored(&mut self, stored: &Arc<StoredAssumption>, cluster_state: &mut ClusterState) {
+        let task = &stored.task;
+        let own = AssumedPlacement {
+            stored: Arc::clone(stored),
+            reported: None,
+            lease: self.lease,
+            ended_elsewhere: false,
+        };
+        // A record of another incarnation may be older than the placement.
+        let known = cluster_state.tasks().get(task).map(|known| &known.record);
+        let known = known.filter(|record| own.stored.uid.may_equal(&record.uid));
+        let is_waiting = known.is_none();
+        if known.is_some_and(|record| !own.survives(record)) {
+            self.dirty.insert(Arc::clone(task), true);
+            return;
+        }
+        self.insert(own);
+        if is_waiting {
+            let waiting = self.unreported.entry(Arc::clone(&stored.source)).or_default();
+            waiting.insert(Arc::clone(task));
+            return;
+        }
+        let reported = cluster_state.assume(task, &stored.node, &stored.card, stored.devices);
+        if let Some(own) = self.by_task.get_mut(task) {
+            own.reported = reported;
+        }
+    }
+
+    /// Tasks that are assumed.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_task.keys()
     }
 
     fn stop_waiting(&mut self, source: &str, task: &str) {

@@ -44,7 +44,44 @@ pub struct LedgerConfirm {
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the request gives none.
     pub now: Option<i64>,
     /// Items, judged in this order; each sees the permits before it.
-    pub read_items: ConfirmReader,
+    pub items: ConfirmItems,
+}
+
+/// Items of a confirmation: read when the writer gets to it, and held, because it judges them again if others appended first.
+pub enum ConfirmItems {
+    /// Not read yet.
+    Unread(ConfirmReader),
+    /// Items as they were read.
+    Read(Vec<Result<ConfirmItem, Problem>>),
+}
+
+impl fmt::Debug for ConfirmItems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unread(_) => f.write_str("Unread"),
+            Self::Read(items) => f.debug_tuple("Read").field(items).finish(),
+        }
+    }
+}
+
+impl ConfirmItems {
+    /// Items that a reader takes from the newest state.
+    pub fn by(read: impl FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send + 'static) -> Self {
+        Self::Unread(Box::new(read))
+    }
+
+    /// The items. The first call reads them.
+    pub(super) fn read(&mut self, cluster_state: &ClusterState) -> &[Result<ConfirmItem, Problem>] {
+        if let Self::Unread(_) = self
+            && let Self::Unread(read) = std::mem::replace(self, Self::Read(Vec::new()))
+        {
+            *self = Self::Read(read(cluster_state));
+        }
+        match self {
+            Self::Read(items) => items,
+            Self::Unread(_) => &[],
+        }
+    }
 }
 
 impl fmt::Debug for LedgerConfirm {

@@ -71,7 +71,7 @@ impl LedgerDraft {
     /// The request names a plugin that the policy does not have.
     pub(crate) fn confirm(
         &mut self,
-        confirm: LedgerConfirm,
+        confirm: &mut LedgerConfirm,
         policy: &PolicyInForce,
     ) -> Result<Vec<Result<JobConfirmOutcome, Problem>>, Problem> {
         let judge = JobAdmitter::new(&policy.policy, &confirm.plugins)?;
@@ -80,10 +80,12 @@ impl LedgerDraft {
             self.plugin_states.insert(Arc::clone(&policy.name), plugin_states);
         }
         let lease = confirm.lease.unwrap_or(self.default_lease).min(self.max_lease);
-        let items = (confirm.read_items)(&self.cluster_state).into_iter().enumerate();
-        let judge = (&judge, confirm.now);
-        let confirm_one = |(number, item): (usize, Result<ConfirmItem, Problem>)| {
-            let outcome = self.confirm_item(judge, policy, lease, &item?);
+        let now = confirm.now;
+        let items = confirm.items.read(&self.cluster_state).iter().enumerate();
+        let judge = (&judge, now);
+        let confirm_one = |(number, item): (usize, &Result<ConfirmItem, Problem>)| {
+            let item = item.as_ref().map_err(Problem::clone)?;
+            let outcome = self.confirm_item(judge, policy, lease, item);
             outcome.map_err(|problem| problem.within(&format!("items[{number}].job")))
         };
         Ok(items.map(confirm_one).collect())

@@ -9,6 +9,7 @@ pub(crate) mod assumptions;
 mod confirm;
 mod draft;
 mod leases;
+mod replay;
 mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use confirm::{
-    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+    ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease,
+    ReservationStatus,
 };
 pub(crate) use draft::{AppliedDraft, LedgerDraft};
 pub(crate) use leases::LeaseTable;
 
 use crate::limits::StateLimits;
-use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState, UnlockedStore};
+use crate::store::{Durability, LedgerLog, ReservationTombstone, StoreError, StoreWrite, StoredState};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
 use pumice_engine::short_lock::ShortLock;
@@ -37,7 +39,7 @@ pub(crate) type SharedLeases = Arc<ShortLock<LeaseTable>>;
 #[derive(Debug)]
 pub(crate) struct AdmissionLedger {
     limits: StateLimits,
-    store: UnlockedStore,
+    log: LedgerLog,
     tombstones: SortedTable<Arc<ReservationTombstone>>,
     /// Tombstones by age: time of their creation, and job.
     tombstones_by_age: BTreeSet<(Duration, Arc<str>)>,
@@ -51,17 +53,17 @@ pub(crate) struct AdmissionLedger {
 }
 
 impl AdmissionLedger {
-    /// Opens a ledger over a store, and puts its reservations into the cluster state. Every lease starts again.
+    /// Opens a ledger over a log with this content, and puts its reservations into the cluster state. Every lease starts again.
     pub(crate) fn open(
         limits: &StateLimits,
-        store: Box<dyn Store>,
+        log: LedgerLog,
         stored_state: &StoredState,
         leases: &SharedLeases,
         cluster_state: &mut ClusterState,
     ) -> Self {
         let mut ledger = Self {
             limits: limits.clone(),
-            store: UnlockedStore::new(store),
+            log,
             tombstones: SortedTable::default(),
             tombstones_by_age: BTreeSet::new(),
             tombstone_since: BTreeMap::new(),
@@ -92,12 +94,12 @@ impl AdmissionLedger {
 
     /// Durability of permits.
     pub(crate) fn durability(&self) -> Durability {
-        self.store.durability()
+        self.log.durability()
     }
 
-    /// Store, for writes that do not belong to the ledger.
-    pub(crate) fn store(&mut self) -> &mut dyn Store {
-        &mut self.store
+    /// Log, for entries that do not belong to the ledger.
+    pub(crate) fn log(&mut self) -> &mut LedgerLog {
+        &mut self.log
     }
 
     /// Handles a job's record that was put, replaced or removed. True if that ended the job's reservation.
@@ -208,28 +210,32 @@ impl AdmissionLedger {
         })
     }
 
-    /// Writes a draft and all pending repairs to the store at once. `others`: writes of other modules that go with it.
+    /// Appends a draft and all pending repairs to the log as one entry. `others`: writes of other modules that go with it.
+    /// Without any write the log is only asked whether the draft is of its newest head.
     ///
     /// # Errors
-    /// The store failed: nothing of the draft has happened.
+    /// Others have appended first, or the store failed: nothing of the draft has happened.
     pub(crate) fn write_draft(
         &mut self,
         draft: LedgerDraft,
         now: Duration,
         others: Vec<StoreWrite>,
     ) -> Result<AppliedDraft, StoreError> {
-        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).collect();
+        // Whoever follows the log counts a renewed lease from its entry on.
+        let renewed = draft.renewed_leases.iter().filter(|_| self.log.is_shared());
+        let renewed = renewed.map(|(job, ..)| job);
+        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).chain(renewed).collect();
         let mut writes = others;
         writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
             job: Arc::clone(job),
             reservation: draft.cluster_state.reservations().get(job).cloned(),
             tombstone: draft.tombstones.get(job).cloned(),
         }));
-        if !writes.is_empty()
-            && let Err(error) = self.store.write(&writes)
-        {
-            // The next write repairs whatever of this one reached the store.
-            self.dirty.extend(draft.changed_jobs);
+        if let Err(error) = self.log.append_group(&writes) {
+            // The next write repairs whatever of this one reached the store. What reached a log that others follow is true.
+            if !self.log.is_shared() {
+                self.dirty.extend(draft.changed_jobs);
+            }
             return Err(error);
         }
         self.dirty.clear();

@@ -10,7 +10,7 @@ use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationSta
 use crate::store::Durability;
 use crate::writer::WriterCommand;
 use crate::writer::apply_durable::DurableCommand;
-use crate::writer::ports::CommandReply;
+use crate::writer::ports::{CommandReply, WriterRequest};
 
 impl SharedState {
     /// Confirms jobs: promises them what they need, at the newest state under its policy. The outcome comes when the
@@ -19,7 +19,7 @@ impl SharedState {
     /// # Errors
     /// No such policy exists, or the store failed: nothing was promised.
     pub async fn confirm(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
-        self.send_durable(|reply| DurableCommand::Confirm(Box::new(confirm), reply))
+        self.send_durable(|reply| DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply)))
             .await
     }
 
@@ -29,7 +29,8 @@ impl SharedState {
     /// # Errors
     /// The store failed: nothing was released.
     pub async fn release(&self, release: LedgerRelease) -> Result<Option<ReservationStatus>, StateError> {
-        self.send_durable(|reply| DurableCommand::Release(release, reply)).await
+        self.send_durable(|reply| DurableCommand::Release(WriterRequest::new(release, reply)))
+            .await
     }
 
     async fn send_durable<T: Send + 'static>(
@@ -44,7 +45,8 @@ impl SharedState {
     /// Confirms jobs on a thread that may block; see [`Self::confirm`].
     pub(crate) fn confirm_blocking(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
         let (reply, result) = oneshot::channel();
-        let command = WriterCommand::Durable(DurableCommand::Confirm(Box::new(confirm), CommandReply::from(reply)));
+        let request = WriterRequest::new(Box::new(confirm), reply);
+        let command = WriterCommand::Durable(DurableCommand::Confirm(request));
         self.commands
             .blocking_send(command)
             .map_err(|_| StateError::ShuttingDown)?;
@@ -90,7 +92,9 @@ impl SharedState {
     pub async fn stop(&self) {
         let (reply, result) = oneshot::channel();
         if self
-            .send(WriterCommand::Durable(DurableCommand::Stop(CommandReply::from(reply))))
+            .send(WriterCommand::Durable(DurableCommand::Stop(Some(CommandReply::from(
+                reply,
+            )))))
             .await
             .is_ok()
         {

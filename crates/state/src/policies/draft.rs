@@ -117,20 +117,20 @@ impl PolicyDraft {
     }
 
     /// The version of this number.
-    pub(crate) fn into_version(self, version: u64) -> Arc<PolicyVersion> {
+    pub(crate) fn to_version(&self, version: u64) -> Arc<PolicyVersion> {
         Arc::new(PolicyVersion {
             in_force: Arc::new(PolicyInForce {
-                name: self.name,
+                name: Arc::clone(&self.name),
                 version,
-                hash: self.hash,
+                hash: Arc::clone(&self.hash),
                 profile: Arc::default(),
-                policy: self.policy,
+                policy: Arc::clone(&self.policy),
             }),
-            document: self.document,
-            loaded_document: self.loaded_document,
-            effective_document: self.effective_document,
-            report: self.report,
-            origin: self.origin,
+            document: Arc::clone(&self.document),
+            loaded_document: Arc::clone(&self.loaded_document),
+            effective_document: Arc::clone(&self.effective_document),
+            report: Arc::clone(&self.report),
+            origin: self.origin.clone(),
             accepted_at: self.accepted_at,
         })
     }

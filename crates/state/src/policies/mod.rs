@@ -4,6 +4,7 @@ pub(crate) mod draft;
 pub(crate) mod origin;
 pub(crate) mod reload;
 pub(crate) mod removal;
+mod replay;
 pub(crate) mod stored;
 pub(crate) mod writer;
 

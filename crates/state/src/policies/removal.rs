@@ -7,7 +7,7 @@ use super::stored::{ActivePolicies, version_writes};
 use super::writer::PolicyWriter;
 use crate::error::PolicyError;
 use crate::policies::{PolicyHistory, PolicyVersion};
-use crate::store::{Store, StoreWrite};
+use crate::store::{LedgerLog, StoreWrite};
 
 /// Asks for a policy to be deleted.
 #[derive(Clone, Debug)]
@@ -44,9 +44,9 @@ impl PolicyWriter {
     /// There is no such policy, another version is in force, or the store failed: nothing was deleted.
     pub(crate) fn remove(
         &mut self,
-        removal: PolicyRemoval,
+        removal: &PolicyRemoval,
         in_force: &mut Arc<ActivePolicies>,
-        store: &mut dyn Store,
+        log: &mut LedgerLog,
     ) -> Result<DeletedPolicy, PolicyError> {
         let PolicyRemoval {
             name,
@@ -54,34 +54,33 @@ impl PolicyWriter {
             replacement,
         } = removal;
         let histories = self.registry.histories();
-        let unknown = || PolicyError::UnknownPolicy {
-            name: Arc::clone(&name),
-        };
-        let history = histories.get(&name).ok_or_else(unknown)?;
+        let unknown = || PolicyError::UnknownPolicy { name: Arc::clone(name) };
+        let history = histories.get(name).ok_or_else(unknown)?;
         let deleted = history.versions.back().cloned().ok_or_else(unknown)?;
         let active = deleted.in_force.version;
         if let Some(expected) = expected_version.filter(|expected| *expected != active) {
+            let name = Arc::clone(name);
             return Err(PolicyError::VersionMismatch { name, active, expected });
         }
         let last = history.last;
         let dropped: Vec<Arc<PolicyVersion>> = history.versions.iter().cloned().collect();
-        let replacement = replacement.map(|draft| draft.into_version(last + 1));
+        let replacement = replacement.as_ref().map(|draft| draft.to_version(last + 1));
         let mut writes: Vec<StoreWrite> = dropped
             .iter()
             .map(|old| StoreWrite::RemovePolicy {
-                name: Arc::clone(&name),
+                name: Arc::clone(name),
                 version: old.in_force.version,
             })
             .collect();
         // A policy file that was accepted before counts as new at the next start.
         writes.push(StoreWrite::PolicyFile {
-            name: Arc::clone(&name),
+            name: Arc::clone(name),
             content: None,
         });
         if let Some(now) = &replacement {
             writes.extend(version_writes(now, false, &[], &now.origin, &Arc::default()));
         }
-        self.pending_repair.write_with_repairs(&histories, store, writes)?;
+        self.pending_repair.write_with_repairs(&histories, log, writes)?;
         let policies = Arc::make_mut(in_force);
         if let Some(now) = &replacement {
             let mut history = PolicyHistory {
@@ -89,11 +88,11 @@ impl PolicyWriter {
                 ..PolicyHistory::default()
             };
             self.restore_version(&mut history, now);
-            self.publish_history(&histories, &name, Some(history));
-            policies.insert(name, Arc::clone(&now.in_force));
+            self.publish_history(&histories, name, Some(history));
+            policies.insert(Arc::clone(name), Arc::clone(&now.in_force));
         } else {
-            self.publish_history(&histories, &name, None);
-            policies.remove(&name);
+            self.publish_history(&histories, name, None);
+            policies.remove(name);
         }
         Ok(DeletedPolicy { deleted, replacement })
     }

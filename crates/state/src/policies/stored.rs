@@ -10,9 +10,9 @@ use super::writer::PolicyWriter;
 use crate::error::StateError;
 use crate::limits::StateLimits;
 use crate::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
-use crate::store::{Store, StoreWrite, StoredPolicy, StoredState};
+use crate::store::{LedgerLog, StoreWrite, StoredPolicy, StoredState};
 use pumice_engine::PolicyInForce;
-use pumice_engine::policy::{Compatibility, DiagnosticReport};
+use pumice_engine::policy::{Compatibility, DiagnosticReport, YamlLimits};
 
 /// Error of a stored policy that was in force and that this program rejects.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ impl PolicyOrigin {
     }
 
     /// Origin from its stored kind and detail.
-    fn from_stored(kind: &str, detail: &str) -> Self {
+    pub(super) fn from_stored(kind: &str, detail: &str) -> Self {
         match kind {
             "built-in" => Self::BuiltIn,
             "file" => Self::File(detail.to_owned()),
@@ -152,21 +152,24 @@ impl RepairSubject {
 pub(crate) struct PendingRepair(BTreeSet<RepairSubject>);
 
 impl PendingRepair {
-    /// Writes to the store, together with all pending repairs.
+    /// Appends an entry to the log, together with all pending repairs.
     ///
     /// # Errors
-    /// The store failed: the subjects of these writes wait for a repair, too.
+    /// Others have appended first, or the store failed: the subjects of these writes wait for a repair, too.
     pub(crate) fn write_with_repairs(
         &mut self,
         histories: &PolicyHistories,
-        store: &mut dyn Store,
+        log: &mut LedgerLog,
         writes: Vec<StoreWrite>,
     ) -> Result<(), StateError> {
         let about: Vec<RepairSubject> = writes.iter().filter_map(RepairSubject::of).collect();
         let mut all = self.writes(histories);
         all.extend(writes);
-        if let Err(error) = store.write(&all) {
-            self.0.extend(about);
+        if let Err(error) = log.append(&all) {
+            // What reached a log that others follow is true.
+            if !log.is_shared() {
+                self.0.extend(about);
+            }
             return Err(StateError::Store(error));
         }
         self.clear();
@@ -186,7 +189,10 @@ impl PendingRepair {
     }
 }
 
-fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<Arc<PolicyVersion>, DiagnosticReport> {
+pub(super) fn compile_stored(
+    stored: &StoredPolicy,
+    limits: YamlLimits,
+) -> Result<Arc<PolicyVersion>, DiagnosticReport> {
     let text = PolicyText {
         name: Arc::clone(&stored.name),
         document: Arc::clone(&stored.document),
@@ -194,8 +200,8 @@ fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<Arc<Pol
         strict: false,
         origin: PolicyOrigin::from_stored(&stored.origin, &stored.origin_detail),
     };
-    let draft = PolicyDraft::compile(text, limits.document_limits(), stored.accepted)?;
-    Ok(draft.into_version(stored.version))
+    let draft = PolicyDraft::compile(text, limits, stored.accepted)?;
+    Ok(draft.to_version(stored.version))
 }
 
 /// Policies in force, by name.
@@ -216,7 +222,7 @@ impl PolicyWriter {
         let mut stored = stored_state.policies.iter().peekable();
         while let Some(one) = stored.next() {
             let is_last = stored.peek().is_none_or(|next| next.name != one.name);
-            let version = match compile_stored(one, limits) {
+            let version = match compile_stored(one, limits.document_limits()) {
                 Ok(version) => version,
                 Err(report) if is_last => {
                     return Err(StoredPolicyError {

@@ -9,8 +9,8 @@ use crate::error::{PolicyError, StateError};
 use crate::intake::sources::limit_error;
 use crate::limits::StateLimits;
 use crate::policies::{PolicyHistories, PolicyHistory, PolicyRegistry, PolicyVersion, ReloadedPolicy};
-use crate::store::{Store, StoreWrite};
-use pumice_engine::policy::emit;
+use crate::store::{LedgerLog, StoreWrite};
+use pumice_engine::policy::{YamlLimits, emit};
 
 /// Writer of policies. It alone changes the registry, so it needs no lock while the store writes.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub(crate) struct PolicyWriter {
     max_names: usize,
     max_versions: usize,
     max_bytes: usize,
+    pub(super) document_limits: YamlLimits,
     pub(crate) registry: Arc<PolicyRegistry>,
     pub(crate) pending_repair: PendingRepair,
 }
@@ -28,6 +29,7 @@ impl PolicyWriter {
             max_names: limits.policy_names,
             max_versions: limits.policy_versions,
             max_bytes: limits.policy_history_bytes,
+            document_limits: limits.document_limits(),
             registry: Arc::default(),
             pending_repair: PendingRepair::default(),
         }
@@ -39,15 +41,16 @@ impl PolicyWriter {
     /// Another version is in force, there are too many policies, or the store failed: nothing changed.
     pub(crate) fn install(
         &mut self,
-        install: PolicyInstall,
+        install: &PolicyInstall,
         in_force: &mut Arc<ActivePolicies>,
-        store: &mut dyn Store,
+        log: &mut LedgerLog,
     ) -> Result<ReloadedPolicy, PolicyError> {
         let PolicyInstall {
             draft,
             expected_version,
             dry_run,
         } = install;
+        let dry_run = *dry_run;
         let histories = self.registry.histories();
         let name = Arc::clone(&draft.name);
         if !histories.contains_key(&name) && histories.len() >= self.max_names {
@@ -76,14 +79,14 @@ impl PolicyWriter {
         };
         if let Some(active) = active.filter(|active| draft.is_in_force(active)) {
             if !dry_run {
-                self.confirm_unchanged(&histories, &draft, &active, store)?;
+                self.confirm_unchanged(&histories, draft, &active, log)?;
             }
             return Ok(reloaded(active, true));
         }
         if dry_run {
-            return Ok(reloaded(draft.into_version(0), false));
+            return Ok(reloaded(draft.to_version(0), false));
         }
-        let version = self.write_version(&histories, draft, store)?;
+        let version = self.write_version(&histories, draft, log)?;
         Arc::make_mut(in_force).insert(name, Arc::clone(&version.in_force));
         Ok(reloaded(version, false))
     }
@@ -92,21 +95,21 @@ impl PolicyWriter {
     fn write_version(
         &mut self,
         histories: &PolicyHistories,
-        draft: PolicyDraft,
-        store: &mut dyn Store,
+        draft: &PolicyDraft,
+        log: &mut LedgerLog,
     ) -> Result<Arc<PolicyVersion>, StateError> {
         let name = Arc::clone(&draft.name);
         let mut history = histories
             .get(&name)
             .map_or_else(PolicyHistory::default, |history| PolicyHistory::clone(history));
         let content = Arc::clone(&draft.fingerprint);
-        let version = draft.into_version(history.last + 1);
+        let version = draft.to_version(history.last + 1);
         let dropped = history.accept(&version, self.max_versions, self.max_bytes);
         let writes = stored::version_writes(&version, false, &dropped, &version.origin, &content);
         let file = writes
             .iter()
             .any(|write| matches!(write, StoreWrite::PolicyFile { .. }));
-        self.pending_repair.write_with_repairs(histories, store, writes)?;
+        self.pending_repair.write_with_repairs(histories, log, writes)?;
         if file {
             history.file_fingerprint = Some(content);
         }
@@ -120,7 +123,7 @@ impl PolicyWriter {
         histories: &PolicyHistories,
         draft: &PolicyDraft,
         active: &PolicyVersion,
-        store: &mut dyn Store,
+        log: &mut LedgerLog,
     ) -> Result<(), StateError> {
         let (origin, content) = (&draft.origin, &draft.fingerprint);
         let history = histories.get(&draft.name);
@@ -133,7 +136,7 @@ impl PolicyWriter {
         let file = !writes.is_empty();
         // A pending repair may contradict what this call confirms.
         if file || self.pending_repair.is_needed() {
-            self.pending_repair.write_with_repairs(histories, store, writes)?;
+            self.pending_repair.write_with_repairs(histories, log, writes)?;
         }
         if let Some(history) = history.filter(|_| file) {
             let mut history = PolicyHistory::clone(history);

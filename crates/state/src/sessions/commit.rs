@@ -17,13 +17,11 @@ use crate::limits::StateLimits;
 use crate::store::{Durability, StoredState};
 use crate::writer::WriterCommand;
 use crate::writer::apply_durable::DurableCommand;
-use crate::writer::ports::CommandReply;
+use crate::writer::ports::WriterRequest;
 use pumice_engine::cycle::{SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
 use pumice_engine::model::{ClusterState, StoredRecord, TaskRecord, TaskStatus};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
-
-type StateReply<T> = CommandReply<Result<T, StateError>>;
 
 /// Commit that a session asks for.
 #[derive(Debug)]
@@ -36,40 +34,45 @@ pub(crate) struct SessionCommit {
     pub(crate) withdrawn: Vec<(Arc<str>, Arc<str>)>,
 }
 
+/// Tasks whose assumption ended, and the first revision that does not count them.
+type ReleasedTasks = (Revision, Vec<Arc<str>>);
+
 /// Command about assumptions.
 #[derive(Debug)]
 pub(crate) enum AssumptionCommand {
     /// Judge a session's placements and assume those that hold.
-    Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
+    Commit(WriterRequest<Box<SessionCommit>, CommitOutcome>),
     /// Assume one task on the first of several nodes that holds.
-    Hold(Box<TaskHold>, StateReply<HeldTask>),
-    /// Release assumptions of a session, or of any session.
-    Release(Arc<str>, Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
+    Hold(WriterRequest<Box<TaskHold>, HeldTask>),
+    /// Release assumptions of a session (empty: of any) and of these tasks (none: of all).
+    Release(WriterRequest<(Arc<str>, Vec<Arc<str>>), ReleasedTasks>),
 }
 
-/// Reply about assumptions that waits for the store and for the publication.
-pub(crate) enum AssumptionOutcome {
-    Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
-    Held(Box<HeldTask>, StateReply<HeldTask>),
-    Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
-}
+impl AssumptionCommand {
+    /// True if it was decided, and waits for its group to be written.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Self::Commit(commit) => commit.waits(),
+            Self::Hold(hold) => hold.waits(),
+            Self::Release(release) => release.waits(),
+        }
+    }
 
-impl AssumptionOutcome {
     /// Sends the reply: the change is durable, and visible from this revision on.
     pub(crate) fn reply(self, revision: Revision) {
         match self {
-            Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
-            Self::Held(held, reply) => reply.send(Ok(HeldTask { revision, ..*held })),
-            Self::Released(released, reply) => reply.send(Ok((revision, released))),
+            Self::Commit(commit) => commit.reply(|outcome| CommitOutcome { revision, ..outcome }),
+            Self::Hold(hold) => hold.reply(|held| HeldTask { revision, ..held }),
+            Self::Release(release) => release.reply(|(_, released)| (revision, released)),
         }
     }
 
     /// Reports an error: the command had no effect.
     pub(crate) fn reply_error(self, error: StateError) {
         match self {
-            Self::Committed(_, reply) => reply.send(Err(error)),
-            Self::Held(_, reply) => reply.send(Err(error)),
-            Self::Released(_, reply) => reply.send(Err(error)),
+            Self::Commit(commit) => commit.reply_error(error),
+            Self::Hold(hold) => hold.reply_error(error),
+            Self::Release(release) => release.reply_error(error),
         }
     }
 }
@@ -109,34 +112,17 @@ impl CommitArbiter {
         self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
     }
 
-    /// Drafts a commit or a release. `None`: it was rejected, and the reply is sent.
-    pub(crate) fn draft(
-        &self,
-        asked: AssumptionCommand,
-        draft: &mut AssumptionDraft,
-        context: CommitContext<'_>,
-    ) -> Option<AssumptionOutcome> {
+    /// Drafts a commit, a hold or a release, and decides it by that.
+    pub(crate) fn draft(&self, asked: &mut AssumptionCommand, draft: &mut AssumptionDraft, context: CommitContext<'_>) {
         match asked {
-            AssumptionCommand::Release(session, tasks, reply) => {
-                let released = self
-                    .assumptions
-                    .draft_release(draft, &session, &tasks, context.cluster_state);
-                Some(AssumptionOutcome::Released(released, reply))
+            AssumptionCommand::Release(release) => {
+                let (session, tasks) = &release.asked;
+                let state = context.cluster_state;
+                let released = self.assumptions.draft_release(draft, session, tasks, state);
+                release.decide(Ok((context.next.revision, released)));
             }
-            AssumptionCommand::Hold(asked, reply) => match self.draft_hold(&asked, draft, context) {
-                Ok(outcome) => Some(AssumptionOutcome::Held(Box::new(outcome), reply)),
-                Err(error) => {
-                    reply.send(Err(error));
-                    None
-                }
-            },
-            AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, context) {
-                Ok(outcome) => Some(AssumptionOutcome::Committed(Box::new(outcome), reply)),
-                Err(error) => {
-                    reply.send(Err(error));
-                    None
-                }
-            },
+            AssumptionCommand::Hold(hold) => hold.decide(self.draft_hold(&hold.asked, draft, context)),
+            AssumptionCommand::Commit(commit) => commit.decide(self.draft_commit(&commit.asked, draft, context)),
         }
     }
 
@@ -365,7 +351,8 @@ impl SharedState {
         };
         let (reply, outcome) = oneshot::channel();
         before_wait();
-        self.send_assumption_blocking(AssumptionCommand::Commit(Box::new(commit), CommandReply::from(reply)))?;
+        let request = WriterRequest::new(Box::new(commit), reply);
+        self.send_assumption_blocking(AssumptionCommand::Commit(request))?;
         let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
         Ok(self.end_committed(
             &own,
@@ -430,7 +417,7 @@ impl SharedState {
             return Err(StateError::NothingNamed);
         }
         let (reply, released) = oneshot::channel();
-        let release = AssumptionCommand::Release(session.into(), tasks, CommandReply::from(reply));
+        let release = AssumptionCommand::Release(WriterRequest::new((session.into(), tasks), reply));
         self.send(assumption_command(release)).await?;
         released.await.map_err(|_| StateError::ShuttingDown)?
     }

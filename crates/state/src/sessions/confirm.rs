@@ -8,7 +8,7 @@ use super::registry::{RecordedResult, SessionRegistry, SessionState};
 use super::steps::SteppedSession;
 use crate::SharedState;
 use crate::error::StateError;
-use crate::ledger::{ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
+use crate::ledger::{ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, Problem, ProblemKind};
@@ -84,7 +84,7 @@ impl SessionRegistry {
             plugins,
             lease,
             now,
-            read_items: read.unwrap_or_else(|| read_enqueued_jobs(&cycle)),
+            items: ConfirmItems::Unread(read.unwrap_or_else(|| read_enqueued_jobs(&cycle))),
         })?;
         let (permitted, rejected) = verdicts(&done, all.then(|| cycle.enqueued()));
         let resolved = cycle.resolve_enqueued(&permitted, &rejected);

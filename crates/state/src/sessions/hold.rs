@@ -13,7 +13,7 @@ use crate::SharedState;
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
 use crate::ledger::assumptions::AssumptionDraft;
-use crate::writer::ports::CommandReply;
+use crate::writer::ports::WriterRequest;
 use pumice_engine::Revision;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::devices::DeviceMask;
@@ -136,7 +136,8 @@ impl SharedState {
         self.warm_plugin_states(&hold.policy);
         let (reply, outcome) = oneshot::channel();
         before_wait();
-        self.send_assumption_blocking(AssumptionCommand::Hold(Box::new(hold), CommandReply::from(reply)))?;
+        let request = WriterRequest::new(Box::new(hold), reply);
+        self.send_assumption_blocking(AssumptionCommand::Hold(request))?;
         outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)?
     }
 }

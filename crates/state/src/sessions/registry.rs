@@ -19,6 +19,7 @@ use crate::connection_share::{ConnectionShare, adjust};
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
 use crate::limits::StateLimits;
+use crate::store::LogNews;
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
@@ -123,8 +124,13 @@ pub(crate) struct SessionRegistry {
     pub(crate) ended: EndedSessions,
 }
 
+/// Beginning of the names of the sessions of a server that started with this epoch.
+pub fn session_prefix(epoch: u64) -> String {
+    format!("{:08x}.", epoch >> 32)
+}
+
 impl SessionRegistry {
-    pub(crate) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64) -> Self {
+    pub(crate) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64, news: Arc<LogNews>) -> Self {
         Self {
             limits,
             clock,
@@ -133,7 +139,7 @@ impl SessionRegistry {
             open: DashMap::new(),
             copied_bytes: AtomicUsize::new(0),
             retained_bytes: AtomicUsize::new(0),
-            ended: EndedSessions::default(),
+            ended: EndedSessions::new(news),
         }
     }
 
@@ -290,7 +296,7 @@ impl SessionRegistry {
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = format!("{:08x}.{number:x}", self.name_prefix >> 32).into();
+        let name: Arc<str> = format!("{}{number:x}", session_prefix(self.name_prefix)).into();
         let now = self.clock.monotonic();
         let session = SessionEntry {
             name: Arc::clone(&name),

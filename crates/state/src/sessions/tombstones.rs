@@ -13,6 +13,7 @@ use super::commit_judge::CommitOutcome;
 use crate::error::StateError;
 use crate::intake::sources::limit_error;
 use crate::limits::StateLimits;
+use crate::store::LogNews;
 
 /// Record of a session that has ended.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) struct EndedSessions {
     by_name: DashMap<Arc<str>, EndedSession>,
     /// Items of all outcomes of commits, and of those that are being made.
     outcome_items: AtomicUsize,
+    /// Other servers, which may have the sessions that this one does not know.
+    news: Arc<LogNews>,
 }
 
 /// Room for the outcome of a commit. It is free again when this is dropped: the outcome itself counts from then on.
@@ -59,6 +62,14 @@ impl Drop for OutcomeRoom<'_> {
 }
 
 impl EndedSessions {
+    /// No sessions yet, beside these other servers.
+    pub(crate) fn new(news: Arc<LogNews>) -> Self {
+        Self {
+            news,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn insert(&self, session: &Arc<str>, ended: EndedSession) {
         self.outcome_items
             .fetch_add(ended.outcome_items().unwrap_or(0), Ordering::AcqRel);
@@ -130,6 +141,7 @@ impl EndedSessions {
             },
             None => StateError::SessionUnknown {
                 session: session.into(),
+                server: self.news.server_of_session(session).unwrap_or_default().into(),
             },
         }
     }

@@ -17,7 +17,7 @@ fn filled() -> (StoreScratchDir, StoredState) {
     let directory = StoreScratchDir::new();
     let mut store = DiskStore::open(&directory.0).unwrap();
     write_some(&mut store);
-    let state = store.load().unwrap();
+    let state = store.content().unwrap();
     (directory, state)
 }
 
@@ -25,11 +25,12 @@ fn write_some(store: &mut DiskStore) {
     for number in 0..4 {
         let name = format!("ns/{number}");
         store
-            .write(&[
+            .append_to_head(&[
                 job_write(&name, Some(reservation(&name, 1)), Some(tombstone(&name, 1))),
                 StoreWrite::Task {
                     task: name.as_str().into(),
                     assumption: Some(stored_assumption(&name, "n1")),
+                    is_reported: false,
                 },
                 StoreWrite::Policy(policy("default", number + 1)),
                 StoreWrite::PolicyFile {
@@ -47,7 +48,7 @@ fn file(directory: &StoreScratchDir) -> PathBuf {
 
 /// Content of the store in this directory.
 fn load(directory: &Path) -> Result<StoredState, StoreError> {
-    DiskStore::open(directory)?.load()
+    DiskStore::open(directory)?.content()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -118,13 +119,13 @@ fn no_write_is_acknowledged_to_a_file_that_was_moved_away() {
     fs::rename(file(&directory), &elsewhere).unwrap();
     let write = [job_write("ns/lost", Some(reservation("ns/lost", 1)), None)];
     for _ in 0..2 {
-        assert!(matches!(store.write(&write), Err(StoreError::Missing { .. })));
+        assert!(matches!(store.append_to_head(&write), Err(StoreError::Missing { .. })));
     }
     fs::write(file(&directory), "").unwrap();
-    assert!(matches!(store.write(&write), Err(StoreError::Damaged { .. })));
+    assert!(matches!(store.append_to_head(&write), Err(StoreError::Damaged { .. })));
     fs::rename(&elsewhere, file(&directory)).unwrap();
-    assert_eq!(store.load().unwrap(), state);
-    store.write(&write).unwrap();
+    assert_eq!(store.content().unwrap(), state);
+    store.append_to_head(&write).unwrap();
 }
 
 #[test]
@@ -133,10 +134,14 @@ fn an_older_copy_in_its_place_is_refused_while_the_server_runs() {
     let copy = directory.0.join("copy");
     fs::copy(file(&directory), &copy).unwrap();
     let mut store = DiskStore::open(&directory.0).unwrap();
-    store.write(&[StoreWrite::Policy(policy("default", 9))]).unwrap();
+    store
+        .append_to_head(&[StoreWrite::Policy(policy("default", 9))])
+        .unwrap();
     fs::rename(&copy, file(&directory)).unwrap();
     for _ in 0..2 {
-        let error = store.write(&[StoreWrite::Policy(policy("default", 10))]).unwrap_err();
+        let error = store
+            .append_to_head(&[StoreWrite::Policy(policy("default", 10))])
+            .unwrap_err();
         assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
     }
 }
@@ -152,7 +157,7 @@ fn no_write_is_acknowledged_to_a_file_that_was_emptied() {
         .set_len(0)
         .unwrap();
     for _ in 0..2 {
-        let error = store.write(&[]).unwrap_err();
+        let error = store.append_to_head(&[]).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     }
 }
@@ -172,7 +177,9 @@ fn load_bytes(bytes: &[u8]) -> Result<StoredState, StoreError> {
     let backend = InMemoryBackend::new();
     backend.set_len(bytes.len() as u64).unwrap();
     backend.write(0, bytes).unwrap();
-    let loaded = StoreTree::open("the bytes", Arc::new(backend))?.load();
+    let loaded = StoreTree::open("the bytes", Arc::new(backend))?
+        .load()
+        .map(|(state, _)| state);
     loaded.map_err(|error| error.at("the bytes"))
 }
 
@@ -210,7 +217,7 @@ fn a_flipped_bit_after_a_crash_loses_nothing_in_silence() {
     let directory = StoreScratchDir::new();
     let mut store = DiskStore::open(&directory.0).unwrap();
     write_some(&mut store);
-    let state = store.load().unwrap();
+    let state = store.content().unwrap();
     // What a crash leaves: the file of a store that is open.
     let (refused, _) = flip_bits(&fs::read(file(&directory)).unwrap(), &state);
     assert!(refused > 100, "{refused} refused");

@@ -2,12 +2,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::directory::{FILE_NAME, IDENTITY_NAME, StoreDirectory};
 use super::header::StoreId;
 use super::medium::StoreMedium;
 use super::tree::StoreTree;
-use super::{Durability, Store, StoreError, StoreWrite, StoredState};
+use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredState};
 
 /// Store on disk. The directory is locked as long as the store is open.
 #[derive(Debug)]
@@ -74,18 +75,18 @@ impl DiskStore {
         }
     }
 
-    fn try_write(&mut self, writes: &[StoreWrite]) -> Result<u64, StoreError> {
+    fn try_append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
         self.tree()?;
         self.medium.check()?;
         let place = self.location.clone();
         let tree = self.tree()?;
-        let number = tree.write(writes).map_err(|error| error.at(&place))?;
+        let head = tree.append(expected, writes).map_err(|error| error.at(&place))?;
         // The file may have been moved away since it was opened: then the write is not where the next start looks for
         // it, and must not be acknowledged.
         self.medium.check()?;
-        let acknowledged = self.tree()?.acknowledge(number);
+        let acknowledged = self.tree()?.acknowledge(head.sequence);
         acknowledged.map_err(|error| error.at(&place))?;
-        Ok(number)
+        Ok(head)
     }
 }
 
@@ -94,11 +95,11 @@ impl Store for DiskStore {
         Durability::Disk
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         let (place, made) = (self.location.clone(), self.made);
         let tree = self.tree()?;
         let repaired = !tree.was_closed;
-        let state = tree.load().map_err(|error| error.at(&place))?;
+        let (state, head) = tree.load().map_err(|error| error.at(&place))?;
         tracing::info!(
             store = %place,
             made,
@@ -109,15 +110,30 @@ impl Store for DiskStore {
             policies = state.policies.len(),
             "the store was checked"
         );
-        Ok(state)
+        Ok((state, head))
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
-        match self.try_write(writes) {
-            Ok(number) => {
-                self.acknowledged = number;
-                Ok(())
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        let place = self.location.clone();
+        self.tree()?.head().map_err(|error| error.at(&place))
+    }
+
+    /// The directory belongs to one server, so that nothing in it is news.
+    fn read_after(&mut self, _: &LogHead) -> Result<LogRead, StoreError> {
+        self.head().map(LogRead::Unacknowledged)
+    }
+
+    fn follow(&mut self, _: &Arc<LogNews>) -> bool {
+        false
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
+        match self.try_append(expected, writes) {
+            Ok(head) => {
+                self.acknowledged = head.sequence;
+                Ok(head)
             }
+            Err(error) if error.is_stale() => Err(error),
             Err(error) => {
                 // After an error the store must be opened and checked again before it can be trusted.
                 if let Some(tree) = self.tree.take() {

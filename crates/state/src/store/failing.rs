@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
+use super::{Durability, LogHead, LogNews, LogRead, MemoryStore, Store, StoreError, StoreWrite, StoredState};
 
 /// Ways in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,12 @@ pub enum StoreErrorMode {
     RejectWrites,
     /// The store writes the next write and reports an error; it rejects all later writes.
     FailAfterWrite,
+    /// The store writes the next write and reports an error, as after a reply that was lost; it works from then on.
+    LoseReply,
+    /// The store does not write the next write and reports an error; it works from then on.
+    LoseWrite,
+    /// The store appends onto whatever head there is. Tests use this to prove that they notice a broken promise.
+    SkipComparison,
 }
 
 /// Store that fails or waits on demand, as one server has it open. Clones share their state.
@@ -96,6 +102,15 @@ impl FailingStore {
         std::mem::take(&mut *lock(&self.written))
     }
 
+    /// Store of one of several servers that append to the same log, which fails for this server only.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        Self {
+            content: self.content.replica(),
+            ..Self::default()
+        }
+    }
+
     /// Content of the store.
     pub fn content(&self) -> MemoryStore {
         self.content.clone()
@@ -119,21 +134,42 @@ impl Store for FailingStore {
         Durability::Disk
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         self.content.load()
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        self.content.head()
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        self.content.read_after(known)
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        self.content.follow(news)
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
         self.flush_gate.pass();
         let mut problem = lock(&self.error_mode);
-        if *problem != StoreErrorMode::RejectWrites {
-            self.content.write(writes)?;
-        }
-        if *problem == StoreErrorMode::None {
-            lock(&self.written).push(writes.to_vec());
-            return Ok(());
-        }
-        *problem = StoreErrorMode::RejectWrites;
+        let head = match *problem {
+            StoreErrorMode::RejectWrites | StoreErrorMode::LoseWrite => *expected,
+            StoreErrorMode::SkipComparison => return self.content.append_to_head(writes),
+            StoreErrorMode::None | StoreErrorMode::FailAfterWrite | StoreErrorMode::LoseReply => {
+                self.content.append(expected, writes)?
+            }
+        };
+        *problem = match *problem {
+            StoreErrorMode::None => {
+                lock(&self.written).push(writes.to_vec());
+                return Ok(head);
+            }
+            StoreErrorMode::RejectWrites | StoreErrorMode::FailAfterWrite => StoreErrorMode::RejectWrites,
+            StoreErrorMode::LoseReply | StoreErrorMode::LoseWrite | StoreErrorMode::SkipComparison => {
+                StoreErrorMode::None
+            }
+        };
         Err(StoreError::Failed {
             place: "there".to_owned(),
             message: "full".to_owned(),

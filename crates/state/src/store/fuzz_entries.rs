@@ -6,10 +6,11 @@ use std::sync::Arc;
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
+use super::entry::sealed as seal_entry;
 use super::header::{HeaderError, StoreHeader, StoreId};
 use super::row::{RowKey, RowTable, seal, unseal};
 use super::tree::StoreTree;
-use super::{StoreError, StoreWrite, StoredState, format};
+use super::{LogEntry, LogHead, StoreError, StoreWrite, StoredState, format};
 
 /// Name of the rows that the fuzzer decodes.
 const NAME: &str = "ns/fuzzed";
@@ -45,6 +46,26 @@ pub fn read_row(table: u8, body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Decodes an entry of a log, and encodes what was read; reading it again gives the same.
+///
+/// # Errors
+/// The bytes are not those of an entry.
+///
+/// # Panics
+/// An entry changed on its way.
+#[expect(clippy::expect_used, reason = "it is what the fuzzer looks for")]
+pub fn read_entry(bytes: &[u8]) -> Result<(), String> {
+    let entry = LogEntry::decode(bytes)?;
+    let again = LogEntry::decode(&entry.encode()).expect("it was written");
+    assert_eq!(entry, again);
+    Ok(())
+}
+
+/// Bytes with the checksum of an entry in front, so that the fuzzer gets behind it.
+pub fn sealed_entry(body: &[u8]) -> Vec<u8> {
+    seal_entry(body)
+}
+
 /// Checks that a sealed row is read, and that no other bytes pass for it.
 ///
 /// # Panics
@@ -68,8 +89,10 @@ pub fn store_bytes(writes: &[StoreWrite]) -> Result<Vec<u8>, String> {
     let place = "memory";
     StoreTree::make(&bytes, StoreId(1)).map_err(|error| error.at(place).to_string())?;
     let mut tree = StoreTree::open(place, bytes).map_err(|error| error.to_string())?;
-    let number = tree.write(writes).map_err(|error| error.at(place).to_string())?;
-    tree.acknowledge(number).map_err(|error| error.at(place).to_string())?;
+    let appended = tree.append(&LogHead::default(), writes);
+    let head = appended.map_err(|error| error.at(place).to_string())?;
+    tree.acknowledge(head.sequence)
+        .map_err(|error| error.at(place).to_string())?;
     drop(tree);
     let length = backend.len().map_err(|error| error.to_string())?;
     let mut whole = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
@@ -83,7 +106,8 @@ pub fn store_bytes(writes: &[StoreWrite]) -> Result<Vec<u8>, String> {
 /// The bytes are not those of a store.
 pub fn load_bytes(bytes: &[u8]) -> Result<StoredState, StoreError> {
     let tree = StoreTree::open("the bytes", backend(bytes))?;
-    tree.load().map_err(|error| error.at("the bytes"))
+    let (state, _) = tree.load().map_err(|error| error.at("the bytes"))?;
+    Ok(state)
 }
 
 /// Reads the header of a store file.

@@ -1,93 +1,113 @@
 //! Store in memory: its content ends with its last handle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{
-    Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredAssumption, StoredPolicy, StoredState,
-};
-use pumice_engine::model::Reservation;
+use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent, StoredState};
 use pumice_engine::short_lock::ShortLock;
 
+/// Number of entries that a shared log in memory holds for those who follow it.
+const RETAINED_ENTRIES: usize = 256;
+
+/// Log in memory.
 #[derive(Debug, Default)]
-struct MemoryContent {
-    reservations: BTreeMap<Arc<str>, Arc<Reservation>>,
-    tombstones: BTreeMap<Arc<str>, Arc<ReservationTombstone>>,
-    assumptions: BTreeMap<Arc<str>, Arc<StoredAssumption>>,
-    policies: BTreeMap<(Arc<str>, u64), StoredPolicy>,
-    policy_files: BTreeMap<Arc<str>, Arc<str>>,
-    sources: BTreeSet<Arc<str>>,
+struct MemoryLog {
+    content: StoredContent,
+    /// Last entries, as far as somebody follows the log.
+    entries: VecDeque<Vec<StoreWrite>>,
+    followers: Vec<Arc<LogNews>>,
 }
 
 /// Store in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStore(Arc<ShortLock<MemoryContent>>);
+pub struct MemoryStore {
+    log: Arc<ShortLock<MemoryLog>>,
+    is_shared: bool,
+}
+
+impl MemoryStore {
+    /// Handle of one of several servers in this process that append to the same log.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        Self {
+            log: Arc::clone(&self.log),
+            is_shared: true,
+        }
+    }
+}
 
 impl Store for MemoryStore {
     fn durability(&self) -> Durability {
         Durability::Memory
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
-        Ok(self.0.with(|content| StoredState {
-            reservations: content.reservations.values().cloned().collect(),
-            tombstones: content.tombstones.values().cloned().collect(),
-            assumptions: content.assumptions.values().cloned().collect(),
-            policies: content.policies.values().cloned().collect(),
-            policy_files: content.policy_files.clone().into_iter().collect(),
-            sources: content.sources.iter().cloned().collect(),
-        }))
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
+        Ok(self.log.with(|log| (log.content.to_state(), log.content.head())))
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
-        self.0
-            .with(|content| writes.iter().for_each(|write| content.apply(write)));
-        Ok(())
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        Ok(self.log.with(|log| log.content.head()))
     }
-}
 
-impl MemoryContent {
-    fn apply(&mut self, write: &StoreWrite) {
-        match write {
-            StoreWrite::Job {
-                job,
-                reservation: row,
-                tombstone,
-            } => {
-                put(&mut self.reservations, job, row.as_ref());
-                put(&mut self.tombstones, job, tombstone.as_ref());
-            }
-            StoreWrite::Task { task, assumption } => put(&mut self.assumptions, task, assumption.as_ref()),
-            StoreWrite::Policy(policy) => {
-                self.policies
-                    .insert((Arc::clone(&policy.name), policy.version), policy.clone());
-            }
-            StoreWrite::RemovePolicy { name, version } => {
-                self.policies.remove(&(Arc::clone(name), *version));
-            }
-            StoreWrite::PolicyFile { name, content } => {
-                put(&mut self.policy_files, name, content.as_ref());
-            }
-            StoreWrite::Source { name, is_awaited: true } => {
-                self.sources.insert(Arc::clone(name));
-            }
-            StoreWrite::Source {
-                name,
-                is_awaited: false,
-            } => {
-                self.sources.remove(name);
-            }
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
+        let (appended, followers) = self.log.with(|log| log.append(expected, writes));
+        for news in followers {
+            news.post();
         }
+        appended
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        self.log.with(|log| {
+            let head = log.content.head();
+            if !self.is_shared {
+                return Ok(LogRead::Unacknowledged(head));
+            }
+            let missing = head.sequence.checked_sub(known.sequence).ok_or_else(log_is_behind)?;
+            let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+            match log.entries.len().checked_sub(missing) {
+                Some(first) => Ok(LogRead::Entries(
+                    log.entries.iter().skip(first).cloned().collect(),
+                    head,
+                )),
+                None => Ok(LogRead::Content(Box::new(log.content.to_state()), head)),
+            }
+        })
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        if self.is_shared {
+            self.log.with(|log| log.followers.push(Arc::clone(news)));
+        }
+        self.is_shared
     }
 }
 
-fn put<V: ?Sized>(map: &mut BTreeMap<Arc<str>, Arc<V>>, name: &Arc<str>, value: Option<&Arc<V>>) {
-    match value {
-        Some(value) => {
-            map.insert(Arc::clone(name), Arc::clone(value));
+fn log_is_behind() -> StoreError {
+    StoreError::Replaced {
+        place: "the log in memory".to_owned(),
+    }
+}
+
+impl MemoryLog {
+    fn append(
+        &mut self,
+        expected: &LogHead,
+        writes: &[StoreWrite],
+    ) -> (Result<LogHead, StoreError>, Vec<Arc<LogNews>>) {
+        if self.content.head() != *expected {
+            let place = "the log in memory".to_owned();
+            return (Err(StoreError::Stale { place }), Vec::new());
         }
-        None => {
-            map.remove(name);
+        self.content.apply(writes);
+        if !self.followers.is_empty() {
+            // Servers that have ended do not follow any more.
+            self.followers.retain(|news| Arc::strong_count(news) > 1);
+            self.entries.push_back(writes.to_vec());
+            if self.entries.len() > RETAINED_ENTRIES {
+                self.entries.pop_front();
+            }
         }
+        (Ok(self.content.head()), self.followers.clone())
     }
 }

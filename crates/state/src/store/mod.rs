@@ -1,14 +1,23 @@
-//! Durable storage: one trait, one conformance suite, several backends.
+//! Durable storage: one log, one conformance suite, several backends.
+//!
+//! A store is a log to which entries are appended by comparison: an entry is one group commit, and it is appended onto the head that
+//! its writer has applied, or not at all ([`Store::append`]). What the entries add up to is a set of rows; the head carries the
+//! checksum of the rows, so that two processes that have applied the same entries know that they hold the same.
 //!
 //! On disk (`disk`), a directory holds the store and the identity of it (`directory`). The store's file is a header
 //! (`header`) and a B-tree (`tree`) of rows with checksums (`row`).
 //!
 //! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
 //! versions of policies, the last accepted policy file, and the names of live sources. Only the writer writes to it; it is read once, at the
-//! start.
+//! start, and followed if others append to it as well.
 
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod conformance;
+mod content;
 mod directory;
 mod disk;
+mod entry;
 #[cfg(any(test, debug_assertions))]
 mod failing;
 mod format;
@@ -16,6 +25,7 @@ mod format;
 #[cfg(debug_assertions)]
 pub mod fuzz_entries;
 mod header;
+mod log;
 mod medium;
 mod memory;
 mod row;
@@ -32,10 +42,14 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use content::StoredContent;
 pub use disk::DiskStore;
+pub use entry::LogEntry;
 #[cfg(any(test, debug_assertions))]
 #[doc(hidden)]
 pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
+pub(crate) use log::LedgerLog;
+pub use log::{LogHead, LogNews, LogRead, LogServer};
 pub use memory::MemoryStore;
 pub use unlocked::UnlockedStore;
 
@@ -48,6 +62,8 @@ pub enum Durability {
     Memory,
     /// The write survives a crash.
     Disk,
+    /// The write is in etcd.
+    Etcd,
 }
 
 impl std::fmt::Display for Durability {
@@ -55,6 +71,7 @@ impl std::fmt::Display for Durability {
         f.write_str(match self {
             Self::Memory => "MEMORY",
             Self::Disk => "DISK",
+            Self::Etcd => "ETCD",
         })
     }
 }
@@ -128,6 +145,9 @@ pub enum StoreWrite {
         task: Arc<str>,
         /// Committed placement; `None`: the store holds none.
         assumption: Option<Arc<StoredAssumption>>,
+        /// True if the placement ended because the task's source showed what became of it. Whoever follows the log and has not
+        /// heard that from its own sources counts the placement until then.
+        is_reported: bool,
     },
     /// Stores a version of a policy.
     Policy(StoredPolicy),
@@ -202,6 +222,7 @@ impl StoredState {
         let tasks = self.assumptions.into_iter().map(|row| StoreWrite::Task {
             task: Arc::clone(&row.task),
             assumption: Some(row),
+            is_reported: false,
         });
         let files = self
             .policy_files
@@ -273,6 +294,14 @@ pub enum StoreError {
         /// Part of the store and its problem.
         what: String,
     },
+    /// Somebody else has appended to the log since this process read it: nothing was written.
+    #[error(
+        "{place}: others changed the store again and again while this was to be written: nothing was written, ask again"
+    )]
+    Stale {
+        /// Location of the store.
+        place: String,
+    },
     /// The disk failed, or is full.
     #[error("{place}: {message}")]
     Failed {
@@ -283,21 +312,61 @@ pub enum StoreError {
     },
 }
 
-/// Store of durable records.
+impl StoreError {
+    /// True if others have appended first: nothing was written.
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Stale { .. })
+    }
+}
+
+/// Store of durable records: a log, and the rows that its entries add up to.
 pub trait Store: Debug + Send {
     /// Durability of writes to this store.
     fn durability(&self) -> Durability;
+
+    /// Complete content, sorted, and the head of the log that it belongs to.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError>;
+
+    /// Newest head of the log.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn head(&mut self) -> Result<LogHead, StoreError>;
+
+    /// Appends an entry onto this head: its writes in order, all or none. They are durable when it returns. Returns the head
+    /// after the entry.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`]: the head is another one, and nothing was written. After any other error the entry may be in the
+    /// log all the same, so the caller has to read the log ([`Self::read_after`]) before it appends again.
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError>;
+
+    /// Part of the log beyond a head that this process has applied.
+    ///
+    /// # Errors
+    /// The store cannot be read, or the log does not lead on from this head.
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError>;
+
+    /// Has `news` woken whenever others may have appended. False: nobody else appends.
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool;
 
     /// Complete content, sorted.
     ///
     /// # Errors
     /// The store cannot be read.
-    fn load(&mut self) -> Result<StoredState, StoreError>;
+    fn content(&mut self) -> Result<StoredState, StoreError> {
+        Ok(self.load()?.0)
+    }
 
-    /// Writes in order, all or none. The writes are durable when it returns.
+    /// Appends an entry onto the newest head, whatever that is: for stores that nobody serves.
     ///
     /// # Errors
-    /// The store failed. Part of the writes may be visible after a crash all the same, so the caller has to write the
-    /// true content again.
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError>;
+    /// The errors of [`Self::append`].
+    fn append_to_head(&mut self, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
+        let head = self.head()?;
+        self.append(&head, writes)
+    }
 }

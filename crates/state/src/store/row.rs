@@ -61,6 +61,11 @@ fn checksum(table: RowTable, key: &RowKey<'_>, body: &[u8]) -> [u8; CHECKSUM_BYT
     first_bytes(hash.finalize().as_slice())
 }
 
+/// Checksum of the row of a body, as a number.
+pub(super) fn row_checksum(table: RowTable, key: &RowKey<'_>, body: &[u8]) -> u64 {
+    u64::from_le_bytes(checksum(table, key, body))
+}
+
 /// Row of a body.
 pub(super) fn seal(table: RowTable, key: &RowKey<'_>, body: &[u8]) -> Vec<u8> {
     [&checksum(table, key, body), body].concat()
@@ -83,13 +88,31 @@ pub(super) struct RowDigest {
 
 impl RowDigest {
     pub(super) fn add(&mut self, row: &[u8]) {
-        self.rows = self.rows.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(stored_checksum(row));
+        self.replace(None, Some(stored_checksum(row)));
     }
 
     pub(super) fn remove(&mut self, row: &[u8]) {
-        self.rows = self.rows.wrapping_sub(1);
-        self.sum = self.sum.wrapping_sub(stored_checksum(row));
+        self.replace(Some(stored_checksum(row)), None);
+    }
+
+    /// Takes the checksum of the row in place of another's.
+    pub(super) fn replace(&mut self, old: Option<u64>, new: Option<u64>) {
+        if let Some(old) = old {
+            self.rows = self.rows.wrapping_sub(1);
+            self.sum = self.sum.wrapping_sub(old);
+        }
+        if let Some(new) = new {
+            self.rows = self.rows.wrapping_add(1);
+            self.sum = self.sum.wrapping_add(new);
+        }
+    }
+
+    /// Digest of the rows of both.
+    pub(super) fn union(self, other: Self) -> Self {
+        Self {
+            rows: self.rows.wrapping_add(other.rows),
+            sum: self.sum.wrapping_add(other.sum),
+        }
     }
 }
 

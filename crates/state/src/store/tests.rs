@@ -6,172 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
+pub(super) use super::conformance::{
+    check_conformance, check_failed_appends, check_shared_log, job_write, overwrites, policy, reservation,
+    source_write, stored_assumption, task_write, tombstone,
+};
 use super::header::StoreId;
 use super::medium::StoreMedium;
 use super::tree::StoreTree;
 use super::*;
-
-pub(super) fn reservation(job: &str, cards: i128) -> Arc<Reservation> {
-    Arc::new(Reservation {
-        job: job.into(),
-        uid: "u1".into(),
-        attempt: 3,
-        queue: "q".into(),
-        amounts: vec![
-            ("cpu".into(), 1_500),
-            ("memory".into(), i128::from(u64::MAX) * 3),
-            ("A|B".into(), cards),
-        ],
-        content: [7; 16],
-        source: "kube".into(),
-        confirmed: Duration::from_millis(1_234_567),
-        lease: Duration::from_mins(1),
-        policy: "default".into(),
-    })
-}
-
-pub(super) fn tombstone(job: &str, attempt: u64) -> Arc<ReservationTombstone> {
-    Arc::new(ReservationTombstone {
-        job: job.into(),
-        uid: Arc::default(),
-        attempt,
-        job_ended: attempt == 0,
-    })
-}
-
-pub(super) fn stored_assumption(task: &str, node: &str) -> Arc<StoredAssumption> {
-    Arc::new(StoredAssumption {
-        task: task.into(),
-        uid: "u2".into(),
-        node: node.into(),
-        card: "A".into(),
-        devices: 0b101,
-        session: "s1".into(),
-        source: "kube".into(),
-    })
-}
-
-pub(super) fn task_write(name: &str, assumption: Option<Arc<StoredAssumption>>) -> StoreWrite {
-    let task = name.into();
-    StoreWrite::Task { task, assumption }
-}
-
-fn source_write(name: &str, is_awaited: bool) -> StoreWrite {
-    StoreWrite::Source {
-        name: name.into(),
-        is_awaited,
-    }
-}
-
-pub(super) fn policy(name: &str, version: u64) -> StoredPolicy {
-    StoredPolicy {
-        name: name.into(),
-        version,
-        document: "tiers: []\n".into(),
-        compatibility: "corrected".into(),
-        origin: "rpc".into(),
-        origin_detail: "someone".into(),
-        accepted: Duration::from_millis(5),
-    }
-}
-
-pub(super) fn job_write(
-    name: &str,
-    row: Option<Arc<Reservation>>,
-    tombstone: Option<Arc<ReservationTombstone>>,
-) -> StoreWrite {
-    let job = name.into();
-    StoreWrite::Job {
-        job,
-        reservation: row,
-        tombstone,
-    }
-}
-
-/// Conformance checks of one backend. `open` opens the same store again after the previous one was closed.
-fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
-    let mut store = open();
-    assert_eq!(store.load().unwrap(), StoredState::default());
-    store.write(&[]).unwrap();
-    store
-        .write(&[
-            job_write("ns/b", Some(reservation("ns/b", 2)), None),
-            job_write("ns/a", Some(reservation("ns/a", 1)), Some(tombstone("ns/a", 2))),
-            task_write("ns/a-1", Some(stored_assumption("ns/a-1", "n1"))),
-            task_write("ns/a-0", Some(stored_assumption("ns/a-0", "n1"))),
-            StoreWrite::Policy(policy("p", 10)),
-            StoreWrite::Policy(policy("p", 9)),
-            StoreWrite::Policy(policy("default", 1)),
-            StoreWrite::PolicyFile {
-                name: "default".into(),
-                content: Some("abc".into()),
-            },
-            StoreWrite::PolicyFile {
-                name: "p".into(),
-                content: Some("xyz".into()),
-            },
-            source_write("kube", true),
-            source_write("feed", true),
-        ])
-        .unwrap();
-    let expected = StoredState {
-        reservations: vec![reservation("ns/a", 1), reservation("ns/b", 2)],
-        tombstones: vec![tombstone("ns/a", 2)],
-        assumptions: vec![stored_assumption("ns/a-0", "n1"), stored_assumption("ns/a-1", "n1")],
-        policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
-        policy_files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
-        sources: vec!["feed".into(), "kube".into()],
-    };
-    assert_eq!(store.load().unwrap(), expected);
-    drop(store);
-    let mut store = open();
-    assert_eq!(store.load().unwrap(), expected, "the content survives a restart");
-    overwrites(&mut *store);
-    drop(store);
-    let expected = StoredState {
-        reservations: vec![reservation("ns/b", 9)],
-        tombstones: vec![tombstone("ns/a", 0)],
-        assumptions: vec![stored_assumption("ns/a-1", "n2")],
-        policies: vec![policy("default", 1), policy("p", 10)],
-        policy_files: vec![("default".into(), "def".into())],
-        sources: vec!["kube".into()],
-    };
-    assert_eq!(open().load().unwrap(), expected);
-}
-
-/// Later writes of one call override earlier ones, and the earlier content.
-fn overwrites(store: &mut dyn Store) {
-    store
-        .write(&[
-            job_write("ns/a", Some(reservation("ns/a", 5)), None),
-            job_write("ns/a", None, Some(tombstone("ns/a", 0))),
-            job_write("ns/c", None, None),
-            job_write("ns/b", Some(reservation("ns/b", 9)), None),
-            task_write("ns/a-0", None),
-            task_write("ns/a-1", Some(stored_assumption("ns/a-1", "n2"))),
-            task_write("ns/a-2", None),
-            source_write("feed", false),
-            source_write("nobody", false),
-            source_write("kube", true),
-            StoreWrite::RemovePolicy {
-                name: "p".into(),
-                version: 9,
-            },
-            StoreWrite::RemovePolicy {
-                name: "p".into(),
-                version: 77,
-            },
-            StoreWrite::PolicyFile {
-                name: "default".into(),
-                content: Some("def".into()),
-            },
-            StoreWrite::PolicyFile {
-                name: "p".into(),
-                content: None,
-            },
-        ])
-        .unwrap();
-}
 
 /// Directory that is removed with the test.
 pub(super) struct StoreScratchDir(pub(super) PathBuf);
@@ -194,6 +36,60 @@ impl Drop for StoreScratchDir {
 fn memory_conforms() {
     let store = MemoryStore::default();
     check_conformance(|| Box::new(store.clone()));
+}
+
+#[test]
+fn shared_memory_conforms() {
+    let store = MemoryStore::default();
+    check_conformance(|| Box::new(store.replica()));
+    check_shared_log(|| Box::new(store.replica()));
+}
+
+#[test]
+fn all_backends_come_to_the_same_head() {
+    let directory = StoreScratchDir::new();
+    let mut disk = DiskStore::open(&directory.0.join("data")).unwrap();
+    let mut memory = MemoryStore::default();
+    overwrites(&mut disk);
+    overwrites(&mut memory);
+    assert_eq!(disk.load().unwrap(), memory.load().unwrap());
+    let (state, head) = memory.load().unwrap();
+    assert_eq!(StoredContent::new(state, head.sequence).head(), head);
+}
+
+#[test]
+fn an_entry_is_read_as_it_was_written_and_no_other_bytes_pass_for_one() {
+    let mut content = StoredContent::default();
+    let before = content.head();
+    let (state, _) = {
+        let mut memory = MemoryStore::default();
+        overwrites(&mut memory);
+        memory.load().unwrap()
+    };
+    let mut writes = state.into_writes();
+    writes.push(task_write("ns/a-0", None));
+    writes.push(StoreWrite::RemovePolicy {
+        name: "p".into(),
+        version: 9,
+    });
+    writes.push(source_write("kube", false));
+    let inverse = content.try_apply(&writes);
+    let entry = LogEntry {
+        before,
+        after: content.head(),
+        writes,
+    };
+    let bytes = entry.encode();
+    assert_eq!(LogEntry::decode(&bytes).unwrap(), entry);
+    for byte in 0..bytes.len() {
+        let mut altered = bytes.clone();
+        altered[byte] ^= 1;
+        assert!(LogEntry::decode(&altered).is_err(), "byte {byte}");
+        assert!(LogEntry::decode(&bytes[..byte]).is_err(), "{byte} bytes");
+    }
+    assert_eq!(LogHead::decode(&entry.after.encode()).unwrap(), entry.after);
+    content.undo(&inverse);
+    assert_eq!(content.head(), before, "an entry that was not appended is taken back");
 }
 
 #[test]
@@ -299,25 +195,51 @@ fn the_store_recovers_after_a_disk_failure() {
     let mut store = DiskStore::on_medium("the disk".to_owned(), medium, true).unwrap();
     let fails = &disk.fails;
     store
-        .write(&[job_write("ns/a", Some(reservation("ns/a", 1)), None)])
+        .append_to_head(&[job_write("ns/a", Some(reservation("ns/a", 1)), None)])
         .unwrap();
     for _ in 0..3 {
         fails.store(true, Ordering::Relaxed);
         let error = store
-            .write(&[job_write("ns/a", Some(reservation("ns/a", 2)), None)])
+            .append_to_head(&[job_write("ns/a", Some(reservation("ns/a", 2)), None)])
             .unwrap_err();
         assert!(matches!(error, StoreError::Failed { .. }), "{error}");
         assert!(error.to_string().starts_with("the disk: "), "{error}");
         // It stays closed as long as the disk fails.
-        assert!(store.write(&[]).is_err());
+        assert!(store.append_to_head(&[]).is_err());
         fails.store(false, Ordering::Relaxed);
         store
-            .write(&[job_write("ns/b", Some(reservation("ns/b", 3)), None)])
+            .append_to_head(&[job_write("ns/b", Some(reservation("ns/b", 3)), None)])
             .unwrap();
         assert_eq!(
-            store.load().unwrap().reservations,
+            store.content().unwrap().reservations,
             [reservation("ns/a", 1), reservation("ns/b", 3)]
         );
+    }
+}
+
+#[test]
+fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
+    let disk = Arc::new(FailingDisk::default());
+    StoreTree::make(&(Arc::clone(&disk) as _), StoreId(7)).unwrap();
+    let medium = Box::new(MemoryMedium(Arc::clone(&disk)));
+    let mut store = DiskStore::on_medium("the disk".to_owned(), medium, true).unwrap();
+    let fail = |fails: bool| disk.fails.store(fails, Ordering::Relaxed);
+    check_failed_appends(&mut store, || fail(true), || fail(false));
+    let modes = [
+        StoreErrorMode::RejectWrites,
+        StoreErrorMode::FailAfterWrite,
+        StoreErrorMode::LoseReply,
+        StoreErrorMode::LoseWrite,
+    ];
+    for mode in modes {
+        for store in [FailingStore::default(), FailingStore::default().replica()] {
+            let mut own = store.clone();
+            let (break_it, mend) = (
+                || store.set_error_mode(mode),
+                || store.set_error_mode(StoreErrorMode::None),
+            );
+            check_failed_appends(&mut own, break_it, mend);
+        }
     }
 }
 
@@ -326,10 +248,10 @@ fn a_blocked_flush_holds_writes_up() {
     let store = FailingStore::default();
     let blocked = store.block_flush();
     let mut own = store.clone();
-    let write = std::thread::spawn(move || own.write(&[StoreWrite::Policy(policy("p", 1))]));
+    let write = std::thread::spawn(move || own.append_to_head(&[StoreWrite::Policy(policy("p", 1))]));
     blocked.wait_for_write();
-    assert_eq!(store.content().load().unwrap(), StoredState::default());
+    assert_eq!(store.content().content().unwrap(), StoredState::default());
     drop(blocked);
     write.join().unwrap().unwrap();
-    assert_eq!(store.content().load().unwrap().policies, [policy("p", 1)]);
+    assert_eq!(store.content().content().unwrap().policies, [policy("p", 1)]);
 }

@@ -11,7 +11,7 @@ use redb::{
 use super::header::{HEADER_BYTES, HeaderError, StoreHeader, StoreId};
 use super::medium::TreeBytes;
 use super::row::{RowDigest, RowKey, RowTable, seal, unseal};
-use super::{StoreError, StoreWrite, StoredState, format};
+use super::{LogHead, StoreError, StoreWrite, StoredState, format};
 
 type NamedRows = TableDefinition<'static, &'static str, &'static [u8]>;
 
@@ -31,6 +31,8 @@ pub(super) enum TreeError {
     Database(redb::Error),
     /// A row or a number is not what was written.
     Damaged(String),
+    /// The head is another than the one that was to be appended onto.
+    Stale,
 }
 
 impl<E: Into<redb::Error>> From<E> for TreeError {
@@ -44,6 +46,7 @@ impl TreeError {
     pub(super) fn at(self, place: &str) -> StoreError {
         let place = place.to_owned();
         match self {
+            Self::Stale => StoreError::Stale { place },
             Self::Damaged(what) | Self::Database(redb::Error::Corrupted(what)) => StoreError::Damaged { place, what },
             Self::Database(redb::Error::DatabaseAlreadyOpen) => StoreError::InUse { place },
             Self::Database(error) if is_damage(&error) => StoreError::Damaged {
@@ -82,6 +85,18 @@ struct ContentCounters {
     digest: RowDigest,
     /// Digest of the rows of sources. Earlier programs of this format had none, and leave those of later ones as they are.
     sources: RowDigest,
+}
+
+impl ContentCounters {
+    /// Head of the log that has these counters.
+    fn head(&self) -> LogHead {
+        let RowDigest { rows, sum } = self.digest.union(self.sources);
+        LogHead {
+            sequence: self.writes,
+            rows,
+            checksum: sum,
+        }
+    }
 }
 
 /// Store that is open: its header and its B-tree.
@@ -158,10 +173,16 @@ impl StoreTree {
         self.database.as_ref().ok_or(closed)
     }
 
-    /// Writes in order, all or none, and flushes. The write is not acknowledged yet.
-    pub(super) fn write(&mut self, writes: &[StoreWrite]) -> Result<u64, TreeError> {
-        let written = self.database().and_then(|database| apply_writes(database, writes));
-        self.failed |= written.is_err();
+    /// Head of the log.
+    pub(super) fn head(&self) -> Result<LogHead, TreeError> {
+        Ok(read_counters(&self.database()?.begin_read()?)?.head())
+    }
+
+    /// Writes in order, all or none, and flushes, if the head is the expected one. The write is not acknowledged yet.
+    pub(super) fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, TreeError> {
+        let database = self.database();
+        let written = database.and_then(|database| apply_writes(database, expected, writes));
+        self.failed |= !matches!(written, Ok(_) | Err(TreeError::Stale));
         written
     }
 
@@ -173,8 +194,8 @@ impl StoreTree {
         Ok(recorded?)
     }
 
-    /// Complete content, checked row by row.
-    pub(super) fn load(&self) -> Result<StoredState, TreeError> {
+    /// Complete content, checked row by row, and the head.
+    pub(super) fn load(&self) -> Result<(StoredState, LogHead), TreeError> {
         let transaction = self.database()?.begin_read()?;
         let counters = read_counters(&transaction)?;
         let (mut state, mut digest) = load_state(&transaction)?;
@@ -183,7 +204,7 @@ impl StoreTree {
             (digest, expected) = (load_sources(&transaction, &mut state)?, counters.sources);
         }
         if digest == expected {
-            return Ok(state);
+            return Ok((state, counters.head()));
         }
         let message = format!(
             "it has {} rows, and their digest is not that of the {} that were written",
@@ -271,9 +292,13 @@ fn write_counters(transaction: &WriteTransaction, counters: ContentCounters) -> 
     Ok(())
 }
 
-fn apply_writes(database: &Database, writes: &[StoreWrite]) -> Result<u64, TreeError> {
+fn apply_writes(database: &Database, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, TreeError> {
     let transaction = database.begin_write()?;
     let mut counters = counters_of(&transaction.open_table(META)?)?;
+    if counters.head() != *expected {
+        transaction.abort()?;
+        return Err(TreeError::Stale);
+    }
     counters.writes += 1;
     {
         let mut tables = OpenTables {
@@ -293,7 +318,7 @@ fn apply_writes(database: &Database, writes: &[StoreWrite]) -> Result<u64, TreeE
     }
     write_counters(&transaction, counters)?;
     transaction.commit()?;
-    Ok(counters.writes)
+    Ok(counters.head())
 }
 
 /// Tables of a write under way, and the digest of their rows.
@@ -323,7 +348,7 @@ impl OpenTables<'_> {
                 let row = sealed(RowTable::Tombstones, &**job, body);
                 replace(&mut self.tombstones, &**job, row.as_deref(), &mut self.digest)
             }
-            StoreWrite::Task { task, assumption } => {
+            StoreWrite::Task { task, assumption, .. } => {
                 let body = assumption.as_deref().map(format::encode_assumption);
                 let row = sealed(RowTable::Assumptions, &**task, body);
                 replace(&mut self.assumptions, &**task, row.as_deref(), &mut self.digest)

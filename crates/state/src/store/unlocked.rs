@@ -1,6 +1,8 @@
 //! Store that is never written to under a lock: a slow disk delays those who wait for the write, and nobody else.
 
-use super::{Durability, Store, StoreError, StoreWrite, StoredState};
+use std::sync::Arc;
+
+use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredState};
 use pumice_engine::short_lock::assert_unlocked;
 
 /// Store whose use under a [short lock](pumice_engine::short_lock::ShortLock) fails tests.
@@ -19,13 +21,27 @@ impl Store for UnlockedStore {
         self.0.durability()
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         assert_unlocked();
         self.0.load()
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn head(&mut self) -> Result<LogHead, StoreError> {
         assert_unlocked();
-        self.0.write(writes)
+        self.0.head()
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
+        assert_unlocked();
+        self.0.append(expected, writes)
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        assert_unlocked();
+        self.0.read_after(known)
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        self.0.follow(news)
     }
 }

@@ -66,7 +66,7 @@ impl CommitFixture {
     /// Tasks whose placement the store holds, after a look at the clock.
     pub(super) async fn stored_tasks(&self) -> Vec<String> {
         self.state.expire_leases().await.unwrap();
-        let stored = self.store.content().load().unwrap().assumptions;
+        let stored = self.store.content().content().unwrap().assumptions;
         stored.iter().map(|one| one.task.to_string()).collect()
     }
 

@@ -141,7 +141,7 @@ async fn another_source_that_reports_the_task_takes_it_over() {
     fixture.report_all(Vec::new()).await;
     assert!(fixture.is_assumed("a/g1"));
     assert_eq!(fixture.stored_tasks().await, ["a/g1", "a/g2"]);
-    let stored = fixture.store.content().load().unwrap().assumptions;
+    let stored = fixture.store.content().content().unwrap().assumptions;
     assert!(stored.iter().all(|one| &*one.source == "other"));
 }
 
@@ -196,6 +196,7 @@ async fn a_gang_is_one_write_with_what_it_takes_back() {
             let StoreWrite::Task {
                 task,
                 assumption: Some(one),
+                is_reported: false,
             } = write
             else {
                 panic!("{write:?}")

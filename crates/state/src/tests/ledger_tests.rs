@@ -16,7 +16,7 @@ pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\
 pub(super) struct LedgerFixture {
     pub(super) state: Arc<SharedState>,
     pub(super) clock: Arc<FakeClock>,
-    store: FailingStore,
+    pub(super) store: FailingStore,
 }
 
 impl LedgerFixture {
@@ -27,7 +27,7 @@ impl LedgerFixture {
         fixture
     }
 
-    async fn with_store(store: FailingStore, limits: StateLimits, compatibility: Compatibility) -> Self {
+    pub(super) async fn with_store(store: FailingStore, limits: StateLimits, compatibility: Compatibility) -> Self {
         let clock = Arc::new(FakeClock::default());
         let options = StateOptions {
             limits,
@@ -77,7 +77,7 @@ impl LedgerFixture {
             profile: Arc::default(),
             plugins: Vec::new(),
             lease: None,
-            read_items: Box::new(move |_| items),
+            items: ConfirmItems::by(move |_| items),
         };
         self.state.confirm(confirm).await
     }
@@ -337,7 +337,7 @@ async fn a_store_that_fails_changes_nothing() {
     fixture
         .store
         .content()
-        .write(&[StoreWrite::Job {
+        .append_to_head(&[StoreWrite::Job {
             job: "ns/b".into(),
             reservation: fixture.state.snapshot().state.reservations().get("ns/a").cloned(),
             tombstone: None,
@@ -345,7 +345,7 @@ async fn a_store_that_fails_changes_nothing() {
         .unwrap();
     fixture.store.set_error_mode(StoreErrorMode::None);
     assert_eq!(fixture.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
-    let stored = fixture.store.content().load().unwrap();
+    let stored = fixture.store.content().content().unwrap();
     let rows: Vec<&str> = stored.reservations.iter().map(|row| &*row.job).collect();
     assert_eq!(rows, ["ns/a", "ns/c"]);
 }

@@ -12,6 +12,7 @@ mod ledger_late_tests;
 mod ledger_tests;
 mod ledger_tree_tests;
 mod policy_tests;
+mod replica_tests;
 mod resource_forgetting_tests;
 mod session_race_tests;
 mod session_tests;

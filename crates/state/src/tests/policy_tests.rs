@@ -66,7 +66,7 @@ impl PolicyFixture {
     }
 
     fn stored(&self) -> StoredState {
-        self.store.content().load().unwrap()
+        self.store.content().content().unwrap()
     }
 
     /// Name and version of the policies in force, with the versions that are stored.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use shuttle::thread;
 
-use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
+use crate::store::{Durability, LogHead, LogNews, LogRead, MemoryStore, Store, StoreError, StoreWrite, StoredState};
 
 /// Power of a machine: once it is off, nothing that the machine does is seen.
 #[derive(Clone, Debug, Default)]
@@ -39,11 +39,23 @@ impl Store for SimulatedDisk {
         Durability::Disk
     }
 
-    fn load(&mut self) -> Result<StoredState, StoreError> {
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         self.content.load()
     }
 
-    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        self.content.head()
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        self.content.read_after(known)
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        self.content.follow(news)
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
         thread::yield_now();
         let failed = |message: &str| {
             Err(StoreError::Failed {
@@ -55,12 +67,12 @@ impl Store for SimulatedDisk {
         if self.power.is_off() || problem == DISK_REJECTS {
             return failed("no power");
         }
-        self.content.write(writes)?;
+        let head = self.content.append(expected, writes)?;
         thread::yield_now();
         if problem == DISK_FAILS_LATE {
             failed("cannot be flushed")
         } else {
-            Ok(())
+            Ok(head)
         }
     }
 }

@@ -19,10 +19,10 @@ use crate::ledger::{AdmissionLedger, SharedLeases};
 use crate::policies::writer::PolicyWriter;
 use crate::sessions::commit::{AssumptionCommand, SessionCommit};
 use crate::sessions::commit_judge::{ProposedJob, ProposedPlacement};
-use crate::store::{Durability, MemoryStore};
+use crate::store::{Durability, LedgerLog, MemoryStore, Store as _};
 use crate::writer::apply_durable::DurableCommand;
 use crate::writer::node_table::NodeTable;
-use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher, WriterRequest};
 use crate::writer::{Writer, WriterCommand, WriterParts};
 use crate::*;
 use pumice_engine::cycle::TaskPlacement;
@@ -202,7 +202,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         power: power.clone(),
         error_mode: Arc::clone(problem),
     };
-    let rows = store.load().unwrap();
+    let (rows, head) = store.load().unwrap();
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
@@ -211,8 +211,8 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         clock,
     };
     let mut writer = Writer::new(parts, &rows, |cluster_state| {
-        AdmissionLedger::open(&limits, Box::new(store), &rows, &SharedLeases::default(), cluster_state)
-            .without_checks(!checks)
+        let log = LedgerLog::new(Box::new(store), head);
+        AdmissionLedger::open(&limits, log, &rows, &SharedLeases::default(), cluster_state).without_checks(!checks)
     });
     writer = writer.without_checks(!checks);
     writer.publish_initial(BTreeMap::from([("default".into(), policy())]));
@@ -326,9 +326,9 @@ impl ShuttleFixture {
                 profile: Arc::default(),
                 plugins: Vec::new(),
                 lease: None,
-                read_items: Box::new(move |_| vec![Ok(item)]),
+                items: ConfirmItems::by(move |_| vec![Ok(item)]),
             };
-            DurableCommand::Confirm(Box::new(confirm), reply)
+            DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply))
         };
         let mut done = self.retry_until_answered(ask).unwrap();
         let one = done.items.pop().unwrap().unwrap();
@@ -342,7 +342,7 @@ impl ShuttleFixture {
             uid: "u".into(),
             attempt,
         };
-        self.retry_until_answered(|reply| DurableCommand::Release(release.clone(), reply))
+        self.retry_until_answered(|reply| DurableCommand::Release(WriterRequest::new(release.clone(), reply)))
             .unwrap();
     }
 
@@ -396,7 +396,8 @@ impl ShuttleFixture {
                 jobs: vec![wanted],
                 withdrawn: Vec::new(),
             };
-            DurableCommand::Assume(Box::new(AssumptionCommand::Commit(Box::new(commit), reply)))
+            let request = WriterRequest::new(Box::new(commit), reply);
+            DurableCommand::Assume(Box::new(AssumptionCommand::Commit(request)))
         });
         let committed = committed.ok()?;
         assert_eq!(committed.durability, Durability::Disk);
@@ -407,7 +408,7 @@ impl ShuttleFixture {
     /// Ends the assumptions of a job's commit. False: the disk failed.
     pub(super) fn release_assumptions(&self, job: &'static str) -> bool {
         let released = self.retry_until_answered(|reply| {
-            let release = AssumptionCommand::Release(job.into(), Vec::new(), reply);
+            let release = AssumptionCommand::Release(WriterRequest::new((job.into(), Vec::new()), reply));
             DurableCommand::Assume(Box::new(release))
         });
         released.is_ok()
@@ -481,7 +482,7 @@ impl ShuttleFixture {
             (0, 0),
             "something leaks"
         );
-        let stored = self.disk.clone().load().unwrap();
+        let stored = self.disk.clone().content().unwrap();
         assert!(
             stored.reservations.is_empty() && stored.assumptions.is_empty(),
             "something leaks on the disk: {stored:?}"

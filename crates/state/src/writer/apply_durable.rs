@@ -3,76 +3,99 @@
 //! The writer drafts the commands of a group together, on top of the group's other commands, and writes them to the
 //! store at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ports::CommandReply;
+use super::ports::{CommandReply, WriterRequest};
 use crate::error::StateError;
 use crate::ledger::assumptions::AssumptionDraft;
-use crate::ledger::{
-    AppliedDraft, ConfirmOutcome, JobConfirmOutcome, LedgerConfirm, LedgerDraft, LedgerRelease, ReservationStatus,
-};
-use crate::sessions::commit::{AssumptionCommand, AssumptionOutcome, CommitContext};
+use crate::ledger::{AppliedDraft, ConfirmOutcome, LedgerConfirm, LedgerDraft, LedgerRelease, ReservationStatus};
+use crate::sessions::commit::{AssumptionCommand, CommitContext};
 use crate::store::StoreError;
 use crate::writer::Writer;
-use pumice_engine::PolicyInForce;
-use pumice_engine::model::{Problem, Reservation};
+use pumice_engine::{PolicyInForce, Revision};
+
+/// Number of times that a group is drafted before its commands are told to come again: each time others appended first.
+const MAX_DRAFTS: usize = 64;
 
 /// Command whose effect must be durable before it is acknowledged.
 #[derive(Debug)]
 pub(crate) enum DurableCommand {
     /// Confirm jobs: promise each what it needs.
-    Confirm(Box<LedgerConfirm>, CommandReply<Result<ConfirmOutcome, StateError>>),
+    Confirm(WriterRequest<Box<LedgerConfirm>, ConfirmOutcome>),
     /// Release a reservation.
-    Release(
-        LedgerRelease,
-        CommandReply<Result<Option<ReservationStatus>, StateError>>,
-    ),
+    Release(WriterRequest<LedgerRelease, Option<ReservationStatus>>),
     /// Commit placements, or release assumptions.
     Assume(Box<AssumptionCommand>),
     /// Look at the clock, and end leases that have expired.
     ExpireLeases(Option<CommandReply<()>>),
-    /// Write pending repairs, close the store, and end.
-    Stop(CommandReply<()>),
+    /// Write pending repairs, close the store, and end. The reply goes when the group is drafted.
+    Stop(Option<CommandReply<()>>),
 }
 
-/// Reply that waits for the store and for the publication.
-pub(crate) enum DurableOutcome {
-    Confirmed {
-        items: Vec<Result<JobConfirmOutcome, Problem>>,
-        policy: Arc<PolicyInForce>,
-        reply: CommandReply<Result<ConfirmOutcome, StateError>>,
-    },
-    Released {
-        row: Option<(Arc<Reservation>, Option<Duration>)>,
-        reply: CommandReply<Result<Option<ReservationStatus>, StateError>>,
-    },
-    Assumed(AssumptionOutcome),
-    Expired(Option<CommandReply<()>>),
-}
+impl DurableCommand {
+    /// True if it was decided, and waits for its group to be written.
+    fn waits(&self) -> bool {
+        match self {
+            Self::Confirm(confirm) => confirm.waits(),
+            Self::Release(release) => release.waits(),
+            Self::Assume(assumed) => assumed.waits(),
+            Self::ExpireLeases(_) | Self::Stop(_) => false,
+        }
+    }
 
-impl DurableOutcome {
+    /// Sends the reply: the group is durable, and visible from this revision on.
+    pub(crate) fn reply(self, revision: Revision) {
+        match self {
+            Self::Confirm(confirm) => confirm.reply(|outcome| ConfirmOutcome { revision, ..outcome }),
+            Self::Release(release) => release.reply(|released| released),
+            Self::Assume(assumed) => assumed.reply(revision),
+            Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
+            Self::Stop(_) => {}
+        }
+    }
+
     /// Reports that the store failed and that the command had no effect.
     fn reply_error(self, error: &StoreError) {
         match self {
-            Self::Confirmed { reply, .. } => reply.send(Err(StateError::Store(error.clone()))),
-            Self::Released { reply, .. } => reply.send(Err(StateError::Store(error.clone()))),
-            Self::Assumed(assumed) => assumed.reply_error(StateError::Store(error.clone())),
-            Self::Expired(reply) => reply.into_iter().for_each(|reply| reply.send(())),
+            Self::Confirm(confirm) => confirm.reply_error(StateError::Store(error.clone())),
+            Self::Release(release) => release.reply_error(StateError::Store(error.clone())),
+            Self::Assume(assumed) => assumed.reply_error(StateError::Store(error.clone())),
+            Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
+            Self::Stop(_) => {}
         }
     }
 }
 
 impl Writer {
-    /// Applies durable commands after the group's other commands. Returns the replies that wait for the publication.
-    pub(crate) fn apply_durable(&mut self, commands: Vec<DurableCommand>) -> Vec<DurableOutcome> {
+    /// Applies durable commands after the group's other commands. Returns those whose replies wait for the publication. If
+    /// others append to the log first, the group is judged again by what they did.
+    pub(crate) fn apply_durable(&mut self, mut commands: Vec<DurableCommand>) -> Vec<DurableCommand> {
+        let mut drafted = Ok(());
+        for _ in 0..MAX_DRAFTS {
+            drafted = self.catch_up().and_then(|()| self.write_group(&mut commands));
+            if !matches!(&drafted, Err(error) if error.is_stale()) {
+                break;
+            }
+        }
+        let Err(error) = drafted else {
+            return commands;
+        };
+        self.store_fails = true;
+        for command in commands {
+            command.reply_error(&error);
+        }
+        Vec::new()
+    }
+
+    /// Drafts the commands and writes the draft, if there is anything to write.
+    fn write_group(&mut self, commands: &mut [DurableCommand]) -> Result<(), StoreError> {
         // The end of a job, too, is written before the reply; but a failing store does not stop batches.
-        let source_writes = self.sources.store_writes();
+        let source_writes = self.sources.store_writes(self.ledger.log().is_shared());
         let is_needed = self.ledger.needs_repair() || self.policies.needs_repair() || !source_writes.is_empty();
         let repair_due = is_needed && !self.store_fails;
         if commands.is_empty() && !repair_due {
-            return Vec::new();
+            return Ok(());
         }
         let now = self.clock.monotonic();
         // Old tombstones and assumptions go before the draft is made.
@@ -82,22 +105,19 @@ impl Writer {
         let expired = if passes { self.advance_clock(now) } else { Vec::new() };
         // Plugin states of the newest snapshot are valid for the next one as long as the two have the same content.
         let known = if self.changed {
-            BTreeMap::new()
+            self.plugin_states.clone()
         } else {
             self.publisher.newest().plugin_state_cache.ready()
         };
         let mut ledger_draft = LedgerDraft::new(&self.ledger, &self.next.state, known, self.clock.wall());
         let mut assumption_draft = AssumptionDraft::default();
         ledger_draft.expire(&expired);
-        let outcomes: Vec<DurableOutcome> = commands
-            .into_iter()
-            .filter_map(|command| self.draft_command(&mut ledger_draft, &mut assumption_draft, command))
-            .collect();
-        let waiting = outcomes
-            .iter()
-            .any(|outcome| !matches!(outcome, DurableOutcome::Expired(_)));
+        for command in &mut *commands {
+            self.draft_command(&mut ledger_draft, &mut assumption_draft, command);
+        }
+        let waiting = commands.iter().any(DurableCommand::waits);
         if !waiting && ledger_draft.is_unchanged() && !self.needs_repair() && source_writes.is_empty() {
-            return outcomes;
+            return Ok(());
         }
         let mut others = self.policies.repair_writes();
         others.extend(self.arbiter.assumptions.writes(&assumption_draft));
@@ -115,15 +135,14 @@ impl Writer {
                 self.next.state = cluster_state;
                 self.plugin_states = plugin_states;
                 self.store_fails = false;
-                outcomes
+                Ok(())
             }
             Err(error) => {
-                self.arbiter.assumptions.fail_draft(assumption_draft);
-                self.store_fails = true;
-                for outcome in outcomes {
-                    outcome.reply_error(&error);
+                // What reached a log that others follow is true.
+                if !self.ledger.log().is_shared() {
+                    self.arbiter.assumptions.fail_draft(assumption_draft);
                 }
-                Vec::new()
+                Err(error)
             }
         }
     }
@@ -131,12 +150,17 @@ impl Writer {
     /// Advances the clocks of all leases. Returns the jobs whose reservations have expired.
     fn advance_clock(&mut self, now: Duration) -> Vec<Arc<str>> {
         let heard = self.sources.heard(now);
+        let was = std::mem::take(&mut self.changed);
         self.changed |= self
             .arbiter
             .assumptions
             .advance_clock(now, heard.clone(), &mut self.next.state);
         // An assumption that ended may have been all that counted an unreadable task.
         self.changed |= self.unreadable.recheck(&mut self.next.state);
+        if self.changed {
+            self.plugin_states.clear();
+        }
+        self.changed |= was;
         self.ledger.advance_clock(now, heard)
     }
 
@@ -149,8 +173,8 @@ impl Writer {
         &self,
         ledger_draft: &mut LedgerDraft,
         assumption_draft: &mut AssumptionDraft,
-        command: AssumptionCommand,
-    ) -> Option<DurableOutcome> {
+        command: &mut AssumptionCommand,
+    ) {
         let same = !self.changed && ledger_draft.is_unchanged() && assumption_draft.is_empty();
         let context = CommitContext {
             cluster_state: &mut ledger_draft.cluster_state,
@@ -158,49 +182,48 @@ impl Writer {
             newest: same.then(|| self.publisher.newest()),
             durability: self.ledger.durability(),
         };
-        let drafted = self.arbiter.draft(command, assumption_draft, context);
+        self.arbiter.draft(command, assumption_draft, context);
         if !assumption_draft.is_empty() {
             // The next query computes the plugin states again.
             ledger_draft.plugin_states.clear();
         }
-        drafted.map(DurableOutcome::Assumed)
     }
 
     fn draft_command(
         &mut self,
         ledger_draft: &mut LedgerDraft,
         assumption_draft: &mut AssumptionDraft,
-        command: DurableCommand,
-    ) -> Option<DurableOutcome> {
+        command: &mut DurableCommand,
+    ) {
         match command {
-            DurableCommand::Assume(command) => self.draft_assumptions(ledger_draft, assumption_draft, *command),
-            DurableCommand::Confirm(confirm, reply) => {
-                let policy = match self.policy_in_force(&confirm.policy, &confirm.profile) {
-                    Ok(policy) => policy,
-                    Err(error) => {
-                        reply.send(Err(error));
-                        return None;
-                    }
-                };
-                match ledger_draft.confirm(*confirm, &policy) {
-                    Ok(items) => Some(DurableOutcome::Confirmed { items, policy, reply }),
-                    Err(problem) => {
-                        reply.send(Err(StateError::QueryRejected { problem }));
-                        None
-                    }
-                }
+            DurableCommand::Assume(command) => self.draft_assumptions(ledger_draft, assumption_draft, command),
+            DurableCommand::Confirm(confirm) => {
+                let outcome = self.draft_confirm(ledger_draft, &mut confirm.asked);
+                confirm.decide(outcome);
             }
-            DurableCommand::Release(release, reply) => {
-                let left = self.ledger.lease_left(&release.job);
-                let row = ledger_draft.release(&release).map(|row| (row, left));
-                Some(DurableOutcome::Released { row, reply })
+            DurableCommand::Release(release) => {
+                let lease_left = self.ledger.lease_left(&release.asked.job);
+                let row = ledger_draft.release(&release.asked);
+                release.decide(Ok(row.map(|row| ReservationStatus { row, lease_left })));
             }
-            DurableCommand::ExpireLeases(reply) => Some(DurableOutcome::Expired(reply)),
-            DurableCommand::Stop(reply) => {
-                self.stop = Some(reply);
-                Some(DurableOutcome::Expired(None))
-            }
+            DurableCommand::ExpireLeases(_) => {}
+            DurableCommand::Stop(reply) => self.stop = reply.take().or(self.stop.take()),
         }
+    }
+
+    fn draft_confirm(
+        &self,
+        draft: &mut LedgerDraft,
+        confirm: &mut LedgerConfirm,
+    ) -> Result<ConfirmOutcome, StateError> {
+        let policy = self.policy_in_force(&confirm.policy, &confirm.profile)?;
+        let items = draft.confirm(confirm, &policy);
+        Ok(ConfirmOutcome {
+            items: items.map_err(|problem| StateError::QueryRejected { problem })?,
+            revision: self.next.revision,
+            policy,
+            durability: self.ledger.durability(),
+        })
     }
 
     fn policy_in_force(&self, name: &Arc<str>, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
@@ -210,21 +233,13 @@ impl Writer {
     }
 
     /// Sends the replies that waited for the publication.
-    pub(crate) fn reply_durable(&self, outcomes: Vec<DurableOutcome>) {
-        for outcome in outcomes {
-            match outcome {
-                DurableOutcome::Confirmed { items, policy, reply } => reply.send(Ok(ConfirmOutcome {
-                    items,
-                    revision: self.publisher.newest().revision,
-                    policy,
-                    durability: self.ledger.durability(),
-                })),
-                DurableOutcome::Released { row, reply } => {
-                    reply.send(Ok(row.map(|(row, left)| ReservationStatus { row, lease_left: left })));
-                }
-                DurableOutcome::Assumed(assumed) => assumed.reply(self.publisher.newest().revision),
-                DurableOutcome::Expired(reply) => reply.into_iter().for_each(|reply| reply.send(())),
-            }
+    pub(crate) fn reply_durable(&self, commands: Vec<DurableCommand>) {
+        if commands.is_empty() {
+            return;
+        }
+        let revision = self.publisher.newest().revision;
+        for command in commands {
+            command.reply(revision);
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod ports;
 pub(crate) mod published;
 mod records;
 pub(crate) mod relations;
+mod replay;
 pub(crate) mod resource_forgetting;
 pub(crate) mod resource_names;
 
@@ -65,6 +66,8 @@ pub(crate) enum WriterCommand {
     Durable(DurableCommand),
     /// Run a short function on the writer's thread, between two groups.
     Run(fn()),
+    /// Read what others have appended to the log.
+    ReadLog,
 }
 
 /// Reply that waits for the publication.
@@ -213,6 +216,20 @@ impl Writer {
     }
 
     fn handle(&mut self, command: WriterCommand, pending: &mut Vec<PendingReply>, ledger: &mut Vec<DurableCommand>) {
+        let is_durable = matches!(command, WriterCommand::Durable(_));
+        self.handle_command(command, pending, ledger);
+        if !is_durable {
+            // They may be those of another state, since others' entries were applied.
+            self.plugin_states.clear();
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        command: WriterCommand,
+        pending: &mut Vec<PendingReply>,
+        ledger: &mut Vec<DurableCommand>,
+    ) {
         match command {
             WriterCommand::Apply(batch, reply) => match self.intake(*batch) {
                 Ok(IntakeResult::Apply(batch)) => {
@@ -227,9 +244,7 @@ impl Writer {
                 Err(error) => reply.send(Err(error)),
             },
             WriterCommand::Install(install, reply) => {
-                let mut installed = self
-                    .policies
-                    .install(*install, &mut self.next.policies, self.ledger.store());
+                let mut installed = self.install_policy(&install);
                 // The next look at the clock repairs the store; batches do not try it each time.
                 self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
                 if let Ok(reloaded) = &mut installed {
@@ -249,9 +264,7 @@ impl Writer {
                 }
             }
             WriterCommand::Remove(removal, reply) => {
-                let removed = self
-                    .policies
-                    .remove(*removal, &mut self.next.policies, self.ledger.store());
+                let removed = self.remove_policy(&removal);
                 self.store_fails |= matches!(removed, Err(PolicyError::State(StateError::Store(_))));
                 match removed {
                     Ok(removed) => {
@@ -274,6 +287,8 @@ impl Writer {
             }
             WriterCommand::Durable(command) => ledger.push(command),
             WriterCommand::Run(work) => work(),
+            // Each group begins with it.
+            WriterCommand::ReadLog => {}
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::error::StateError;
 use crate::writer::WriterCommand;
 use pumice_engine::Snapshot;
 
@@ -49,6 +50,48 @@ impl<T> CommandReply<T> {
     /// Sends the result.
     pub(crate) fn send(self, result: T) {
         (self.0)(result);
+    }
+}
+
+/// Request to the writer: what is asked, how its group decides it, and the reply.
+#[derive(Debug)]
+pub(crate) struct WriterRequest<Q, T> {
+    pub(crate) asked: Q,
+    outcome: Option<Result<T, StateError>>,
+    reply: CommandReply<Result<T, StateError>>,
+}
+
+impl<Q, T> WriterRequest<Q, T> {
+    pub(crate) fn new(asked: Q, reply: impl Into<CommandReply<Result<T, StateError>>>) -> Self {
+        Self {
+            asked,
+            outcome: None,
+            reply: reply.into(),
+        }
+    }
+
+    /// Sets what the reply says if the group is written. A group that is drafted again decides again.
+    pub(crate) fn decide(&mut self, outcome: Result<T, StateError>) {
+        self.outcome = Some(outcome);
+    }
+
+    /// True if the request was decided, and waits for the group to be written.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.outcome, Some(Ok(_)))
+    }
+
+    /// Sends the outcome, with what the publication adds to it.
+    pub(crate) fn reply(self, published: impl FnOnce(T) -> T) {
+        let outcome = self.outcome.unwrap_or(Err(StateError::ShuttingDown));
+        self.reply.send(outcome.map(published));
+    }
+
+    /// Reports that the group was not written: what was decided had no effect.
+    pub(crate) fn reply_error(self, error: StateError) {
+        self.reply.send(match self.outcome {
+            Some(Err(own)) => Err(own),
+            Some(Ok(_)) | None => Err(error),
+        });
     }
 }
 

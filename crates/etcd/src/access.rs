@@ -1,0 +1,353 @@
+//! The log in etcd: entries are appended, found out about, and read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pumice_state::store::{LogEntry, LogHead, StoreError, StoredContent};
+use tokio::time::Instant;
+
+use crate::AppendRules;
+use crate::api::TxnRequest;
+use crate::api::response_op::Response as Done;
+use crate::follower::Registration;
+use crate::keys::{EntryAuthor, EntryValue, LogKeys, SnapshotRecord};
+use crate::link::{EtcdError, EtcdLink, has_value, is_absent, put, read, read_range, was_made_at};
+
+/// Most entries that are read at once.
+const PAGE_ENTRIES: i64 = 64;
+/// Most bytes that are written under one key: etcd takes 1.5 MiB at once, unless it is set otherwise.
+pub(crate) const PART_BYTES: usize = 1 << 20;
+/// Most parts of an entry.
+const MAX_PARTS: usize = 64;
+/// Number of times that the timeout of a call passes before the outcome of an entry is given up as unknown.
+const RESOLVE_TIMEOUTS: u32 = 3;
+/// Pause between two attempts to learn the outcome of an entry.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(20);
+/// Number of times that a content is read again because etcd compacted it meanwhile.
+const MAX_LOADS: usize = 3;
+
+/// Access to the log, which all parts of the store share.
+#[derive(Clone, Debug)]
+pub(crate) struct LogAccess {
+    pub(crate) link: Arc<EtcdLink>,
+    pub(crate) keys: LogKeys,
+    pub(crate) rules: AppendRules,
+}
+
+/// Outcome of an attempt to append.
+pub(crate) enum AppendOutcome {
+    Appended,
+    /// Others have appended first.
+    Stale,
+    /// The lease of this server has ended.
+    Fenced,
+}
+
+/// Attempt to append an entry.
+pub(crate) struct EntryAttempt {
+    pub(crate) before: LogHead,
+    pub(crate) after: LogHead,
+    pub(crate) author: EntryAuthor,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Entries that follow a head, as far as one reply has them.
+pub(crate) enum LogPage {
+    /// Entries, and true if there are no more.
+    Entries(Vec<LogEntry>, bool),
+    /// The next entry is gone.
+    Gone,
+}
+
+impl LogAccess {
+    pub(crate) fn failed(&self, message: &str) -> StoreError {
+        StoreError::Failed {
+            place: self.link.place(),
+            message: message.to_owned(),
+        }
+    }
+
+    pub(crate) fn error(&self, error: &EtcdError) -> StoreError {
+        self.failed(&error.to_string())
+    }
+
+    pub(crate) fn stale(&self) -> StoreError {
+        StoreError::Stale {
+            place: self.link.place(),
+        }
+    }
+
+    pub(crate) fn damaged(&self, what: String) -> StoreError {
+        StoreError::Damaged {
+            place: self.link.place(),
+            what,
+        }
+    }
+
+    fn read_head(&self, value: Option<&[u8]>) -> Result<LogHead, StoreError> {
+        let head = value.map(LogHead::decode).transpose();
+        Ok(head.map_err(|what| self.damaged(what))?.unwrap_or_default())
+    }
+
+    /// Applies an entry, and checks that it leads to the head that it names.
+    pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), String> {
+        let here = content.head();
+        if entry.before != here && self.rules.compares {
+            let before = entry.before;
+            return Err(format!("an entry was appended onto {before}, and follows {here}"));
+        }
+        content.apply(&entry.writes);
+        let (reached, after) = (content.head(), entry.after);
+        if reached == after || !self.rules.compares {
+            return Ok(());
+        }
+        Err(format!("an entry leads to {reached}, and should lead to {after}"))
+    }
+
+    /// Newest head.
+    pub(crate) async fn head(&self) -> Result<LogHead, StoreError> {
+        let range = (self.keys.head(), Vec::new());
+        let reply = self.link.range(range, 1, 0).await.map_err(|error| self.error(&error))?;
+        self.read_head(reply.kvs.first().map(|found| &*found.value))
+    }
+
+    /// Appends an entry, and finds out what became of it if a reply is lost.
+    pub(crate) async fn append(
+        &self,
+        attempt: EntryAttempt,
+        registration: Option<Registration>,
+    ) -> Result<AppendOutcome, StoreError> {
+        let sequence = attempt.after.sequence;
+        let value = self.write_parts(&attempt).await?;
+        let (head, entry) = (self.keys.head(), self.keys.entry(sequence));
+        let mut compare = vec![match attempt.before.sequence {
+            0 => is_absent(head.clone()),
+            _ => has_value(head.clone(), attempt.before.encode()),
+        }];
+        let mut failure = vec![read(entry.clone())];
+        if let Some(Registration { key, revision, .. }) = &registration {
+            compare.push(was_made_at(key.clone(), *revision));
+            failure.push(read(key.clone()));
+        }
+        if !self.rules.compares {
+            compare.clear();
+        }
+        let transaction = TxnRequest {
+            compare,
+            success: vec![put(head, attempt.after.encode(), 0), put(entry, value.clone(), 0)],
+            failure,
+        };
+        let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        loop {
+            let reply = match self.link.transact(transaction.clone()).await {
+                Ok(reply) => reply,
+                Err(EtcdError::Unreachable(_)) if !self.rules.waits => return Ok(AppendOutcome::Appended),
+                Err(error @ EtcdError::Unreachable(_)) if Instant::now() >= until => return Err(self.error(&error)),
+                // The same transaction again: it changes nothing if the first one was carried out.
+                Err(EtcdError::Unreachable(_)) => {
+                    tokio::time::sleep(RESOLVE_PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(self.error(&error)),
+            };
+            if reply.succeeded {
+                return Ok(AppendOutcome::Appended);
+            }
+            let mut found = reply.responses.iter().map(|done| match &done.response {
+                Some(Done::Range(range)) => range.kvs.first(),
+                _ => None,
+            });
+            if found.next().flatten().is_some_and(|found| found.value == value) {
+                return Ok(AppendOutcome::Appended);
+            }
+            let Some(Registration { revision, .. }) = registration else {
+                return Ok(AppendOutcome::Stale);
+            };
+            let own = found.next().flatten();
+            return Ok(match own {
+                Some(own) if own.create_revision == revision => AppendOutcome::Stale,
+                Some(_) | None => AppendOutcome::Fenced,
+            });
+        }
+    }
+
+    /// Value of an entry's key. The parts of a long entry are written first.
+    async fn write_parts(&self, attempt: &EntryAttempt) -> Result<Vec<u8>, StoreError> {
+        let EntryAttempt { author, bytes, .. } = attempt;
+        let mut value = EntryValue {
+            author: *author,
+            parts: 0,
+            bytes: Vec::new(),
+        };
+        if bytes.len() <= PART_BYTES {
+            value.bytes.clone_from(bytes);
+            return Ok(value.encode());
+        }
+        if bytes.len() > PART_BYTES * MAX_PARTS {
+            let most = PART_BYTES * MAX_PARTS;
+            return Err(self.failed(&format!(
+                "the change has {} bytes, and at most {most} go at once",
+                bytes.len()
+            )));
+        }
+        for part in bytes.chunks(PART_BYTES) {
+            let key = self.keys.entry_part(attempt.after.sequence, author, value.parts);
+            self.write_one(key, part.to_vec()).await?;
+            value.parts += 1;
+        }
+        Ok(value.encode())
+    }
+
+    /// Writes one key that nobody else writes.
+    pub(crate) async fn write_one(&self, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreError> {
+        let transaction = TxnRequest {
+            success: vec![put(key, value, 0)],
+            ..TxnRequest::default()
+        };
+        let written = self.link.transact(transaction).await;
+        written.map(drop).map_err(|error| self.error(&error))
+    }
+
+    /// Entry of a value, with its parts as they were at a revision.
+    async fn read_entry(&self, sequence: u64, value: &[u8], revision: i64) -> Result<LogEntry, StoreError> {
+        let damaged = |what: &str| self.damaged(format!("entry {sequence}: {what}"));
+        let EntryValue {
+            author,
+            parts,
+            mut bytes,
+        } = EntryValue::decode(value).ok_or_else(|| damaged("it is cut short"))?;
+        if parts > 0 {
+            for part in 0..parts {
+                let range = (self.keys.entry_part(sequence, &author, part), Vec::new());
+                let reply = self.link.range(range, 1, revision).await;
+                let reply = reply.map_err(|error| self.error(&error))?;
+                let found = reply
+                    .kvs
+                    .into_iter()
+                    .next()
+                    .ok_or_else(|| damaged("a part is missing"))?;
+                bytes.extend(found.value);
+            }
+        }
+        LogEntry::decode(&bytes).map_err(|what| damaged(&what))
+    }
+
+    /// The next entries after a head.
+    pub(crate) async fn page_after(&self, from: LogHead) -> Result<LogPage, StoreError> {
+        let range = self.keys.entries(from.sequence + 1, None);
+        let transaction = TxnRequest {
+            success: vec![read(self.keys.head()), read_range(range, PAGE_ENTRIES)],
+            ..TxnRequest::default()
+        };
+        let reply = self
+            .link
+            .transact(transaction)
+            .await
+            .map_err(|error| self.error(&error))?;
+        let mut replies = reply.responses.into_iter().filter_map(|done| match done.response {
+            Some(Done::Range(range)) => Some(range),
+            _ => None,
+        });
+        let (head, found) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
+        let head = self.read_head(head.kvs.first().map(|found| &*found.value))?;
+        let is_other = head.sequence < from.sequence || (head.sequence == from.sequence && head != from);
+        if is_other && self.rules.compares {
+            return Err(StoreError::Replaced {
+                place: self.link.place(),
+            });
+        }
+        let first = found.kvs.first().and_then(|found| self.keys.entry_number(&found.key));
+        if head.sequence > from.sequence && first != Some(from.sequence + 1) {
+            return Ok(LogPage::Gone);
+        }
+        let revision = reply.header.map_or(0, |header| header.revision);
+        let (mut entries, is_last) = (Vec::new(), !found.more);
+        for (number, found) in found.kvs.iter().enumerate() {
+            let sequence = from.sequence + 1 + number as u64;
+            entries.push(self.read_entry(sequence, &found.value, revision).await?);
+        }
+        Ok(LogPage::Entries(entries, is_last))
+    }
+
+    /// The whole content: the newest snapshot, and the entries after it.
+    pub(crate) async fn load(&self) -> Result<StoredContent, StoreError> {
+        let mut loaded = Err(EtcdError::Compacted);
+        for _ in 0..MAX_LOADS {
+            loaded = match self.load_once().await {
+                Err(LoadError::Etcd(EtcdError::Compacted)) => continue,
+                Err(LoadError::Etcd(error)) => Err(error),
+                Err(LoadError::Store(error)) => return Err(error),
+                Ok(content) => return Ok(content),
+            };
+            break;
+        }
+        loaded.map_err(|error| self.error(&error))
+    }
+
+    async fn load_once(&self) -> Result<StoredContent, LoadError> {
+        let first = self.link.range((self.keys.head(), Vec::new()), 1, 0).await?;
+        let revision = first.header.map_or(0, |header| header.revision);
+        let head = self.read_head(first.kvs.first().map(|found| &*found.value))?;
+        let mut content = self.load_snapshot(revision).await?;
+        loop {
+            let next = content.head().sequence + 1;
+            let range = self.keys.entries(next, None);
+            let page = self.link.range(range, PAGE_ENTRIES, revision).await?;
+            for (number, found) in page.kvs.iter().enumerate() {
+                let entry = self.read_entry(next + number as u64, &found.value, revision).await?;
+                self.apply_checked(&mut content, &entry)
+                    .map_err(|what| self.damaged(what))?;
+            }
+            if !page.more {
+                break;
+            }
+        }
+        if content.head() == head {
+            return Ok(content);
+        }
+        let what = format!("its entries lead to {}, and its head is {head}", content.head());
+        Err(LoadError::Store(self.damaged(what)))
+    }
+
+    async fn load_snapshot(&self, revision: i64) -> Result<StoredContent, LoadError> {
+        let found = self.link.range((self.keys.snapshot(), Vec::new()), 1, revision).await?;
+        let Some(found) = found.kvs.first() else {
+            return Ok(StoredContent::default());
+        };
+        let (SnapshotRecord { parts, .. }, head) =
+            SnapshotRecord::read(&found.value).map_err(|what| self.damaged(what))?;
+        let mut bytes = Vec::new();
+        for part in 0..parts {
+            let range = (self.keys.snapshot_part(head.sequence, part), Vec::new());
+            let reply = self.link.range(range, 1, revision).await?;
+            let found = reply.kvs.into_iter().next();
+            let found = found.ok_or_else(|| self.damaged(format!("part {part} of its snapshot is missing")))?;
+            bytes.extend(found.value);
+        }
+        let entry = LogEntry::decode(&bytes).map_err(|what| self.damaged(format!("its snapshot: {what}")))?;
+        let content = StoredContent::from_writes(&entry.writes, head.sequence);
+        if content.head() == head {
+            return Ok(content);
+        }
+        let what = format!("its snapshot has {}, and should have {head}", content.head());
+        Err(LoadError::Store(self.damaged(what)))
+    }
+}
+
+/// Error while a content is read.
+enum LoadError {
+    Etcd(EtcdError),
+    Store(StoreError),
+}
+
+impl From<EtcdError> for LoadError {
+    fn from(error: EtcdError) -> Self {
+        Self::Etcd(error)
+    }
+}
+
+impl From<StoreError> for LoadError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,344 @@
+//! Follower of the log: it renews the lease of this server, watches the head, and says when etcd cannot be reached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prost::Message as _;
+use pumice_engine::short_lock::ShortLock;
+use pumice_state::store::{LogHead, LogNews, LogServer};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::EtcdOptions;
+use crate::access::LogAccess;
+use crate::api::lease_client::LeaseClient;
+use crate::api::watch_client::WatchClient;
+use crate::api::watch_request::RequestUnion;
+use crate::api::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, TxnRequest,
+    WatchCreateRequest, WatchRequest, WatchResponse,
+};
+use crate::keys::ReplicaRecord;
+use crate::link::{EtcdError, error_of, put, was_made_at};
+
+/// Pauses between two attempts to reach etcd: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// Most servers that are known to each other.
+const MAX_SERVERS: i64 = 1_000;
+/// Number of renewals in the time of a lease.
+const RENEWALS_PER_LEASE: u32 = 4;
+
+/// Place of this server in etcd, as long as its lease runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    /// Key of this server.
+    pub(crate) key: Vec<u8>,
+    /// Revision at which the key was made: another one is another registration.
+    pub(crate) revision: i64,
+    lease: i64,
+}
+
+/// Follower of the log for one server.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    name: String,
+    address: String,
+    session_prefix: String,
+    lease: Duration,
+    news: Arc<LogNews>,
+    registration: ShortLock<Option<Registration>>,
+    applied: AtomicU64,
+    /// Head after the entry that this server has sent last.
+    sent: ShortLock<Option<LogHead>>,
+}
+
+impl Follower {
+    pub(crate) fn new(options: &EtcdOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
+        Arc::new(Self {
+            name: format!("{server:016x}"),
+            address: options.address.clone(),
+            session_prefix: options.session_prefix.clone(),
+            lease: options.lease,
+            news,
+            registration: ShortLock::default(),
+            applied: AtomicU64::new(0),
+            sent: ShortLock::default(),
+        })
+    }
+
+    /// Problem that keeps etcd from being followed.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.news.problem()
+    }
+
+    /// Place of this server; `None`: its lease has ended.
+    pub(crate) fn registration(&self) -> Option<Registration> {
+        self.registration.with(|registration| registration.clone())
+    }
+
+    /// Notes the last entry that the writer has applied.
+    pub(crate) fn note_applied(&self, sequence: u64) {
+        self.applied.store(sequence, Ordering::Relaxed);
+    }
+
+    /// Notes the head after an entry that is being sent: it is no news to this server. If another server reached the same head,
+    /// the entry is refused, and the writer reads on by that.
+    pub(crate) fn note_sent(&self, head: LogHead) {
+        self.sent.with(|sent| *sent = Some(head));
+    }
+
+    /// True if a change of the head is this server's own.
+    fn is_own(&self, change: &WatchResponse) -> bool {
+        let newest = change.events.last().and_then(|event| event.kv.as_ref());
+        let newest = newest.and_then(|head| LogHead::decode(&head.value).ok());
+        newest.is_some() && self.sent.with(|sent| *sent) == newest
+    }
+
+    fn record(&self) -> Vec<u8> {
+        let record = ReplicaRecord {
+            address: self.address.clone(),
+            applied: self.applied.load(Ordering::Relaxed),
+            session_prefix: self.session_prefix.clone(),
+        };
+        record.encode_to_vec()
+    }
+
+    /// Gets a lease, and makes this server's key with it. The key of an earlier lease goes first, so that the new one has another
+    /// revision.
+    pub(crate) async fn register(&self, access: &LogAccess) -> Result<(), EtcdError> {
+        self.registration.with(|registration| *registration = None);
+        let seconds = i64::try_from(self.lease.as_secs().max(1)).unwrap_or(i64::MAX);
+        let mut client = LeaseClient::new(access.link.channel()?);
+        let asked = access.link.request(LeaseGrantRequest { ttl: seconds }).await?;
+        let granted = tokio::time::timeout(access.link.timeout(), client.lease_grant(asked)).await;
+        let granted = granted.map_err(|_| EtcdError::Unreachable("no reply to the request for a lease".to_owned()))?;
+        let granted = granted.map_err(|status| error_of(&status))?.into_inner();
+        if !granted.error.is_empty() {
+            return Err(EtcdError::Refused(granted.error));
+        }
+        let key = access.keys.replica(&self.name);
+        let removed = TxnRequest {
+            success: vec![crate::link::delete((key.clone(), Vec::new()))],
+            ..TxnRequest::default()
+        };
+        access.link.transact(removed).await?;
+        let made = TxnRequest {
+            success: vec![put(key.clone(), self.record(), granted.id)],
+            ..TxnRequest::default()
+        };
+        let made = access.link.transact(made).await?;
+        let revision = made.header.map_or(0, |header| header.revision);
+        // A transaction that was sent twice has made the key at the first time.
+        let found = access.link.range((key.clone(), Vec::new()), 1, 0).await?;
+        let revision = found.kvs.first().map_or(revision, |found| found.create_revision);
+        let registration = Registration {
+            key,
+            revision,
+            lease: granted.id,
+        };
+        self.registration.with(|own| *own = Some(registration));
+        Ok(())
+    }
+
+    /// Ends the lease.
+    pub(crate) async fn leave(&self, access: &LogAccess) -> Result<(), pumice_state::store::StoreError> {
+        let own = self.registration.with(Option::take);
+        let Some(Registration { lease, .. }) = own else {
+            return Ok(());
+        };
+        let revoke = async {
+            let mut client = LeaseClient::new(access.link.channel()?);
+            let asked = access.link.request(LeaseRevokeRequest { id: lease }).await?;
+            let reply = client.lease_revoke(asked).await;
+            reply.map(drop).map_err(|status| error_of(&status))
+        };
+        match tokio::time::timeout(access.link.timeout(), revoke).await {
+            Ok(revoked) => revoked.map_err(|error| access.error(&error)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Follows the log until the store is dropped.
+    pub(crate) async fn follow(self: Arc<Self>, access: LogAccess) {
+        let (mut pause, mut attempts) = (PAUSES.0, 0);
+        loop {
+            let mut was_connected = false;
+            let error = match self.follow_once(&access, &mut was_connected).await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            if matches!(&error, EtcdError::Refused(message) if message.contains("auth token")) {
+                access.link.forget_token();
+            }
+            access.link.fail_over();
+            if was_connected {
+                (pause, attempts) = (PAUSES.0, 0);
+            } else {
+                attempts += 1;
+            }
+            // Every member is tried before anybody is told.
+            if attempts >= access.link.member_count() {
+                if self.news.problem().is_none() {
+                    tracing::error!(%error, "the log cannot be followed: until it can, nothing is confirmed, committed, released or reloaded");
+                }
+                self.news.set_problem(Some(error.to_string()));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    async fn follow_once(
+        &self,
+        access: &LogAccess,
+        was_connected: &mut bool,
+    ) -> Result<std::convert::Infallible, EtcdError> {
+        let (_watch_requests, mut changes) = self.watch(access).await?;
+        let (renewals, mut renewed) = self.renew(access).await?;
+        self.renew_once(access, &renewals, &mut renewed).await?;
+        if self.news.problem().is_some() {
+            tracing::info!("the log is followed again");
+        }
+        *was_connected = true;
+        self.news.set_problem(None);
+        // Whatever happened before the watch began.
+        self.news.post();
+        let mut tick = tokio::time::interval(self.lease / RENEWALS_PER_LEASE);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut published = None;
+        loop {
+            tokio::select! {
+                change = changes.message() => match change {
+                    Ok(Some(change)) if change.canceled => return Err(EtcdError::Unreachable(change.cancel_reason)),
+                    Ok(Some(change)) if self.is_own(&change) => {}
+                    Ok(Some(_)) => self.news.post(),
+                    Ok(None) => return Err(EtcdError::Unreachable("the watch ended".to_owned())),
+                    Err(status) => return Err(error_of(&status)),
+                },
+                _ = tick.tick() => {
+                    self.renew_once(access, &renewals, &mut renewed).await?;
+                    self.publish_progress(access, &mut published).await?;
+                    self.read_servers(access).await?;
+                }
+            }
+        }
+    }
+
+    /// Watches the head.
+    async fn watch(
+        &self,
+        access: &LogAccess,
+    ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), EtcdError> {
+        let (sender, requests) = mpsc::channel(1);
+        let create = WatchCreateRequest {
+            key: access.keys.head(),
+            ..WatchCreateRequest::default()
+        };
+        let request = WatchRequest {
+            request_union: Some(RequestUnion::CreateRequest(create)),
+        };
+        let _: Result<(), _> = sender.send(request).await;
+        let mut client = WatchClient::new(access.link.channel()?);
+        let asked = access.link.request(ReceiverStream::new(requests)).await?;
+        let reply = tokio::time::timeout(access.link.timeout(), client.watch(asked)).await;
+        let reply = reply.map_err(|_| EtcdError::Unreachable("the watch does not begin".to_owned()))?;
+        Ok((sender, reply.map_err(|status| error_of(&status))?.into_inner()))
+    }
+
+    /// Opens the stream of renewals.
+    async fn renew(
+        &self,
+        access: &LogAccess,
+    ) -> Result<(mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>), EtcdError> {
+        let (sender, requests) = mpsc::channel(1);
+        let mut client = LeaseClient::new(access.link.channel()?);
+        let id = self.lease_id(access).await?;
+        let _: Result<(), _> = sender.send(LeaseKeepAliveRequest { id }).await;
+        let asked = access.link.request(ReceiverStream::new(requests)).await?;
+        let reply = tokio::time::timeout(access.link.timeout(), client.lease_keep_alive(asked)).await;
+        let reply = reply.map_err(|_| EtcdError::Unreachable("the lease is not renewed".to_owned()))?;
+        let mut replies = reply.map_err(|status| error_of(&status))?.into_inner();
+        // The reply to the first renewal.
+        self.await_renewal(access, &mut replies).await?;
+        Ok((sender, replies))
+    }
+
+    /// Lease of this server. One that has ended is replaced.
+    async fn lease_id(&self, access: &LogAccess) -> Result<i64, EtcdError> {
+        if self.registration().is_none() {
+            self.register(access).await?;
+        }
+        let own = self.registration();
+        own.map(|own| own.lease)
+            .ok_or_else(|| EtcdError::Unreachable("the lease has ended".to_owned()))
+    }
+
+    async fn renew_once(
+        &self,
+        access: &LogAccess,
+        renewals: &mpsc::Sender<LeaseKeepAliveRequest>,
+        replies: &mut Streaming<LeaseKeepAliveResponse>,
+    ) -> Result<(), EtcdError> {
+        let id = self.lease_id(access).await?;
+        let ended = |_| EtcdError::Unreachable("the renewals of the lease ended".to_owned());
+        renewals.send(LeaseKeepAliveRequest { id }).await.map_err(ended)?;
+        self.await_renewal(access, replies).await
+    }
+
+    /// Waits for the reply to a renewal. A lease that has ended is given up.
+    async fn await_renewal(
+        &self,
+        access: &LogAccess,
+        replies: &mut Streaming<LeaseKeepAliveResponse>,
+    ) -> Result<(), EtcdError> {
+        let reply = tokio::time::timeout(access.link.timeout(), replies.message()).await;
+        let reply = reply.map_err(|_| EtcdError::Unreachable("the lease is not renewed in time".to_owned()))?;
+        match reply.map_err(|status| error_of(&status))? {
+            Some(reply) if reply.ttl > 0 => Ok(()),
+            Some(reply) => {
+                self.registration.with(|own| {
+                    own.take_if(|own| own.lease == reply.id);
+                });
+                Err(EtcdError::Unreachable(
+                    "the lease had ended; a new one is asked for".to_owned(),
+                ))
+            }
+            None => Err(EtcdError::Unreachable("the renewals of the lease ended".to_owned())),
+        }
+    }
+
+    /// Reads which servers there are.
+    async fn read_servers(&self, access: &LogAccess) -> Result<(), EtcdError> {
+        let found = access.link.range(access.keys.replicas(), MAX_SERVERS, 0).await?.kvs;
+        let records = found
+            .iter()
+            .filter_map(|found| ReplicaRecord::decode(&*found.value).ok());
+        let servers = records.map(|record| LogServer {
+            session_prefix: record.session_prefix,
+            address: record.address,
+        });
+        self.news.set_servers(servers.collect());
+        Ok(())
+    }
+
+    /// Says in etcd how far this server has come, if that has changed.
+    async fn publish_progress(&self, access: &LogAccess, published: &mut Option<u64>) -> Result<(), EtcdError> {
+        let applied = self.applied.load(Ordering::Relaxed);
+        let Some(Registration { key, revision, lease }) = self.registration() else {
+            return Ok(());
+        };
+        if *published == Some(applied) {
+            return Ok(());
+        }
+        let progress = TxnRequest {
+            compare: vec![was_made_at(key.clone(), revision)],
+            success: vec![put(key, self.record(), lease)],
+            ..TxnRequest::default()
+        };
+        access.link.transact(progress).await?;
+        *published = Some(applied);
+        Ok(())
+    }
+}

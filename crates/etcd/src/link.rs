@@ -1,0 +1,325 @@
+//! Connection to etcd: its members one after the other, the token of the user, and the calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pumice_engine::short_lock::ShortLock;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use crate::api::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::api::kv_client::KvClient;
+use crate::api::request_op::Request as Operation;
+use crate::api::{
+    AuthenticateRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+    TxnResponse, auth_client::AuthClient,
+};
+use crate::keys::KeyRange;
+use crate::{ClientTlsConfig, EtcdOptions};
+
+/// Most bytes of one message of etcd.
+const REPLY_BYTES: usize = 64 << 20;
+/// Time between two probes of a connection.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Error of a call to etcd.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EtcdError {
+    /// An address is not one, or TLS cannot be set up.
+    #[error("etcd: {0}")]
+    Address(String),
+    /// The call failed before etcd carried it out.
+    #[error("etcd refuses: {0}")]
+    Refused(String),
+    /// No member could be reached, or none replied in time: whether etcd carried the call out is not known.
+    #[error("etcd cannot be reached: {0}")]
+    Unreachable(String),
+    /// The revision to be read is gone.
+    #[error("etcd has compacted what was being read")]
+    Compacted,
+}
+
+/// Connection to all members of one etcd.
+#[derive(Debug)]
+pub(crate) struct EtcdLink {
+    members: Vec<(String, Channel)>,
+    /// Member that is asked.
+    current: AtomicUsize,
+    user: Option<(String, String)>,
+    token: ShortLock<Option<AsciiMetadataValue>>,
+    timeout: Duration,
+    /// Number of calls so far.
+    calls: AtomicU64,
+}
+
+impl EtcdLink {
+    /// Prepares connections. Nothing is sent yet. Call it inside a runtime.
+    pub(crate) fn new(options: &EtcdOptions) -> Result<Arc<Self>, EtcdError> {
+        if options.endpoints.is_empty() {
+            return Err(EtcdError::Address("name at least one member".to_owned()));
+        }
+        let members = options.endpoints.iter().map(|address| {
+            let channel = channel(address, options.tls.as_ref(), options.timeout)?;
+            Ok((address.clone(), channel))
+        });
+        Ok(Arc::new(Self {
+            members: members.collect::<Result<_, EtcdError>>()?,
+            current: AtomicUsize::new(0),
+            user: options.user.clone(),
+            token: ShortLock::default(),
+            timeout: options.timeout,
+            calls: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Number of members.
+    pub(crate) fn member_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Addresses of all members, for messages.
+    pub(crate) fn place(&self) -> String {
+        let addresses: Vec<&str> = self.members.iter().map(|(address, _)| &**address).collect();
+        format!("etcd at {}", addresses.join(", "))
+    }
+
+    /// Channel of the member that is asked now.
+    pub(crate) fn channel(&self) -> Result<Channel, EtcdError> {
+        let number = self.current.load(Ordering::Relaxed) % self.members.len().max(1);
+        let member = self.members.get(number).map(|(_, channel)| channel.clone());
+        member.ok_or_else(|| EtcdError::Address("no member is named".to_owned()))
+    }
+
+    /// Asks the next member from now on.
+    pub(crate) fn fail_over(&self) {
+        self.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Request with the token of the user.
+    pub(crate) async fn request<T>(&self, message: T) -> Result<Request<T>, EtcdError> {
+        let mut request = Request::new(message);
+        if let Some(token) = self.token().await? {
+            request.metadata_mut().insert("token", token);
+        }
+        Ok(request)
+    }
+
+    async fn token(&self) -> Result<Option<AsciiMetadataValue>, EtcdError> {
+        let Some((name, password)) = self.user.clone() else {
+            return Ok(None);
+        };
+        if let Some(token) = self.token.with(|token| token.clone()) {
+            return Ok(Some(token));
+        }
+        let asked = AuthenticateRequest { name, password };
+        let mut client = AuthClient::new(self.channel()?);
+        let asked = tokio::time::timeout(self.timeout, client.authenticate(asked)).await;
+        let reply = asked.map_err(|_| timed_out(self.timeout))?;
+        let token = reply.map_err(|status| error_of(&status))?.into_inner().token;
+        let token: AsciiMetadataValue = token
+            .parse()
+            .map_err(|_| EtcdError::Refused("the token of the user is not text".to_owned()))?;
+        self.token.with(|known| *known = Some(token.clone()));
+        Ok(Some(token))
+    }
+
+    /// Forgets the token of the user: etcd does not take it any more.
+    pub(crate) fn forget_token(&self) {
+        self.token.with(|token| *token = None);
+    }
+
+    /// Makes a call of one member. What failed before etcd carried it out is tried again with a fresh token, or at the next
+    /// member.
+    async fn call<T, R, F>(&self, message: T, send: impl Fn(KvClient<Channel>, Request<T>) -> F) -> Result<R, EtcdError>
+    where
+        T: Clone,
+        F: Future<Output = Result<tonic::Response<R>, Status>>,
+    {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let (mut has_failed_over, mut has_new_token) = (0, false);
+        loop {
+            let attempt = async {
+                let client = KvClient::new(self.channel()?).max_decoding_message_size(REPLY_BYTES);
+                let request = self.request(message.clone()).await?;
+                match tokio::time::timeout(self.timeout, send(client, request)).await {
+                    Ok(reply) => reply.map_err(|status| error_of(&status)),
+                    Err(_) => Err(timed_out(self.timeout)),
+                }
+            };
+            match attempt.await {
+                Ok(reply) => return Ok(reply.into_inner()),
+                Err(EtcdError::Refused(message)) if is_about_token(&message) && !has_new_token => {
+                    has_new_token = true;
+                    self.forget_token();
+                }
+                Err(error @ EtcdError::Unreachable(_)) => {
+                    self.fail_over();
+                    has_failed_over += 1;
+                    if has_failed_over >= self.members.len() {
+                        return Err(error);
+                    }
+                    // A transaction compares: to send it twice does no harm.
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Keys of a range, at most this many, at a revision (0: the newest).
+    pub(crate) async fn range(
+        &self,
+        (key, range_end): KeyRange,
+        limit: i64,
+        revision: i64,
+    ) -> Result<RangeResponse, EtcdError> {
+        let asked = RangeRequest {
+            key,
+            range_end,
+            limit,
+            revision,
+        };
+        self.call(asked, |mut client, request| async move { client.range(request).await })
+            .await
+    }
+
+    /// Carries out operations together, if the comparisons hold.
+    ///
+    /// The call may be sent to several members: its comparisons have to fail once it was carried out.
+    pub(crate) async fn transact(&self, transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        self.call(
+            transaction,
+            |mut client, request| async move { client.txn(request).await },
+        )
+        .await
+    }
+}
+
+fn channel(address: &str, tls: Option<&ClientTlsConfig>, timeout: Duration) -> Result<Channel, EtcdError> {
+    let wrong = |error: &dyn std::fmt::Display| EtcdError::Address(format!("`{address}`: {error}"));
+    let mut endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| wrong(&error))?;
+    match address.split_once("://") {
+        Some(("http", _)) if tls.is_none() => {}
+        Some(("http", _)) => return Err(wrong(&"authority and certificate belong to TLS; write https://")),
+        Some(("https", _)) => {
+            let tls = tls.cloned();
+            let tls = tls.ok_or_else(|| wrong(&"name the authority that vouches for the member"))?;
+            endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
+        }
+        Some(_) | None => return Err(wrong(&"an address of a member begins with http:// or https://")),
+    }
+    let endpoint = endpoint
+        .connect_timeout(timeout)
+        .http2_keep_alive_interval(PROBE_EVERY)
+        .keep_alive_timeout(timeout)
+        .keep_alive_while_idle(true);
+    Ok(endpoint.connect_lazy())
+}
+
+fn timed_out(timeout: Duration) -> EtcdError {
+    EtcdError::Unreachable(format!("no reply within {} ms", timeout.as_millis()))
+}
+
+/// True if a new token may help.
+fn is_about_token(message: &str) -> bool {
+    message.contains("invalid auth token") || message.contains("revision of auth store is old")
+}
+
+/// Error that a status stands for.
+pub(crate) fn error_of(status: &Status) -> EtcdError {
+    let message = status.message().to_owned();
+    match status.code() {
+        Code::OutOfRange if message.contains("compacted") => EtcdError::Compacted,
+        Code::InvalidArgument
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::FailedPrecondition
+        | Code::ResourceExhausted
+        | Code::NotFound
+        | Code::Unimplemented
+        | Code::OutOfRange => EtcdError::Refused(message),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::AlreadyExists
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => {
+            let mut text = message;
+            let mut cause = std::error::Error::source(status);
+            while let Some(error) = cause {
+                text = format!("{text}: {error}");
+                cause = error.source();
+            }
+            EtcdError::Unreachable(text)
+        }
+    }
+}
+
+/// Comparison that holds if a key has this value.
+pub(crate) fn has_value(key: Vec<u8>, value: Vec<u8>) -> Compare {
+    compare(key, CompareTarget::Value, TargetUnion::Value(value))
+}
+
+/// Comparison that holds if there is no such key.
+pub(crate) fn is_absent(key: Vec<u8>) -> Compare {
+    compare(key, CompareTarget::Version, TargetUnion::Version(0))
+}
+
+/// Comparison that holds if the key was made by the transaction of this revision.
+pub(crate) fn was_made_at(key: Vec<u8>, revision: i64) -> Compare {
+    compare(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
+}
+
+/// Comparison that holds if the key was last changed at this revision.
+pub(crate) fn was_changed_at(key: Vec<u8>, revision: i64) -> Compare {
+    compare(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+fn compare(key: Vec<u8>, target: CompareTarget, value: TargetUnion) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: target.into(),
+        key,
+        target_union: Some(value),
+    }
+}
+
+pub(crate) fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
+    RequestOp {
+        request: Some(Operation::Put(PutRequest { key, value, lease })),
+    }
+}
+
+pub(crate) fn read(key: Vec<u8>) -> RequestOp {
+    RequestOp {
+        request: Some(Operation::Range(RangeRequest {
+            key,
+            ..RangeRequest::default()
+        })),
+    }
+}
+
+pub(crate) fn read_range((key, range_end): KeyRange, limit: i64) -> RequestOp {
+    RequestOp {
+        request: Some(Operation::Range(RangeRequest {
+            key,
+            range_end,
+            limit,
+            revision: 0,
+        })),
+    }
+}
+
+pub(crate) fn delete((key, range_end): KeyRange) -> RequestOp {
+    RequestOp {
+        request: Some(Operation::DeleteRange(DeleteRangeRequest { key, range_end })),
+    }
+}

@@ -1,0 +1,85 @@
+//! Snapshots of the content, and the removal of entries that nobody needs any more.
+
+use prost::Message as _;
+use pumice_state::store::{StoreError, StoredContent};
+
+use crate::access::{LogAccess, PART_BYTES};
+use crate::api::TxnRequest;
+use crate::keys::{ReplicaRecord, SnapshotRecord};
+use crate::link::{delete, is_absent, put, was_changed_at};
+
+/// Most servers whose progress is looked at.
+const MAX_REPLICAS: i64 = 1_000;
+/// Number of intervals of snapshots that a server may be behind before its entries go: it reads the content then.
+const MAX_INTERVALS_BEHIND: u64 = 16;
+
+/// Makes a snapshot of a content, and removes the entries that every server has applied and that the snapshot covers.
+pub(crate) async fn make_snapshot(access: LogAccess, content: StoredContent, every: u64) {
+    if let Err(error) = access.write_snapshot(content, every).await {
+        // The next one makes up for it.
+        tracing::warn!(%error, "a snapshot of the log was not made");
+    }
+}
+
+impl LogAccess {
+    async fn write_snapshot(&self, content: StoredContent, every: u64) -> Result<(), StoreError> {
+        let head = content.head();
+        let known = self.link.range((self.keys.snapshot(), Vec::new()), 1, 0).await;
+        let known = known.map_err(|error| self.error(&error))?.kvs.into_iter().next();
+        let newest = known.as_ref().and_then(|known| SnapshotRecord::read(&known.value).ok());
+        if newest.is_some_and(|(_, newest)| newest.sequence >= head.sequence) {
+            return Ok(());
+        }
+        let encoded = tokio::task::spawn_blocking(move || content.to_state().encode(&head)).await;
+        let bytes = encoded.map_err(|error| self.failed(&error.to_string()))?;
+        let mut parts = 0;
+        for part in bytes.chunks(PART_BYTES) {
+            self.write_one(self.keys.snapshot_part(head.sequence, parts), part.to_vec())
+                .await?;
+            parts += 1;
+        }
+        let record = SnapshotRecord {
+            head: head.encode(),
+            parts,
+        };
+        let key = self.keys.snapshot();
+        let compare = match known {
+            None => is_absent(key.clone()),
+            Some(known) => was_changed_at(key.clone(), known.mod_revision),
+        };
+        let named = TxnRequest {
+            compare: vec![compare],
+            success: vec![put(key, record.encode_to_vec(), 0)],
+            ..TxnRequest::default()
+        };
+        let named = self.link.transact(named).await.map_err(|error| self.error(&error))?;
+        if !named.succeeded {
+            // Another server made a snapshot meanwhile.
+            return Ok(());
+        }
+        let needed = self.least_applied(head.sequence, every).await?;
+        let removal = TxnRequest {
+            success: vec![
+                delete(self.keys.entries(0, Some(needed + 1))),
+                delete(self.keys.older_entry_parts(needed + 1)),
+                delete(self.keys.older_snapshots(head.sequence)),
+            ],
+            ..TxnRequest::default()
+        };
+        self.link.transact(removal).await.map_err(|error| self.error(&error))?;
+        Ok(())
+    }
+
+    /// Number of the last entry that all servers have applied, at most that of the snapshot. A server that is far behind is not
+    /// waited for.
+    async fn least_applied(&self, snapshot: u64, every: u64) -> Result<u64, StoreError> {
+        let replicas = self.link.range(self.keys.replicas(), MAX_REPLICAS, 0).await;
+        let replicas = replicas.map_err(|error| self.error(&error))?.kvs;
+        let applied = replicas
+            .iter()
+            .filter_map(|found| ReplicaRecord::decode(&*found.value).ok());
+        let least = applied.map(|record| record.applied).min().unwrap_or(snapshot);
+        let oldest = snapshot.saturating_sub(every.saturating_mul(MAX_INTERVALS_BEHIND));
+        Ok(least.clamp(oldest, snapshot))
+    }
+}

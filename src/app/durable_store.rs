@@ -1,0 +1,83 @@
+//! The store that the settings name, opened.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::{ServerConfig, StoreKind, StoreSettings};
+use pumice_etcd::{Certificate, ClientTlsConfig, EtcdError, EtcdOptions, EtcdStore, Identity};
+use pumice_state::session_prefix;
+use pumice_state::store::{DiskStore, MemoryStore, Store, StoreError};
+
+/// Longest password of etcd, in bytes.
+const MAX_PASSWORD_BYTES: usize = 4_096;
+
+/// Error of a store that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file of the settings cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The settings of etcd cannot be used.
+    #[error("{0}")]
+    Etcd(#[from] EtcdError),
+}
+
+/// Opens the store that the settings name.
+pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn Store>, OpenStoreError> {
+    match (config.store_kind(), &config.data_dir) {
+        (StoreKind::Etcd, _) => Ok(Box::new(open_etcd(&config.store, &session_prefix(epoch))?)),
+        (StoreKind::Disk | StoreKind::ByDirectory, Some(directory)) => Ok(Box::new(DiskStore::open(directory)?)),
+        (StoreKind::Memory | StoreKind::Disk | StoreKind::ByDirectory, _) => Ok(Box::new(MemoryStore::default())),
+    }
+}
+
+/// Opens the store in etcd that these settings name, for a server whose sessions have names that begin so. Nothing is sent yet.
+///
+/// # Errors
+/// A file cannot be read, or an address cannot be used.
+pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdStore, OpenStoreError> {
+    let mut options = EtcdOptions::new(settings.etcd_members.clone());
+    options.prefix.clone_from(&settings.etcd_prefix);
+    options.lease = settings.etcd_lease;
+    options.timeout = settings.etcd_timeout;
+    options.address.clone_from(&settings.advertised_address);
+    session_prefix.clone_into(&mut options.session_prefix);
+    options.tls = client_tls(settings)?;
+    if let Some(path) = &settings.etcd_password_file {
+        let mut password = read_file(path)?;
+        password.truncate(MAX_PASSWORD_BYTES);
+        let password = String::from_utf8(password).map_err(|_| OpenStoreError::File {
+            path: path.clone(),
+            source: io::Error::new(io::ErrorKind::InvalidData, "the password is not text"),
+        })?;
+        let password = password.trim_end_matches(['\r', '\n']).to_owned();
+        options.user = Some((settings.etcd_user.clone(), password));
+    }
+    Ok(EtcdStore::new(options)?)
+}
+
+fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenStoreError> {
+    let Some(authority) = &settings.etcd_ca else {
+        return Ok(None);
+    };
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_file(authority)?));
+    if let (Some(certificate), Some(key)) = (&settings.etcd_certificate, &settings.etcd_key) {
+        tls = tls.identity(Identity::from_pem(read_file(certificate)?, read_file(key)?));
+    }
+    Ok(Some(tls))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, OpenStoreError> {
+    std::fs::read(path).map_err(|source| OpenStoreError::File {
+        path: path.to_owned(),
+        source,
+    })
+}

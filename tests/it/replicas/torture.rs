@@ -1,0 +1,376 @@
+//! Three servers on a real etcd that are killed, paused and cut off while clients admit near the limit; the histories of all clients
+//! are checked by a model.
+//!
+//! `PUMICE_TORTURE_SECONDS`: how long; `PUMICE_TORTURE_MEMBERS`: members of etcd; `PUMICE_TORTURE_SEED`: which order of damage.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "histories of a test, with their times"
+)]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pumice::config::ServerConfig;
+use pumice::server::pb;
+use pumice_etcd::{AppendRules, EtcdOptions, EtcdStore};
+use pumice_state::store::Store as _;
+use tokio::runtime::Runtime;
+
+use super::etcd::{CuttableProxy, EtcdCluster};
+use super::history::{ArenaReply, History, JobCall};
+use super::replica::{CORES, Replica, connect, feed, promised, push_policy, runtime, until};
+use crate::ledger::{ask, confirm, wants};
+use crate::support::EmbeddedServer;
+use crate::support::wire::BlockingClients;
+
+/// Longest wait of a client for a reply.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Number of clients.
+const CLIENTS: u64 = 6;
+
+/// Numbers that look random and are the same for one seed.
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+}
+
+/// Servers that clients may ask, and the history of their calls.
+struct Arena {
+    addresses: Mutex<Vec<Option<SocketAddr>>>,
+    history: Mutex<History>,
+    began: Instant,
+    over: AtomicBool,
+    calls: AtomicU64,
+}
+
+impl Arena {
+    fn new(addresses: Vec<Option<SocketAddr>>) -> Arc<Self> {
+        Arc::new(Self {
+            addresses: Mutex::new(addresses),
+            history: Mutex::new(History::default()),
+            began: Instant::now(),
+            over: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    fn set_address(&self, number: usize, address: Option<SocketAddr>) {
+        self.addresses.lock().unwrap()[number] = address;
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+/// Client that confirms and releases jobs of its own, at whichever server replies.
+struct ArenaClient {
+    arena: Arc<Arena>,
+    runtime: Arc<Runtime>,
+    dice: Dice,
+    number: u64,
+    connections: Vec<(SocketAddr, BlockingClients)>,
+}
+
+impl ArenaClient {
+    fn run(mut self) {
+        let (mut next, mut held) = (0, Vec::new());
+        while !self.arena.is_over() {
+            if held.len() > 2 || (!held.is_empty() && self.dice.roll(3) == 0) {
+                let job: String = held.swap_remove(0);
+                self.release_surely(&job);
+                continue;
+            }
+            let job = format!("c{}/j{next}", self.number);
+            next += 1;
+            match self.confirm(&job) {
+                ArenaReply::Yes => held.push(job),
+                ArenaReply::No => std::thread::sleep(Duration::from_millis(self.dice.roll(20))),
+                // It may hold a core.
+                ArenaReply::Nothing => self.release_surely(&job),
+            }
+        }
+    }
+
+    /// Confirms a job, at several servers if need be.
+    fn confirm(&mut self, job: &str) -> ArenaReply {
+        let mut outcome = ArenaReply::Nothing;
+        for _ in 0..4 {
+            outcome = self.call(job, false, |wire, job| {
+                let reply = wire.admit(confirm(vec![ask(wants(job, "q", 1), 1)])).ok()?;
+                let item = reply.result?.items.into_iter().next()?;
+                item.problem.is_none().then_some(item.permitted)
+            });
+            if outcome != ArenaReply::Nothing {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Releases a job until a server says that it did.
+    fn release_surely(&mut self, job: &str) {
+        while !self.arena.is_over() {
+            let outcome = self.call(job, true, |wire, job| release(wire, job).ok().map(|()| true));
+            if outcome == ArenaReply::Yes {
+                break;
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        job: &str,
+        is_release: bool,
+        send: impl FnOnce(&BlockingClients, &str) -> Option<bool>,
+    ) -> ArenaReply {
+        let addresses = self.arena.addresses.lock().unwrap().clone();
+        let choice = usize::try_from(self.dice.roll(addresses.len() as u64)).unwrap();
+        let Some(wire) = addresses[choice].and_then(|address| self.connection(address)) else {
+            std::thread::sleep(Duration::from_millis(10));
+            return ArenaReply::Nothing;
+        };
+        let began = self.arena.began.elapsed();
+        let outcome = match send(&wire, job) {
+            Some(true) => ArenaReply::Yes,
+            Some(false) => ArenaReply::No,
+            None => ArenaReply::Nothing,
+        };
+        let ended = self.arena.began.elapsed();
+        self.arena.calls.fetch_add(1, Ordering::Relaxed);
+        self.arena.history.lock().unwrap().0.push(JobCall {
+            job: job.to_owned(),
+            is_release,
+            began,
+            ended,
+            outcome,
+        });
+        outcome
+    }
+
+    fn connection(&mut self, address: SocketAddr) -> Option<BlockingClients> {
+        if let Some((_, wire)) = self.connections.iter().find(|(known, _)| *known == address) {
+            return Some(wire.clone());
+        }
+        let wire = connect(&self.runtime, address, CALL_TIMEOUT)?;
+        self.connections.push((address, wire.clone()));
+        Some(wire)
+    }
+}
+
+/// Releases the first attempt of a job.
+fn release(wire: &BlockingClients, job: &str) -> Result<(), tonic::Status> {
+    let release = pb::ReleaseReservationRequest {
+        job: job.to_owned(),
+        job_uid: String::new(),
+        attempt: 1,
+    };
+    wire.release_reservation(release).map(drop)
+}
+
+fn start_clients(arena: &Arc<Arena>, runtime: &Arc<Runtime>, seed: u64) -> Vec<std::thread::JoinHandle<()>> {
+    let clients = (0..CLIENTS).map(|number| ArenaClient {
+        arena: Arc::clone(arena),
+        runtime: Arc::clone(runtime),
+        dice: Dice::new(seed * 100 + number + 1),
+        number,
+        connections: Vec::new(),
+    });
+    clients.map(|client| std::thread::spawn(move || client.run())).collect()
+}
+
+/// Faults that were made, by kind.
+#[derive(Debug, Default)]
+struct DamageCounts {
+    kills: u64,
+    pauses: u64,
+    partitions: u64,
+    one_way: u64,
+    members: u64,
+}
+
+/// Makes damage until the time is over, one or two at a time, and mends them.
+fn do_damage(
+    (etcd, replicas, arena, runtime): (&mut EtcdCluster, &mut [Replica], &Arc<Arena>, &Arc<Runtime>),
+    seed: u64,
+    time: Duration,
+) -> DamageCounts {
+    let (mut dice, mut counts, end) = (Dice::new(seed), DamageCounts::default(), Instant::now() + time);
+    while Instant::now() < end {
+        let victim = usize::try_from(dice.roll(replicas.len() as u64)).unwrap();
+        let pause = Duration::from_millis(50 + dice.roll(400));
+        // Now and then longer than the lease of a second.
+        let long = Duration::from_millis(if dice.roll(3) == 0 { 1_800 } else { 100 + dice.roll(700) });
+        match dice.roll(if etcd.size() > 1 { 5 } else { 4 }) {
+            0 => {
+                counts.kills += 1;
+                arena.set_address(victim, None);
+                replicas[victim].process.take().unwrap().kill();
+                std::thread::sleep(pause);
+                restart(&mut replicas[victim], arena, runtime, victim);
+            }
+            1 => {
+                counts.pauses += 1;
+                replicas[victim].process.as_ref().unwrap().pause();
+                std::thread::sleep(long);
+                replicas[victim].process.as_ref().unwrap().resume();
+            }
+            2 => {
+                counts.partitions += 1;
+                replicas[victim].cut();
+                std::thread::sleep(long);
+                replicas[victim].mend();
+            }
+            3 => {
+                counts.one_way += 1;
+                replicas[victim].cut_replies();
+                std::thread::sleep(long);
+                replicas[victim].mend();
+            }
+            _ => {
+                counts.members += 1;
+                let member = usize::try_from(dice.roll(etcd.size() as u64)).unwrap();
+                etcd.kill(member);
+                std::thread::sleep(pause);
+                etcd.restart(member);
+                until("the member is back", 20, || etcd.is_healthy(member).then_some(()));
+            }
+        }
+        std::thread::sleep(pause);
+    }
+    counts
+}
+
+/// Starts a server again, and shows it to clients once it has its cluster, as readiness would.
+fn restart(replica: &mut Replica, arena: &Arc<Arena>, runtime: &Arc<Runtime>, number: usize) {
+    replica.restart();
+    let address = replica.grpc();
+    let wire = connect(runtime, address, CALL_TIMEOUT).unwrap();
+    feed(&wire, 1);
+    arena.set_address(number, Some(address));
+}
+
+#[test]
+#[ignore = "needs etcd: make replicas"]
+fn servers_that_are_killed_paused_and_cut_off_keep_every_promise() {
+    let seconds = number("PUMICE_TORTURE_SECONDS", 20);
+    let members = usize::try_from(number("PUMICE_TORTURE_MEMBERS", 1)).unwrap();
+    let seed = number("PUMICE_TORTURE_SEED", 1);
+    let (mut etcd, runtime) = (EtcdCluster::start(members), runtime());
+    let mut replicas: Vec<Replica> = (0..3).map(|_| Replica::start(&etcd)).collect();
+    let arena = Arena::new(replicas.iter().map(|replica| Some(replica.grpc())).collect());
+    for replica in &replicas {
+        let wire = connect(&runtime, replica.grpc(), CALL_TIMEOUT).unwrap();
+        push_policy(&wire);
+        feed(&wire, 1);
+    }
+    let clients = start_clients(&arena, &runtime, seed);
+    let damage = do_damage(
+        (&mut etcd, &mut replicas, &arena, &runtime),
+        seed,
+        Duration::from_secs(seconds),
+    );
+    arena.over.store(true, Ordering::SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+    let ledgers: Vec<Vec<(String, String)>> = replicas
+        .iter()
+        .map(|replica| {
+            let wire = connect(&runtime, replica.grpc(), CALL_TIMEOUT).unwrap();
+            // Whatever is written now is judged by the newest state, so the server has read everything before it.
+            until("the server writes again", 20, || release(&wire, "none/such").ok());
+            promised(&wire)
+        })
+        .collect();
+    assert!(
+        ledgers.windows(2).all(|two| two[0] == two[1]),
+        "the servers differ: {ledgers:?}"
+    );
+    let history = arena.history.lock().unwrap().clone();
+    let jobs: Vec<String> = ledgers[0].iter().map(|(job, _)| job.clone()).collect();
+    let count = |outcome| history.0.iter().filter(|call| call.outcome == outcome).count();
+    println!(
+        "{damage:?} in {seconds} s with {members} members, seed {seed}: {} calls ({} granted, {} refused, {} without a \
+         reply), at most {} of {CORES} cores at one time",
+        arena.calls.load(Ordering::Relaxed),
+        count(ArenaReply::Yes),
+        count(ArenaReply::No),
+        count(ArenaReply::Nothing),
+        history.most_held()
+    );
+    let problems = history.problems(&jobs, CORES as usize);
+    assert!(problems.is_empty(), "{problems:#?}");
+    assert!(count(ArenaReply::Yes) > 20, "the clients were granted something");
+    assert_eq!(history.most_held(), CORES as usize, "the clients reached the limit");
+}
+
+/// Problems that the model finds with three servers of this process that follow these rules and are cut off now and then.
+fn problems_with(rules: AppendRules) -> Vec<String> {
+    let (etcd, runtime) = (EtcdCluster::start(1), runtime());
+    let proxies: Vec<CuttableProxy> = (0..3).map(|_| CuttableProxy::start(etcd.port(0))).collect();
+    let servers: Vec<EmbeddedServer> = proxies
+        .iter()
+        .map(|proxy| {
+            let options = EtcdOptions {
+                endpoints: vec![format!("http://127.0.0.1:{}", proxy.port())],
+                timeout: Duration::from_millis(200),
+                rules,
+                ..etcd.options()
+            };
+            EmbeddedServer::on_store(ServerConfig::on_free_ports(), EtcdStore::new(options).unwrap())
+        })
+        .collect();
+    for server in &servers {
+        push_policy(&server.wire);
+        feed(&server.wire, 1);
+    }
+    let arena = Arena::new(servers.iter().map(|server| Some(server.grpc)).collect());
+    let clients = start_clients(&arena, &runtime, 7);
+    for proxy in proxies.iter().cycle().take(9) {
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.cut();
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.mend();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    arena.over.store(true, Ordering::SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+    let mut log = EtcdStore::new(etcd.options()).unwrap();
+    let ledger = log.content().map(|content| content.reservations).unwrap_or_default();
+    let jobs: Vec<String> = ledger.iter().map(|row| row.job.to_string()).collect();
+    let history = arena.history.lock().unwrap().clone();
+    history.problems(&jobs, CORES as usize)
+}
+
+#[test]
+#[ignore = "needs etcd: make replicas"]
+fn the_model_notices_a_rule_that_is_left_out() {
+    let all = AppendRules::default();
+    assert_eq!(problems_with(all), Vec::<String>::new(), "with all rules");
+    let problems = problems_with(AppendRules { compares: false, ..all });
+    assert!(!problems.is_empty(), "an entry goes onto any head");
+    let problems = problems_with(AppendRules { waits: false, ..all });
+    assert!(!problems.is_empty(), "an entry is acknowledged before it is in the log");
+}
