@@ -193,7 +193,7 @@ pub(crate) fn main() -> ExitCode {
 
 async fn run(command: CliCommand) -> Result<(), CommandError> {
     match command {
-        CliCommand::Serve(args) => serve::run(args).await,
+        CliCommand::Serve(args) => Box::pin(serve::run(args)).await,
         CliCommand::WhoAmI(args) => whoami::run(args).await,
         CliCommand::Demo(args) => demo::run(args).await,
         CliCommand::Policy(command) => policy::run(command).await,

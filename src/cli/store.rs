@@ -30,7 +30,7 @@ pub(super) enum StoreCommand {
 /// Store that a command is about.
 #[derive(Debug, Args)]
 struct StorePlace {
-    /// `data_dir` of the server, or the members of its etcd as https://host:2379, with commas between them
+    /// `data_dir` of the server, or the addresses of the members of its etcd, with commas between them
     #[arg(value_name = "STORE")]
     store: String,
     /// Prefix of the keys in etcd [default: /pumice/]

@@ -18,6 +18,9 @@ use pumice_state::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWri
 
 use support::{CuttableProxy, EtcdCluster};
 
+/// Way to cut a proxy.
+type ProxyCut = fn(&CuttableProxy);
+
 fn open(options: &EtcdOptions) -> EtcdStore {
     EtcdStore::new(options.clone()).unwrap()
 }
@@ -91,8 +94,7 @@ fn etcd_conforms() {
 fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
     let cluster = EtcdCluster::start(1);
     let proxy = CuttableProxy::start(cluster.port(0));
-    let cuts: [(&str, fn(&CuttableProxy)); 2] =
-        [("/cut", CuttableProxy::cut), ("/replies", CuttableProxy::cut_replies)];
+    let cuts: [(&str, ProxyCut); 2] = [("/cut", CuttableProxy::cut), ("/replies", CuttableProxy::cut_replies)];
     for (prefix, cut) in cuts {
         let options = EtcdOptions {
             endpoints: vec![format!("http://127.0.0.1:{}", proxy.port())],
