@@ -217,7 +217,7 @@ mod tests {
     fn what_is_no_node_is_named() {
         for (items, wanted) in [
             (r#"{"metadata":{"name":1}}"#, "Nodes.items[0]"),
-            (r#"{},[]"#, "Nodes.items[1]"),
+            (r"{},[]", "Nodes.items[1]"),
             (r#"{"metadata":{"name":"a"},}"#, "the body"),
         ] {
             let error = read(&format!(r#"{{{POD},"Nodes":{{"items":[{items}]}}}}"#)).unwrap_err();
