@@ -141,9 +141,9 @@ struct FilterErrorMessage<'b> {
     #[serde(rename = "NodeNames")]
     node_names: Option<()>,
     #[serde(rename = "FailedNodes")]
-    failed: BTreeMap<(), ()>,
+    failed: BTreeMap<&'b str, &'b str>,
     #[serde(rename = "FailedAndUnresolvableNodes")]
-    unresolvable: BTreeMap<(), ()>,
+    unresolvable: BTreeMap<&'b str, &'b str>,
     #[serde(rename = "Error")]
     error: &'b str,
 }

@@ -83,19 +83,16 @@ impl RequestVerdicts {
     pub(super) fn response(&self, nodes: &AskedNodes) -> Vec<u8> {
         let mut json = Vec::with_capacity(nodes.body_bytes());
         let fits = |verdict: Option<&NodeVerdict>| verdict == Some(&NodeVerdict::Fits);
-        match nodes.whole() {
-            Some(whole) => {
-                json.extend_from_slice(br#"{"Nodes":{"metadata":{},"items":["#);
-                let fitting = whole.zip(self.of_nodes()).filter(|(_, verdict)| fits(*verdict));
-                push_each(&mut json, fitting, |json, (node, _)| json.extend_from_slice(node));
-                json.extend_from_slice(br#"]},"NodeNames":null"#);
-            }
-            None => {
-                json.extend_from_slice(br#"{"Nodes":null,"NodeNames":["#);
-                let fitting = nodes.names().zip(self.of_nodes()).filter(|(_, verdict)| fits(*verdict));
-                push_each(&mut json, fitting, |json, (name, _)| push_text(json, name));
-                json.push(b']');
-            }
+        if let Some(whole) = nodes.whole() {
+            json.extend_from_slice(br#"{"Nodes":{"metadata":{},"items":["#);
+            let fitting = whole.zip(self.of_nodes()).filter(|(_, verdict)| fits(*verdict));
+            push_each(&mut json, fitting, |json, (node, _)| json.extend_from_slice(node));
+            json.extend_from_slice(br#"]},"NodeNames":null"#);
+        } else {
+            json.extend_from_slice(br#"{"Nodes":null,"NodeNames":["#);
+            let fitting = nodes.names().zip(self.of_nodes()).filter(|(_, verdict)| fits(*verdict));
+            push_each(&mut json, fitting, |json, (name, _)| push_text(json, name));
+            json.push(b']');
         }
         let fails = |verdict: &NodeVerdict| match verdict {
             NodeVerdict::Fails(reason) => Some(Arc::clone(reason)),
