@@ -66,9 +66,8 @@ impl BenchClient {
     pub(crate) async fn ask(&mut self, query: &BenchCall) {
         while let Err(status) = self.ask_once(query).await {
             let retry = status.get_details_retry_info().and_then(|retry| retry.retry_delay);
-            let Some(delay) = retry.filter(|_| status.code() == Code::ResourceExhausted) else {
-                panic!("a response: {status}");
-            };
+            let delay = retry.filter(|_| status.code() == Code::ResourceExhausted);
+            let delay = delay.ok_or(status).expect("a response");
             tokio::time::sleep(delay).await;
         }
     }
