@@ -35,7 +35,7 @@ fn what_was_not_tried_is_not_claimed() {
     let (jobs, tasks): (Vec<_>, Vec<_>) = pairs.unzip();
     let cluster = pb::Cluster {
         namespaces: Vec::new(),
-        nodes: vec![small_node()],
+        nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi"), ("pods", "400")])],
         queues: vec![queue("q")],
         jobs,
         tasks,
