@@ -63,7 +63,7 @@ fn what_was_not_tried_is_not_claimed() {
     config.limits.state.sessions = 0;
     let server = EmbeddedServer::with(config);
     server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
-    let report = json(&server, &["explain", "job", "a/j-01"]);
+    let report = json(&server, &["explain", "job", "a/j-001"]);
     assert!(
         sentence(&report).ends_with("and whether they leave enough was not tried"),
         "{}",
