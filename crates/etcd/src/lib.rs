@@ -1,7 +1,7 @@
 //! Durable state in etcd: one log that several servers append to, each by comparison with the head that it has applied.
 //!
 //! Under a prefix there are the head, the entries by number, a snapshot of the content from time to time, and a key for each
-//! server, which goes with its lease ([`keys`](mod@keys)).
+//! server, which goes with its lease (`keys.rs`).
 //!
 //! - [`EtcdStore`] is the store as the writer has it: it waits for etcd on the writer's thread.
 //! - A follower on a runtime of its own renews the lease, watches the head, and says when etcd cannot be reached.
