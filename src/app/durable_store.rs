@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::{ServerConfig, StoreKind, StoreSettings};
+use crate::tls::{FILE_BYTES as PEM_BYTES, read_bounded};
 use pumice_etcd::{Certificate, ClientTlsConfig, EtcdError, EtcdOptions, EtcdStore, Identity};
 use pumice_state::session_prefix;
 use pumice_state::store::{DiskStore, MemoryStore, Store, StoreError};
@@ -52,8 +53,7 @@ pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdS
     session_prefix.clone_into(&mut options.session_prefix);
     options.tls = client_tls(settings)?;
     if let Some(path) = &settings.etcd_password_file {
-        let mut password = read_file(path)?;
-        password.truncate(MAX_PASSWORD_BYTES);
+        let password = read_file(path, MAX_PASSWORD_BYTES)?;
         let password = String::from_utf8(password).map_err(|_| OpenStoreError::File {
             path: path.clone(),
             source: io::Error::new(io::ErrorKind::InvalidData, "the password is not text"),
@@ -68,15 +68,18 @@ fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenS
     let Some(authority) = &settings.etcd_ca else {
         return Ok(None);
     };
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_file(authority)?));
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_file(authority, PEM_BYTES)?));
     if let (Some(certificate), Some(key)) = (&settings.etcd_certificate, &settings.etcd_key) {
-        tls = tls.identity(Identity::from_pem(read_file(certificate)?, read_file(key)?));
+        tls = tls.identity(Identity::from_pem(
+            read_file(certificate, PEM_BYTES)?,
+            read_file(key, PEM_BYTES)?,
+        ));
     }
     Ok(Some(tls))
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, OpenStoreError> {
-    std::fs::read(path).map_err(|source| OpenStoreError::File {
+fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, OpenStoreError> {
+    read_bounded(path, most).map_err(|source| OpenStoreError::File {
         path: path.to_owned(),
         source,
     })

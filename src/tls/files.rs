@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::certificate::not_after;
 
 /// Largest file, in bytes.
-const FILE_BYTES: usize = 1 << 20;
+pub(crate) const FILE_BYTES: usize = 1 << 20;
 /// Protocol that clients of gRPC ask for.
 const GRPC_PROTOCOL: &[u8] = b"h2";
 /// Protocol that callers of probes and metrics ask for.
