@@ -143,7 +143,7 @@ impl LogAccess {
                 Ok(reply) => reply,
                 Err(EtcdError::Unreachable(_)) if !self.rules.waits => return Ok(AppendOutcome::Appended),
                 Err(error @ EtcdError::Unreachable(_)) if Instant::now() >= until => return Err(self.error(&error)),
-                // The same transaction again: it changes nothing if the first one was carried out.
+                // The transaction is sent again: it changes nothing if it was carried out before.
                 Err(EtcdError::Unreachable(_)) => {
                     tokio::time::sleep(RESOLVE_PAUSE).await;
                     continue;

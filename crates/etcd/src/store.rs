@@ -220,7 +220,7 @@ impl Store for EtcdStore {
             let page = self.run(async move { access.page_after(from).await });
             let page = match page {
                 Ok(page) => page,
-                // What was read is applied already.
+                // The entries that were read are applied already.
                 Err(_) if !entries.is_empty() => break,
                 Err(error) => return Err(error),
             };

@@ -230,7 +230,7 @@ fn a_server_whose_lease_ended_reads_on_before_it_appends() {
     };
     let (mut store, mut head, _news) = replica(&options);
     head = store.append(&head, &write("before")).unwrap();
-    // As after a sleep that was longer than the lease: its key is gone.
+    // The key of a server is gone after a sleep that was longer than its lease.
     cluster.remove(&options, "replicas/");
     assert!(store.append(&head, &write("asleep")).unwrap_err().is_stale());
     assert_eq!(store.head().unwrap(), head, "nothing was written");

@@ -232,8 +232,8 @@ impl AdmissionLedger {
             tombstone: draft.tombstones.get(job).cloned(),
         }));
         if let Err(error) = self.log.append_group(&writes) {
-            // The next write repairs whatever of this one reached the store. What reached a log that others follow is true.
-            if !self.log.is_shared() {
+            // The next write repairs whatever of this one reached the store.
+            if self.log.needs_repairs() {
                 self.dirty.extend(draft.changed_jobs);
             }
             return Err(error);

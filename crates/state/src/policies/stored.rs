@@ -166,8 +166,7 @@ impl PendingRepair {
         let mut all = self.writes(histories);
         all.extend(writes);
         if let Err(error) = log.append(&all) {
-            // What reached a log that others follow is true.
-            if !log.is_shared() {
+            if log.needs_repairs() {
                 self.0.extend(about);
             }
             return Err(StateError::Store(error));

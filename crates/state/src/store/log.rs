@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Durability, Store, StoreError, StoreWrite, StoredState, UnlockedStore};
 use pumice_engine::short_lock::ShortLock;
 
+/// Number of times that an entry is tried before its callers are told to come again: each time others appended first.
+pub(crate) const MAX_APPEND_ATTEMPTS: usize = 64;
+
 /// Head of a log: the number of its last entry, and what all entries add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogHead {
@@ -150,6 +153,12 @@ impl LedgerLog {
     /// True if others append to the log as well.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// True if what an append that failed may have left in the log has to be written again. What is in a log that others follow
+    /// is true.
+    pub(crate) fn needs_repairs(&self) -> bool {
+        !self.is_shared
     }
 
     /// News about the log.

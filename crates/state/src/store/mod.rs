@@ -48,7 +48,7 @@ pub use entry::LogEntry;
 #[cfg(any(test, debug_assertions))]
 #[doc(hidden)]
 pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
-pub(crate) use log::LedgerLog;
+pub(crate) use log::{LedgerLog, MAX_APPEND_ATTEMPTS};
 pub use log::{LogHead, LogNews, LogRead, LogServer};
 pub use memory::MemoryStore;
 pub use unlocked::UnlockedStore;

@@ -11,12 +11,9 @@ use crate::error::StateError;
 use crate::ledger::assumptions::AssumptionDraft;
 use crate::ledger::{AppliedDraft, ConfirmOutcome, LedgerConfirm, LedgerDraft, LedgerRelease, ReservationStatus};
 use crate::sessions::commit::{AssumptionCommand, CommitContext};
-use crate::store::StoreError;
+use crate::store::{MAX_APPEND_ATTEMPTS, StoreError};
 use crate::writer::Writer;
 use pumice_engine::{PolicyInForce, Revision};
-
-/// Number of times that a group is drafted before its commands are told to come again: each time others appended first.
-const MAX_DRAFTS: usize = 64;
 
 /// Command whose effect must be durable before it is acknowledged.
 #[derive(Debug)]
@@ -72,7 +69,7 @@ impl Writer {
     /// others append to the log first, the group is judged again by what they did.
     pub(crate) fn apply_durable(&mut self, mut commands: Vec<DurableCommand>) -> Vec<DurableCommand> {
         let mut drafted = Ok(());
-        for _ in 0..MAX_DRAFTS {
+        for _ in 0..MAX_APPEND_ATTEMPTS {
             drafted = self.catch_up().and_then(|()| self.write_group(&mut commands));
             if !matches!(&drafted, Err(error) if error.is_stale()) {
                 break;
@@ -138,8 +135,7 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                // What reached a log that others follow is true.
-                if !self.ledger.log().is_shared() {
+                if self.ledger.log().needs_repairs() {
                     self.arbiter.assumptions.fail_draft(assumption_draft);
                 }
                 Err(error)

@@ -219,7 +219,7 @@ impl Writer {
         let is_durable = matches!(command, WriterCommand::Durable(_));
         self.handle_command(command, pending, ledger);
         if !is_durable {
-            // They may be those of another state, since others' entries were applied.
+            // The plugin states may be those of another state, since entries of others were applied.
             self.plugin_states.clear();
         }
     }

@@ -6,12 +6,9 @@ use crate::error::{PolicyError, StateError};
 use crate::policies::ReloadedPolicy;
 use crate::policies::draft::PolicyInstall;
 use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
-use crate::store::{LogRead, StoreError, StoreWrite, StoredState};
+use crate::store::{LogRead, MAX_APPEND_ATTEMPTS, StoreError, StoreWrite, StoredState};
 use crate::writer::Writer;
 use pumice_engine::plugin_state::PlacementEvent;
-
-/// Number of times that a change of a policy is tried while others append first.
-const MAX_ATTEMPTS: usize = 64;
 
 impl Writer {
     /// Applies what others appended since the writer last read the log.
@@ -58,7 +55,7 @@ impl Writer {
         mut attempt: impl FnMut(&mut Self) -> Result<T, PolicyError>,
     ) -> Result<T, PolicyError> {
         let mut result = attempt(self);
-        for _ in 1..MAX_ATTEMPTS {
+        for _ in 1..MAX_APPEND_ATTEMPTS {
             match &result {
                 Err(PolicyError::State(StateError::Store(error))) if error.is_stale() => {
                     self.catch_up().map_err(StateError::Store)?;
