@@ -143,11 +143,7 @@ async fn one_at_a_time(
             }
             // The first round warms up.
             if round > 0 {
-                *spent += server
-                    .cpu_seconds()
-                    .zip(before)
-                    .map_or(0.0, |(after, before)| after - before)
-                    / times.len() as f64;
+                *spent += server.cpu_seconds_since(before) / times.len() as f64;
                 rounds.push(CallLatencies::of(times));
             }
         }
@@ -200,10 +196,7 @@ async fn at_once(
     }
     let times: Vec<f64> = callers.join_all().await.concat();
     let (elapsed, calls) = (begin.elapsed().as_secs_f64(), times.len() as f64);
-    let spent = server
-        .cpu_seconds()
-        .zip(before)
-        .map_or(0.0, |(after, before)| after - before);
+    let spent = server.cpu_seconds_since(before);
     let all = CallLatencies::of(times);
     let key = |what: &str| format!("grpc_{}_64{way}_{what}", named.name);
     report.put(key("per_s"), calls / elapsed);

@@ -81,11 +81,7 @@ impl SecuredServer {
             });
         }
         let calls = f64::from(callers.join_all().await.iter().sum::<u32>());
-        let spent = self
-            .process
-            .cpu_seconds()
-            .zip(before)
-            .map_or(0.0, |(after, before)| after - before);
+        let spent = self.process.cpu_seconds_since(before);
         RoundCost {
             per_second: calls / begin.elapsed().as_secs_f64(),
             cpu_us_per_call: spent * 1e6 / calls,
@@ -103,11 +99,7 @@ impl SecuredServer {
                 .await
                 .expect("a response");
         }
-        let spent = self
-            .process
-            .cpu_seconds()
-            .zip(before)
-            .map_or(0.0, |(after, before)| after - before);
+        let spent = self.process.cpu_seconds_since(before);
         spent * 1e3 / f64::from(connections)
     }
 }

@@ -72,6 +72,12 @@ impl BenchServer {
         Some((ticks(11)? + ticks(12)?) / 100.0)
     }
 
+    /// Processor time used since another moment, in seconds; 0 where the system does not report it this way.
+    pub(crate) fn cpu_seconds_since(&self, before: Option<f64>) -> f64 {
+        let both = self.cpu_seconds().zip(before);
+        both.map_or(0.0, |(after, before)| after - before)
+    }
+
     /// Memory in use, in bytes; `None` where the system does not report it this way.
     pub(crate) fn memory_bytes(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;

@@ -240,20 +240,12 @@ impl PinnedClient {
             job: String::new(),
             ..task.clone()
         };
-        let request = pb::PlaceRequest {
-            against: Some(self.evaluation_ref()),
-            groups: vec![pb::TaskGroup {
-                task: Some(alone),
-                ..pb::TaskGroup::default()
-            }],
-            min_available: Some(0),
-            idle_only: true,
-            samples: Some(0),
-            ..pb::PlaceRequest::default()
+        let group = pb::TaskGroup {
+            task: Some(alone),
+            ..pb::TaskGroup::default()
         };
-        let reply = self.connection.decisions.place(request).await?.into_inner();
-        self.unevaluated.add_metadata(reply.metadata.as_ref());
-        first_item(reply.result.unwrap_or_default().groups, "Place")
+        let result = self.place(vec![group], 0, pb::PlaceEffect::Preview).await?;
+        first_item(result.groups, "Place")
     }
 
     /// Place of tasks on idle resources. With the effect on the session, the queries after it see it if at least `min_count` found a

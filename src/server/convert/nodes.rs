@@ -251,7 +251,8 @@ impl NodeSetWriter<'_> {
     }
 }
 
-fn bitmap(slots: &[NodeSlot]) -> Vec<u8> {
+/// Bitmap of slots.
+pub(in crate::server) fn bitmap(slots: &[NodeSlot]) -> Vec<u8> {
     let length = slots.iter().max().map_or(0, |last| *last as usize / 8 + 1);
     let mut bytes = vec![0; length];
     // Usually these are all nodes: whole bytes are written at once.

@@ -8,7 +8,7 @@ use super::kube_scores::ScoreScale;
 use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::SlotScores;
 use super::requests::reason_text;
-use crate::server::convert::nodes::NodeSetReader;
+use crate::server::convert::nodes::{NodeSetReader, bitmap};
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::Snapshot;
@@ -48,14 +48,9 @@ impl ScoredNodes {
 
     /// Nodes to ask about; `None`: no source has reported one of them.
     pub(super) fn candidates(&self) -> Option<pb::NodeSet> {
-        let mut bitmap = vec![0_u8; self.snapshot.state.slots().div_ceil(8) as usize];
-        for slot in self.slots.iter().flatten() {
-            if let Some(byte) = bitmap.get_mut(*slot as usize / 8) {
-                *byte |= 1 << (slot % 8);
-            }
-        }
-        bitmap.iter().any(|byte| *byte != 0).then(|| pb::NodeSet {
-            bitmap: bitmap.into(),
+        let known: Vec<NodeSlot> = self.slots.iter().flatten().copied().collect();
+        (!known.is_empty()).then(|| pb::NodeSet {
+            bitmap: bitmap(&known).into(),
             ..pb::NodeSet::default()
         })
     }

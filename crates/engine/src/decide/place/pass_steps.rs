@@ -27,6 +27,17 @@ pub(super) enum PlacePassEnd {
     Inexact,
 }
 
+impl PlacePassEnd {
+    /// End after a step that no other may follow at once.
+    fn of_last_step(gate: &GroupAdmitter<'_>, count: usize) -> Self {
+        if gate.placed_count == count {
+            Self::AllPlaced
+        } else {
+            Self::Rejudge
+        }
+    }
+}
+
 impl PlacePass<'_> {
     /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
     pub(super) fn place_tasks(
@@ -50,11 +61,7 @@ impl PlacePass<'_> {
         let mut steps = 0;
         let ended = loop {
             if steps == want {
-                break if gate.placed_count == count {
-                    PlacePassEnd::AllPlaced
-                } else {
-                    PlacePassEnd::Rejudge
-                };
+                break PlacePassEnd::of_last_step(gate, count);
             }
             if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
                 break PlacePassEnd::Cancelled;
@@ -66,11 +73,7 @@ impl PlacePass<'_> {
             // Scores that are relative to the best candidate may change when that one is full.
             let rejudge = field.last_is_full() && pass.leave(slot);
             if !put(slot, gate)? || rejudge {
-                break if gate.placed_count == count {
-                    PlacePassEnd::AllPlaced
-                } else {
-                    PlacePassEnd::Rejudge
-                };
+                break PlacePassEnd::of_last_step(gate, count);
             }
         };
         Ok((ended, field.task_counts()))
@@ -102,8 +105,7 @@ impl PlacePass<'_> {
             steps += 1;
             match picker.pick(want.saturating_sub(steps))? {
                 PeerChoice::Node(slot) if put(slot, gate)? => {}
-                PeerChoice::Node(_) if gate.placed_count == count => break PlacePassEnd::AllPlaced,
-                PeerChoice::Node(_) => break PlacePassEnd::Rejudge,
+                PeerChoice::Node(_) => break PlacePassEnd::of_last_step(gate, count),
                 PeerChoice::NoneFits => break PlacePassEnd::NoNodeLeft,
                 PeerChoice::Inexact => break PlacePassEnd::Inexact,
             }
