@@ -80,7 +80,7 @@ impl<V, const ITEMS: usize> Default for BlockTable<V, ITEMS> {
 }
 
 /// Order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
-fn name_order(name: &str, other: &str) -> Ordering {
+pub(crate) fn name_order(name: &str, other: &str) -> Ordering {
     let (name, other) = (name.as_bytes(), other.as_bytes());
     let ((words, _), (other_words, _)) = (name.as_chunks::<8>(), other.as_chunks::<8>());
     let mut pairs = words.iter().zip(other_words);
@@ -275,17 +275,6 @@ impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
             }
             if order.is_ge() {
                 new.step();
-            }
-        }
-    }
-
-    /// Calls `change` with each name and value, by name. What clones share is copied.
-    pub(crate) fn update_each(&mut self, mut change: impl FnMut(&Arc<str>, &mut V)) {
-        for branch in Arc::make_mut(&mut self.branches) {
-            for leaf in Arc::make_mut(&mut branch.items) {
-                for (name, value) in Arc::make_mut(&mut leaf.items) {
-                    change(name, value);
-                }
             }
         }
     }

@@ -8,7 +8,7 @@ use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::limits::{flat_bounds, tree_bounds, unlimited};
 use super::tree::QuotaTree;
-use crate::model::{ClusterState, Problem, StateDiff, TableCursor};
+use crate::model::{ClusterState, Problem, StateDiff};
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
@@ -103,9 +103,10 @@ impl QueueCapacityState {
             Some(tree) => tree_bounds(cluster_state, &total, tree, self.compatibility()),
             None => flat_bounds(cluster_state, &total, self.compatibility()),
         };
-        let mut near = TableCursor::default();
+        let mut near = 0;
         for (name, (bounds, deserved)) in bounds {
-            if let Some(account) = self.accounts.account_mut(name, &mut near) {
+            let place = self.accounts.by_queue.find_near(name, &mut near);
+            if let Some(account) = place.and_then(|place| self.accounts.by_queue.at_mut(place)) {
                 if *account.limits != bounds {
                     account.limits = Arc::new(bounds);
                 }
@@ -113,20 +114,6 @@ impl QueueCapacityState {
                     account.deserved = Arc::new(deserved);
                 }
                 update_share(account);
-            }
-        }
-    }
-
-    fn update_share(&mut self, queue: &str) {
-        if let Some(account) = self.accounts.by_queue.get_mut(queue) {
-            update_share(Arc::make_mut(account));
-        }
-    }
-
-    fn update_shares_above(&mut self, queue: &str) {
-        if let Some(above) = self.accounts.shared_ancestors(queue) {
-            for queue in above.iter() {
-                self.update_share(queue);
             }
         }
     }
@@ -190,14 +177,20 @@ impl QuotaState for QueueCapacityState {
         holds: bool,
         times: u64,
     ) -> Result<Vec<Arc<str>>, Problem> {
-        let Some(queue) = self.accounts.apply_tasks(moved, holds, times)? else {
+        let Some(place) = self.accounts.apply_tasks(moved, holds, times)? else {
             return Ok(Vec::new());
         };
-        self.update_share(&queue);
         if self.compatibility() == Compatibility::Corrected {
-            self.update_shares_above(&queue);
+            self.accounts.by_queue.update_to_root(place, update_share);
+        } else if let Some(account) = self.accounts.by_queue.at_mut(place) {
+            update_share(account);
         }
-        Ok(self.accounts.ancestors(&queue).to_vec())
+        let above = self
+            .accounts
+            .by_queue
+            .name(place)
+            .map(|queue| self.accounts.ancestors(queue));
+        Ok(above.unwrap_or_default().to_vec())
     }
 
     fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
@@ -229,10 +222,7 @@ impl QuotaState for QueueCapacityState {
             next.find_inner_with_jobs();
         }
         if limits_stay && queues.is_empty() {
-            for queue in &touched.queues {
-                next.update_share(queue);
-                next.update_shares_above(queue);
-            }
+            next.accounts.by_queue.update_at(&touched.places, update_share);
         } else {
             next.set_limits(changes.new);
         }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
-    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueueTotals, QuotaState,
+    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueuePlace, QueueTotals, QuotaState,
     capability_limit, guarantee_sum, unguaranteed,
 };
 use super::PLUGIN;
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
 use crate::model::{
-    ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TableCursor, TaskRecord, TaskStatus,
+    ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -55,7 +55,7 @@ impl ProportionState {
         let free = unguaranteed(&self.total.vector(), &ResourceVector::from(&guaranteed), compatibility);
         let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
-        let mut near = TableCursor::default();
+        let mut near = 0;
         match only {
             Some(changed) => changed
                 .iter()
@@ -74,7 +74,7 @@ impl ProportionState {
         }
     }
 
-    fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector, near: &mut TableCursor) {
+    fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector, near: &mut QueuePlace) {
         let mut limits = QueueBounds::of(queue, self.compatibility());
         limits.real_capability = free.clone();
         limits.real_capability.add(&limits.guarantee);
@@ -85,11 +85,13 @@ impl ProportionState {
         if let Some(capability) = &limits.capability {
             limits.real_capability.lower_to_limit(capability);
         }
-        let known = self.accounts.by_queue.get_with_cursor(&queue.name, near);
-        if known.is_some_and(|account| *account.limits != limits)
-            && let Some(account) = self.accounts.by_queue.found_mut(near)
-        {
-            Arc::make_mut(account).limits = Arc::new(limits);
+        let accounts = &mut self.accounts.by_queue;
+        let Some(place) = accounts.find_near(&queue.name, near) else {
+            return;
+        };
+        let differs = accounts.at(place).is_some_and(|account| *account.limits != limits);
+        if differs && let Some(account) = accounts.at_mut(place) {
+            account.limits = Arc::new(limits);
         }
     }
 
@@ -98,7 +100,6 @@ impl ProportionState {
         let mut divided = self.divided(None).into_iter().peekable();
         self.accounts.by_queue.update_each(|name, account| {
             let own = divided.next_if(|(taker, _)| taker == name);
-            let account = Arc::make_mut(account);
             let deserved = own.map_or_else(|| account.limits.guarantee.clone(), |(_, deserved)| deserved);
             if *account.deserved != deserved {
                 account.deserved = Arc::new(deserved);
@@ -159,12 +160,6 @@ impl ProportionState {
         let own = self.divided(Some(queue)).into_iter().find(|(name, _)| **name == *queue);
         own.map_or(account, |(_, deserved)| Arc::new(deserved))
     }
-
-    fn update_share(&mut self, queue: &str) {
-        if let Some(account) = self.accounts.by_queue.get_mut(queue) {
-            Arc::make_mut(account).update_share();
-        }
-    }
 }
 
 impl QuotaState for ProportionState {
@@ -196,8 +191,9 @@ impl QuotaState for ProportionState {
         holds: bool,
         times: u64,
     ) -> Result<Vec<Arc<str>>, Problem> {
-        if let Some(queue) = self.accounts.apply_tasks(moved, holds, times)? {
-            self.update_share(&queue);
+        let place = self.accounts.apply_tasks(moved, holds, times)?;
+        if let Some(account) = place.and_then(|place| self.accounts.by_queue.at_mut(place)) {
+            account.update_share();
         }
         Ok(Vec::new())
     }
@@ -227,9 +223,9 @@ impl QuotaState for ProportionState {
         if has_limits || touched.requests {
             next.divide();
         } else {
-            for queue in &touched.queues {
-                next.update_share(queue);
-            }
+            next.accounts
+                .by_queue
+                .update_at(&touched.places, QueueTotals::update_share);
         }
         Some(next)
     }

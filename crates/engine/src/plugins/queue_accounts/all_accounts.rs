@@ -8,11 +8,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::account::QueueTotals;
+use super::account_list::{AccountList, QueuePlace};
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::{AccountContribution, JobRules, JobSums};
 use crate::model::{
     BlockTable, ClusterState, JobRecord, NimbleTable, Problem, ProblemKind, Reservation, ResourceTable, SortedTable,
-    StateDiff, TableCursor, TaskRecord, TaskStatus,
+    StateDiff, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -30,7 +31,7 @@ pub(crate) struct QueueAccounts {
     ancestors: Arc<QueueAncestors>,
     jobs: NimbleTable<Arc<JobSums>>,
     /// Accounts of all queues that exist.
-    pub(crate) by_queue: NimbleTable<Arc<QueueTotals>>,
+    pub(crate) by_queue: AccountList,
     /// Promises to jobs that are not there, not of that incarnation, or not in that queue.
     detached: SortedTable<Arc<Reservation>>,
     /// Jobs that were enqueued until the next admission, unless the cycle confirms it; under `corrected` only.
@@ -48,7 +49,7 @@ impl PartialEq for QueueAccounts {
         self.rules == other.rules
             && self.ancestors == other.ancestors
             && same(&self.jobs, &other.jobs)
-            && same(&self.by_queue, &other.by_queue)
+            && self.by_queue == other.by_queue
             && same(&self.detached, &other.detached)
             && self.tentative == other.tentative
     }
@@ -72,7 +73,7 @@ impl QueueAccounts {
             resources,
             ancestors: Arc::new(ancestors),
             jobs: NimbleTable::default(),
-            by_queue: NimbleTable::default(),
+            by_queue: AccountList::default(),
             detached: SortedTable::default(),
             tentative: Arc::default(),
         };
@@ -100,20 +101,13 @@ impl QueueAccounts {
 
     /// Adds up the accounts of the queues of a cluster state, from the sums of the jobs.
     pub(crate) fn add_up(&mut self, cluster_state: &ClusterState) {
-        let mut accounts: BTreeMap<Arc<str>, QueueTotals> = BTreeMap::new();
-        for (name, _) in cluster_state.queues().iter() {
-            let mut account = self
-                .by_queue
-                .get(name)
-                .map(|old| QueueTotals::clone(old))
-                .unwrap_or_default();
+        let cleared = cluster_state.queues().iter().map(|(name, _)| {
+            let known = self.by_queue.get(name);
+            let mut account = known.map(|old| QueueTotals::clone(old)).unwrap_or_default();
             account.clear_sums();
-            accounts.insert(Arc::clone(name), account);
-        }
-        self.by_queue = NimbleTable::default();
-        for (name, account) in accounts {
-            self.by_queue.insert(name, Arc::new(account));
-        }
+            (Arc::clone(name), Arc::new(account))
+        });
+        self.by_queue = AccountList::of(cleared, &self.ancestors);
         let jobs = self.jobs.clone();
         for (_, own) in jobs.iter() {
             self.count_job(own, true);
@@ -138,20 +132,9 @@ impl QueueAccounts {
         self.ancestors.get(queue).map_or(&[], |above| above)
     }
 
-    /// Queues above a queue, to go on with while accounts change; `None`: the queue has no place.
-    pub(crate) fn shared_ancestors(&self, queue: &str) -> Option<Arc<[Arc<str>]>> {
-        self.ancestors.get(queue).cloned()
-    }
-
     /// Account of a queue that exists.
     pub(crate) fn account(&self, queue: &str) -> Option<&Arc<QueueTotals>> {
         self.by_queue.get(queue)
-    }
-
-    /// Account of a queue that exists, to change it; queues that are asked for by name are next to each other.
-    pub(crate) fn account_mut(&mut self, queue: &str, near: &mut TableCursor) -> Option<&mut QueueTotals> {
-        self.by_queue.get_with_cursor(queue, near)?;
-        self.by_queue.found_mut(near).map(Arc::make_mut)
     }
 
     /// Sums of a job that exists.
@@ -160,13 +143,9 @@ impl QueueAccounts {
     }
 
     /// Changes the accounts of a queue and of the queues above it.
-    fn update(&mut self, queue: &str, change: impl Fn(&mut QueueTotals)) {
-        let above = self.shared_ancestors(queue);
-        let above = above.iter().flat_map(|above| above.iter().map(|queue| &**queue));
-        for queue in std::iter::once(queue).chain(above) {
-            if let Some(account) = self.by_queue.get_mut(queue) {
-                change(Arc::make_mut(account));
-            }
+    fn update(&mut self, queue: &str, change: impl FnMut(&mut QueueTotals)) {
+        if let Some(place) = self.by_queue.find(queue) {
+            self.by_queue.update_to_root(place, change);
         }
     }
 
@@ -177,7 +156,7 @@ impl QueueAccounts {
         }
         let contribution = job.contribution(self.rules);
         self.count_contribution(&job.queue, &contribution, add);
-        if let Some(account) = self.by_queue.get_mut(&job.queue).map(Arc::make_mut) {
+        if let Some(account) = self.by_queue.get_mut(&job.queue) {
             account.job_count = count(account.job_count, add);
         }
     }
@@ -198,7 +177,7 @@ impl QueueAccounts {
             ..AccountContribution::default()
         };
         self.count_contribution(&row.queue, &contribution, add);
-        if let Some(account) = self.by_queue.get_mut(&row.queue).map(Arc::make_mut) {
+        if let Some(account) = self.by_queue.get_mut(&row.queue) {
             account.promise_count = count(account.promise_count, add);
         }
     }
@@ -206,7 +185,7 @@ impl QueueAccounts {
     /// Accounts a promise that no job's own sums hold; returns its queue.
     fn count_detached(&mut self, row: &Arc<Reservation>) -> Option<Arc<str>> {
         let is_own = self.jobs.get(&row.job).is_some_and(|job| job.is_promised(row));
-        if is_own || !self.by_queue.contains(&row.queue) {
+        if is_own || self.by_queue.find(&row.queue).is_none() {
             return None;
         }
         self.count_row(row, true);
@@ -269,8 +248,7 @@ impl QueueAccounts {
         own.map_or_else(|| promised_amounts(&self.resources, row), |own| own.promise_left())
     }
 
-    /// Follows a cluster state of which queues and nodes are the same; returns the queues whose requests changed, and true
-    /// if any account changed.
+    /// Follows a cluster state of which queues and nodes are the same; returns what changed.
     pub(crate) fn advance(&mut self, changes: &StateDiff<'_>) -> AccountChanges {
         self.resources = Arc::clone(changes.new.resources());
         self.rules = job_rules(self.rules.compatibility, &self.resources);
@@ -306,7 +284,9 @@ impl QueueAccounts {
         of_job: &JobChanges<'_>,
         touched: &mut AccountChanges,
     ) {
-        touched.queues.extend(self.discount_detached(name));
+        if let Some(queue) = self.discount_detached(name) {
+            touched.add(&self.by_queue, &queue);
+        }
         let rules = self.rules;
         let old = self.jobs.get(name).cloned();
         let mut sums = old.clone().unwrap_or_default();
@@ -326,18 +306,20 @@ impl QueueAccounts {
         next.set_promise(row, |row| promised_amounts(&self.resources, row));
         let next = is_known.then_some(sums);
         for own in old.iter().chain(&next) {
-            touched.queues.insert(Arc::clone(&own.queue));
+            touched.add(&self.by_queue, &own.queue);
         }
         if old != next {
             touched.requests |= self.replace(name, next);
         }
         if let Some(row) = changes.new.reservations().get(name) {
-            touched.queues.extend(self.count_detached(row));
+            if let Some(queue) = self.count_detached(row) {
+                touched.add(&self.by_queue, &queue);
+            }
         }
     }
 
     /// Follows the events of tasks of one job, each `times` times. Under `upstream` only the holdings of its queue change, as in the reference;
-    /// under `corrected` the sums of the job follow. Returns its queue.
+    /// under `corrected` the sums of the job follow. Returns the place of its queue.
     ///
     /// # Errors
     /// Under `upstream` the queue would give back more than it holds; the reference panics there.
@@ -346,7 +328,7 @@ impl QueueAccounts {
         moved: &[TaskTransition<'_>],
         holds: bool,
         times: u64,
-    ) -> Result<Option<Arc<str>>, Problem> {
+    ) -> Result<Option<QueuePlace>, Problem> {
         let Some(job) = moved.first().map(|first| &first.after.job) else {
             return Ok(None);
         };
@@ -362,12 +344,12 @@ impl QueueAccounts {
                 sums.move_task(task.after, holds, (waits(task.before), waits(task.after)), times);
             }
             self.replace(job, Some(next));
-            return Ok(Some(queue));
+            return Ok(self.by_queue.find(&queue));
         }
         for task in moved {
             self.apply_holding(&queue, task.after, holds, times)?;
         }
-        Ok(Some(queue))
+        Ok(self.by_queue.find(&queue))
     }
 
     /// Counts what a task holds in its queue and those above, `times` times, or takes it out.
@@ -446,15 +428,10 @@ impl QueueAccounts {
 
     /// Bytes that these accounts hold and older ones do not share.
     pub(crate) fn held_bytes(&self, older: Option<&Self>) -> usize {
-        let (jobs, accounts) = (NimbleTable::default(), NimbleTable::default());
+        let (jobs, accounts) = (NimbleTable::default(), AccountList::default());
         let (old_jobs, old_accounts) = older.map_or((&jobs, &accounts), |older| (&older.jobs, &older.by_queue));
         let mut sum = self.jobs.unshared_bytes(old_jobs) + self.by_queue.unshared_bytes(old_accounts);
         self.jobs.unshared_entries(old_jobs, |own, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
-                sum += own.held_bytes();
-            }
-        });
-        self.by_queue.unshared_entries(old_accounts, |own, before| {
             if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
                 sum += own.held_bytes();
             }
@@ -466,10 +443,18 @@ impl QueueAccounts {
 /// Changes of the accounts between two cluster states.
 #[derive(Debug, Default)]
 pub(crate) struct AccountChanges {
-    /// Queues whose accounts may have changed, without those above them.
-    pub(crate) queues: BTreeSet<Arc<str>>,
+    /// Places of the accounts that may have changed, with those of the queues above, as long as no queue comes or goes.
+    pub(crate) places: BTreeSet<QueuePlace>,
     /// True if the requests of any job changed, or its queue.
     pub(crate) requests: bool,
+}
+
+impl AccountChanges {
+    fn add(&mut self, accounts: &AccountList, queue: &str) {
+        if let Some(place) = accounts.find(queue) {
+            self.places.extend(accounts.to_root(place));
+        }
+    }
 }
 
 fn count(number: u32, add: bool) -> u32 {

@@ -11,8 +11,15 @@ use crate::model::{
 };
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct IntegerAmounts(ExactList);
+
+impl Clone for IntegerAmounts {
+    /// Copies the entries at once: `clone` of a `SmallVec` goes entry by entry.
+    fn clone(&self) -> Self {
+        Self(ExactList::from_slice(&self.0))
+    }
+}
 
 /// Amounts by resource. Most records have no more resources than fit into the list itself: an account is copied with each change, and
 /// a list on the heap would be an allocation each time.

@@ -2,6 +2,7 @@
 //! plugins read, and that each limits in its own way.
 
 mod account;
+mod account_list;
 mod admission;
 mod all_accounts;
 mod gauges;
@@ -14,6 +15,7 @@ pub(super) mod testing;
 pub(super) use account::{
     QueueBounds, QueueTotals, capability_limit, guarantee_sum, limits, optional_vector, unguaranteed,
 };
+pub(super) use account_list::QueuePlace;
 pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with};
 pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
