@@ -29,7 +29,10 @@ tar --create --sort=name --mtime="@$date" --owner=0 --group=0 --numeric-owner --
 
 tools="$PWD/.cache/release"
 [ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && "$tools/bin/python" -m pip install --quiet --disable-pip-version-check maturin==1.16.0; }
-SOURCE_DATE_EPOCH="$date" "$tools/bin/maturin" build --quiet --profile "$profile" --out "$stage/wheel"
+# The wheel has the program that is built already, with its list of crates: maturin calls cargo as the images' build does.
+printf '#!/bin/sh\nexec "%s" auditable "$@"\n' "$(deploy/supply/tools.sh cargo-auditable)" >"$stage/cargo"
+chmod +x "$stage/cargo"
+CARGO="$stage/cargo" SOURCE_DATE_EPOCH="$date" "$tools/bin/maturin" build --quiet --profile "$profile" --out "$stage/wheel"
 cp "$stage"/wheel/*.whl "$out/"
 python3 - "$stage"/wheel/*.whl "$out/$name.cyclonedx.json" <<'PYTHON'
 import sys

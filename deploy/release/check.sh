@@ -31,7 +31,8 @@ deploy/release/build.sh "$work/out"
 [ -z "$(git status --porcelain)" ] || { git status --short; echo "the build changed files of the tree" >&2; exit 1; }
 
 step "package the crates, and compile each package by itself"
-cargo publish --dry-run --workspace --exclude pumice-counts --locked --quiet
+# One folder for all of them, so that each dependency is compiled once.
+CARGO_TARGET_DIR="$PWD/target" cargo publish --dry-run --workspace --exclude pumice-counts --locked --quiet
 
 step "check the licences of the crates"
 make --no-print-directory supply
