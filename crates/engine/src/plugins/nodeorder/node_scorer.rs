@@ -219,7 +219,7 @@ impl NodeScorer for PodScorer<'_> {
 
     fn outside_inputs(&self) -> Option<HookNumbers> {
         let extremes = self.preferences().map(RelativePreference::outside_input);
-        let images = self.images.iter().flat_map(|images| images.spread_sizes());
+        let images = self.images.iter().flat_map(ImageLocality::spread_sizes);
         (!self.reads_pods()).then(|| extremes.chain(images).collect())
     }
 

@@ -235,12 +235,11 @@ impl<'a> RelativePreference<'a> {
     /// Sees the candidates of a chunk. Returns their extremes, which [`Self::survey_again`] takes.
     pub(super) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) -> [u64; EXTREME_NUMBERS] {
         let (mut own, mut values) = (ValueExtremes::default(), [0.0; crate::model::CHUNK_SIZE]);
-        match self.raw.fill_different(chunk, &mut values) {
-            Some(value) => own.add(value, candidates.count()),
-            None => {
-                let values = candidates.iter().filter_map(|offset| values.get(offset));
-                values.for_each(|value| own.add(*value, 1));
-            }
+        if let Some(value) = self.raw.fill_different(chunk, &mut values) {
+            own.add(value, candidates.count());
+        } else {
+            let values = candidates.iter().filter_map(|offset| values.get(offset));
+            values.for_each(|value| own.add(*value, 1));
         }
         let numbers = own.numbers();
         self.survey_again(&numbers);

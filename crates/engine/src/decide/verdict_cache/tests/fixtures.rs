@@ -108,7 +108,7 @@ fn node(number: u32, variant: u32, gpu: ResourceId) -> NodeRecord {
     let properties = NodeProperties {
         taints,
         images: if variant % 16 == 4 { vec![image] } else { Vec::new() },
-        devices: (number % 3 == 0).then(|| NodeDevices {
+        devices: number.is_multiple_of(3).then(|| NodeDevices {
             model: "G2".into(),
             count: 2 + variant % 3,
             memory_mib: 0,

@@ -7,7 +7,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use self::fixtures::{ClusterChange, DOCUMENTS, NAMES, all_classes, cluster, form, policy, results};
+use self::fixtures::{ClusterChange, DOCUMENTS, all_classes, cluster, form, policy, results};
 use crate::decide::{ScoreQuery, VerdictCache, VerdictCacheUse};
 use crate::model::ClusterState;
 use crate::policy::{Compatibility, Policy};
@@ -43,7 +43,9 @@ proptest! {
         states[1] = states[0].clone();
         for (changes, (at, in_session, shares_lineage)) in steps {
             let state = &mut states[usize::from(in_session)];
-            changes.into_iter().for_each(|change| change.apply(state));
+            for change in changes {
+                change.apply(state);
+            }
             let lineage = if in_session && !shares_lineage { "session" } else { "" };
             let policy = &policies[usize::from(at) % 2];
             let query = form(state, forms[usize::from(at) / 2 % 2]);
@@ -82,7 +84,9 @@ proptest! {
         };
         thread::scope(|scope| {
             let readers: Vec<_> = (0..4).map(|turn| scope.spawn(move || read(turn))).collect();
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            for reader in readers {
+                reader.join().unwrap();
+            }
         });
     }
 }
@@ -229,5 +233,4 @@ fn the_room_is_bounded() {
         assert_eq!(trial.ask(0, |_| {}).0, 0);
     }
     assert_eq!(trial.cache.usage().bytes, 0);
-    assert!(NAMES > 512, "three chunks");
 }
