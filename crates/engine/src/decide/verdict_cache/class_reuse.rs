@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::class_verdicts::{ChunkVerdict, ClassKey, ClassVerdicts, FilteredChunk, ScoredChunk, StoredKey};
+use super::class_verdicts::{ChunkVerdict, ClassVerdicts, FilteredChunk, ScoredChunk, StoredKey, VerdictKey};
 use super::{VerdictCache, VerdictReuse};
 use crate::decide::candidates::ChunkSlice;
 use crate::decide::query::NodeQuery;
@@ -65,7 +65,7 @@ impl<'a> VerdictReuse<'a> {
         if !std::ptr::eq(Arc::as_ptr(self.policy), policy) || state.ranks().len() != state.slots() as usize {
             return None;
         }
-        let key = ClassKey {
+        let key = VerdictKey {
             policy: self.policy,
             lineage: self.lineage,
             plugins: &query.plugins,
@@ -122,7 +122,7 @@ impl ClassReuse<'_> {
         old.filter(|old| old.is_of(part.chunk))
     }
 
-    /// The same verdict, to be changed; `None`: the filters were not stored.
+    /// Verdict of [`Self::row`], to be changed; `None`: the filters were not stored.
     fn row_mut(&mut self, part: &ChunkSlice<'_>) -> Option<&mut ChunkVerdict> {
         if !self.changed.contains_key(&number(part)) {
             let old = self.row(part)?.clone();

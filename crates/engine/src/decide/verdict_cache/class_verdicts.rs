@@ -11,7 +11,7 @@ use crate::policy::Policy;
 
 /// Parts of a query by which verdicts are told apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClassKey<'q> {
+pub(super) struct VerdictKey<'q> {
     pub(super) policy: &'q Arc<Policy>,
     pub(super) lineage: &'q str,
     pub(super) plugins: &'q [Arc<str>],
@@ -31,7 +31,7 @@ pub(super) struct StoredKey {
     class: TaskClass,
 }
 
-impl ClassKey<'_> {
+impl VerdictKey<'_> {
     /// Number that equal keys have in common.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

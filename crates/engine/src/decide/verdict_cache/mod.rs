@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use self::class_reuse::{ClassReuse, HookInputs};
-use self::class_verdicts::{ClassKey, ClassVerdicts};
+use self::class_verdicts::{ClassVerdicts, VerdictKey};
 use crate::policy::Policy;
 use crate::short_lock::ShortLock;
 
@@ -99,7 +99,7 @@ impl VerdictCache {
     }
 
     /// Verdicts of a class; `None`: nothing is stored of it.
-    fn find(&self, key: &ClassKey<'_>, fingerprint: u64) -> Option<Arc<ClassVerdicts>> {
+    fn find(&self, key: &VerdictKey<'_>, fingerprint: u64) -> Option<Arc<ClassVerdicts>> {
         let found = self.classes.with(|classes| {
             classes.clock += 1;
             let clock = classes.clock;
