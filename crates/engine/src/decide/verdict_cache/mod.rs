@@ -177,9 +177,6 @@ impl CachedClasses {
 
 impl fmt::Debug for VerdictCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerdictCache")
-            .field("max_bytes", &self.max_bytes)
-            .field("usage", &self.usage())
-            .finish_non_exhaustive()
+        write!(f, "verdicts of at most {} bytes: {:?}", self.max_bytes, self.usage())
     }
 }
