@@ -14,6 +14,7 @@ mod fixtures {
     pub(crate) mod records;
     pub(crate) mod shared_devices;
     pub(crate) mod single_plugin;
+    pub(crate) mod stored_verdicts;
     pub(crate) mod task_class;
 }
 
@@ -25,11 +26,12 @@ use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 39] = [
+const PATHS: [&str; 41] = [
     "score",
     "score_best16",
     "filter",
     "filter_score_best16",
+    "best_after_change",
     "place",
     "place_session",
     "admit",
@@ -54,6 +56,7 @@ const PATHS: [&str; 39] = [
     "score_pod_affinity",
     "score_pod_spread",
     "best_with_pods",
+    "best_with_pods_after_change",
     "place_with_pods",
     "place_required_terms",
     "place_preferred_terms",

@@ -18,6 +18,8 @@ pub(crate) enum BenchCall {
     Empty,
     /// Request for scores.
     Score(Box<pb::ScoreRequest>),
+    /// Request for scores of tasks of a class that no request was about before.
+    ScoreNewClass(Box<pb::ScoreRequest>),
     /// Request to place a gang.
     Place(Box<pb::PlaceRequest>),
 }
@@ -41,10 +43,13 @@ pub(crate) fn bench_calls() -> Vec<NamedBenchCall> {
         calls,
     };
     let score = |request| BenchCall::Score(Box::new(request));
+    let new_class = |request| BenchCall::ScoreNewClass(Box::new(request));
     vec![
         named("empty", 1, 600, BenchCall::Empty),
         named("best", 1, 600, score(shapes::best())),
         named("best_with_pods", 1, 300, score(shapes::best_with_pods())),
+        named("best_new_class", 1, 600, new_class(shapes::best())),
+        named("best_with_pods_new_class", 1, 300, new_class(shapes::best_with_pods())),
         named("all", 1, 300, score(shapes::all())),
         named("64x10k", 64, 40, score(shapes::classes())),
         named("place", 1_000, 60, BenchCall::Place(Box::new(shapes::place()))),
@@ -80,8 +85,12 @@ impl BenchClient {
                 let result = self.0.filter(pb::FilterRequest::default()).await?;
                 assert!(result.into_inner().metadata.is_some());
             }
-            BenchCall::Score(request) => {
-                let result = self.0.score((**request).clone()).await?.into_inner();
+            BenchCall::Score(request) | BenchCall::ScoreNewClass(request) => {
+                let mut sent = (**request).clone();
+                if matches!(query, BenchCall::ScoreNewClass(_)) {
+                    shapes::change_class(&mut sent.tasks);
+                }
+                let result = self.0.score(sent).await?.into_inner();
                 let items = result.result.expect("an answer").items;
                 let wanted = request.limit.map_or(nodes, |limit| limit as usize);
                 assert_eq!(items.len(), request.tasks.len());

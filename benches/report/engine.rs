@@ -117,6 +117,9 @@ pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
             }
         }
         if nodes == 10_000 {
+            for name in ["best_after_change", "best_with_pods_after_change"] {
+                cases.push(EngineBenchCase::new(format!("{name}_{size}_us"), path(name, nodes)));
+            }
             for (name, key) in POD_PATHS {
                 cases.push(EngineBenchCase::new(key, path(name, nodes)));
             }

@@ -13,7 +13,7 @@ use super::fixtures::{clock, gang, pods, task_class};
 use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes;
-use super::{deltas, sessions, storm};
+use super::{changes, deltas, sessions, storm};
 
 /// Number of calls under way together.
 const AT_ONCE: usize = 64;
@@ -59,6 +59,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
         at_once(report, &server, &tcp, &named, "", amount).await;
         at_once(report, &server, &socket, &named, "_uds", amount).await;
     }
+    changes::measure(report, &server, amount.rounds, 1_500 / amount.call_divisor).await;
     sessions::measure(report, &server, 200 / amount.call_divisor).await;
     deltas::measure(report, &server, amount.load * 2).await;
     storm::measure(report, &server, 2_000 / amount.call_divisor).await;

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod calls;
+mod changes;
 mod deltas;
 mod engine;
 mod floor;
@@ -31,6 +32,7 @@ mod fixtures {
     pub(crate) mod records;
     pub(crate) mod shared_devices;
     pub(crate) mod single_plugin;
+    pub(crate) mod stored_verdicts;
     pub(crate) mod task_class;
 }
 

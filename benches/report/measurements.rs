@@ -33,7 +33,7 @@ const fn goal(
 }
 
 /// All goals, in the order in which they are shown.
-pub(crate) const GOALS: [PerformanceGoal; 37] = [
+pub(crate) const GOALS: [PerformanceGoal; 38] = [
     goal(
         "score_ns_per_node_10k",
         "ns",
@@ -82,6 +82,13 @@ pub(crate) const GOALS: [PerformanceGoal; 37] = [
         2.0,
         "",
         "best node of 10,000, filtered and scored, over an empty call, p50",
+    ),
+    goal(
+        "grpc_best_after_change_over_empty_call",
+        "×",
+        1.5,
+        "",
+        "the same after a change of one node, over an empty call after such a change: processor time",
     ),
     goal(
         "grpc_all_10k_scores_ms",
@@ -182,7 +189,7 @@ pub(crate) const GOALS: [PerformanceGoal; 37] = [
         2.0,
         "",
         "best node of 10,000 under predicates, nodeorder, binpack and resource-strategy-fit, over that under the usual \
-         policy: processor time with 64 calls at once",
+         policy, each after a change of one node: processor time",
     ),
     goal(
         "place_with_pods_1000x10000_ms",
@@ -344,10 +351,33 @@ impl MeasurementReport {
             ("grpc_all_10k_scores_ms", "grpc_all_p50_ms"),
             ("grpc_64x10k_best16_ms", "grpc_64x10k_p50_ms"),
         ];
-        let [usual, with_pods] =
-            ["best", "best_with_pods"].map(|name| self.get(&format!("grpc_{name}_64_cpu_us_per_call")));
-        if let Some((usual, with_pods)) = usual.zip(with_pods) {
-            self.put("grpc_best_with_pods_over_best", with_pods / usual);
+        let ratios = [
+            (
+                "grpc_best_after_change_over_empty_call",
+                "grpc_best_after_change_cpu_us_per_call",
+                "grpc_empty_after_change_cpu_us_per_call",
+            ),
+            (
+                "grpc_best_with_pods_over_best",
+                "grpc_best_with_pods_after_change_cpu_us_per_call",
+                "grpc_best_after_change_cpu_us_per_call",
+            ),
+            // Classes that are asked about once: every node is judged.
+            (
+                "grpc_best_with_pods_over_best_new_class",
+                "grpc_best_with_pods_new_class_64_cpu_us_per_call",
+                "grpc_best_new_class_64_cpu_us_per_call",
+            ),
+            (
+                "grpc_best_64_over_empty_call_cpu",
+                "grpc_best_64_cpu_us_per_call",
+                "grpc_empty_64_cpu_us_per_call",
+            ),
+        ];
+        for (key, of, over) in ratios {
+            if let Some((of, over)) = self.get(of).zip(self.get(over)) {
+                self.put(key, of / over);
+            }
         }
         for (key, from) in copies {
             if let Some(measurement) = self.get(from) {

@@ -181,6 +181,11 @@ fn wire(report: &MeasurementReport) -> String {
         ("empty", "empty call"),
         ("best", "best node of 10,000"),
         ("best_with_pods", "the same with the filters and scores of pods"),
+        ("best_new_class", "best node of 10,000 for a task unlike all before"),
+        (
+            "best_with_pods_new_class",
+            "the same with the filters and scores of pods",
+        ),
         ("all", "all scores of 10,000"),
         ("64x10k", "best 16 for each of 64 classes"),
         ("place", "place 1,000 tasks on 10,000"),

@@ -1,5 +1,7 @@
 //! Records and requests as they are sent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pumice::server::pb;
 
 use super::fixtures::{gang, task_class};
@@ -77,6 +79,15 @@ fn score(tasks: u32, limit: Option<u32>) -> pb::ScoreRequest {
         filter_detail: pb::FilterDetail::Counts.into(),
         node_encoding: pb::NodeEncoding::Slots.into(),
         ..pb::ScoreRequest::default()
+    }
+}
+
+/// Changes the memory that tasks request to an amount that no request had before.
+pub(crate) fn change_class(tasks: &mut [pb::Task]) {
+    static CHANGED: AtomicU64 = AtomicU64::new(1);
+    for list in tasks.iter_mut().filter_map(|task| task.requests.as_mut()) {
+        let bytes = (16 << 30) + CHANGED.fetch_add(1, Ordering::Relaxed);
+        list.items.insert("memory".to_owned(), bytes.to_string());
     }
 }
 

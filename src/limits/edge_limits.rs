@@ -76,6 +76,8 @@ pub struct EdgeLimits {
     pub plugins: usize,
     /// Maximum number of names of queues or of jobs in one request of Order.
     pub order_names: usize,
+    /// Maximum bytes of the verdicts on chunks of nodes that later queries use again; 0: none are stored.
+    pub verdict_cache_bytes: usize,
     /// Maximum number of groups in one request of `SelectVictims`.
     pub victim_groups: usize,
     /// Maximum number of candidates of all groups in one request of `SelectVictims`.
@@ -149,6 +151,7 @@ impl Default for EdgeLimits {
             slot_pairs: 8_000_000,
             plugins: 64,
             order_names: 100_000,
+            verdict_cache_bytes: 64 << 20,
             victim_groups: 10_000,
             victim_candidates: 100_000,
             victim_changes: 1_000,

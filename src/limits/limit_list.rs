@@ -502,6 +502,12 @@ pub static LIMITS: &[LimitDef] = &[
         "Sessions remembered that ended without a commit, the newest"
     ),
     count!(
+        "verdict_cache_bytes",
+        edge.verdict_cache_bytes,
+        0..=MAX_MEMORY_BYTES,
+        "Memory of filters and scores by task class and chunk of nodes, from the second query about a class on, for later ones; 0: none are stored"
+    ),
+    count!(
         "victim_candidates",
         edge.victim_candidates,
         1..=MAX_COUNT,

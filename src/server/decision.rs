@@ -123,6 +123,7 @@ impl DecisionCall for pb::FilterRequest {
         let parallelism = Parallelism {
             threads: cores.core_count(),
             is_cancelled: &|| stop.is_cancelled(),
+            verdicts: context.verdict_reuse(edge),
         };
         let items = decide::filter_with(
             context.prepare_context(&derived),
@@ -171,6 +172,7 @@ impl DecisionCall for pb::ScoreRequest {
         let parallelism = Parallelism {
             threads: cores.core_count(),
             is_cancelled: &|| stop.is_cancelled(),
+            verdicts: context.verdict_reuse(edge),
         };
         let items = decide::score_with(
             context.prepare_context(&derived),

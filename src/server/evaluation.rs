@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::Message;
 
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
-use pumice_engine::decide::PluginStateOrigin;
+use pumice_engine::decide::{PluginStateOrigin, VerdictReuse};
 use pumice_engine::model::{ClusterState, Problem, ProblemKind};
 use pumice_engine::plugin::{EVERY_QUEUE, PluginContext};
 use pumice_engine::plugin_state::PluginStates;
@@ -121,6 +121,20 @@ impl EvaluationContext {
             now: self.now,
             after_release: false,
         }
+    }
+
+    /// Verdicts of earlier queries on the same lineage of states; `None`: a cluster that came with its request has none.
+    pub(super) fn verdict_reuse<'a>(&'a self, edge: &'a ServerContext) -> Option<VerdictReuse<'a>> {
+        let lineage = match &self.state {
+            HeldState::Snapshot(_) => "",
+            HeldState::Session(step) => step.name(),
+            HeldState::Inline(_) => return None,
+        };
+        Some(VerdictReuse {
+            cache: &edge.verdict_cache,
+            policy: &self.policy.policy,
+            lineage,
+        })
     }
 
     /// Cluster state as a cycle, with its plugin states. Takes long if they have to be computed first.

@@ -51,6 +51,7 @@ use tonic::service::Routes;
 
 use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
+use pumice_engine::decide::VerdictCache;
 use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
 use pumice_engine::policy::Compatibility;
@@ -86,6 +87,8 @@ pub struct ServerContext {
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
     workers: Arc<WorkerPool>,
+    /// Verdicts on chunks of nodes, which later queries use again.
+    verdict_cache: Arc<VerdictCache>,
     waits: Arc<SharedLimit>,
     id_prefix: u64,
     next_id: AtomicU64,
@@ -115,6 +118,8 @@ impl ServerContext {
         // Whoever allows few calls wants fewer to wait.
         limits.waits = limits.waits.min((limits.calls / 2).max(1));
         let work = Arc::new(WorkerPool::new(&limits));
+        let verdict_cache = Arc::new(VerdictCache::new(limits.verdict_cache_bytes));
+        metrics.follow_verdicts(Arc::clone(&verdict_cache));
         let (waits, share) = (("waits", limits.waits), ("connection_waits", limits.connection_waits));
         Arc::new(Self {
             state,
@@ -123,6 +128,7 @@ impl ServerContext {
             metrics,
             draining,
             workers: work,
+            verdict_cache,
             waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
             id_prefix,
             next_id: AtomicU64::new(1),

@@ -21,8 +21,10 @@ use super::process::ProcessStats;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
 use super::security_metrics::SecurityMetrics;
+use super::verdict_gauges::VerdictGauges;
 use crate::build_info;
 use crate::limits::limit_names;
+use pumice_engine::decide::VerdictCache;
 use pumice_live::ClusterCondition;
 use pumice_state::{PolicyOrigin, SharedState};
 
@@ -115,6 +117,7 @@ pub struct Metrics {
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
     cluster: ClusterGauges,
+    verdicts: VerdictGauges,
 }
 
 /// Metrics that are read from the state when the page is requested.
@@ -205,6 +208,7 @@ impl Metrics {
             state_gauges: levels,
             process_gauges: process,
             cluster: ClusterGauges::default(),
+            verdicts: VerdictGauges::default(),
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -260,6 +264,11 @@ impl Metrics {
     /// Shows the condition of the watched cluster from now on.
     pub(crate) fn follow_cluster(&self, condition: Arc<ClusterCondition>) {
         self.cluster.follow(condition);
+    }
+
+    /// Shows the use of a cache of verdicts from now on.
+    pub(crate) fn follow_verdicts(&self, cache: Arc<VerdictCache>) {
+        self.verdicts.follow(cache);
     }
 
     /// Counts a call that ended with an error of the server.
@@ -318,6 +327,7 @@ impl Metrics {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
         self.cluster.write(&mut text)?;
+        self.verdicts.write(&mut text)?;
         queue_gauges::write(&mut text, &state.snapshot())?;
         encode_eof(&mut text)?;
         Ok(text)

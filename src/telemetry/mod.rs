@@ -11,6 +11,7 @@ mod reload_outcome;
 mod security_metrics;
 mod shared_page;
 mod traces;
+mod verdict_gauges;
 
 use std::io::IsTerminal as _;
 

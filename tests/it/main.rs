@@ -32,6 +32,7 @@ mod server_surface;
 mod session_model;
 mod sources;
 mod stored_labels;
+mod stored_verdicts;
 mod storm;
 mod support;
 mod tools;

@@ -9,7 +9,7 @@ use super::query::ResourceFit;
 use crate::kernel::kernel;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{CHUNK_SIZE, MIN_AMOUNT, NodeChunk, NodeMask, NodeVector, RequestedAmount, ResourceId, TaskClass};
-use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
+use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
 use crate::policy::{Compatibility, Policy};
 
 /// Name in place of a plugin in reasons about the node itself.
@@ -74,6 +74,10 @@ impl NodeFilter for NodeStateFilter {
             verdicts.reject(number, &NodeMask::single(offset));
         }
         refused
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn reason(&self, number: u16) -> Reason {
@@ -284,6 +288,10 @@ impl NodeFilter for ResourceFitFilter<'_> {
             refuse(number, nodes);
         }
         refused
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn reason(&self, number: u16) -> Reason {

@@ -166,24 +166,6 @@ impl<'a> ClassScorers<'a> {
         !self.need_survey() && !self.have_ranges()
     }
 
-    /// Shows the candidates of each slice to the scorers that depend on them.
-    ///
-    /// # Errors
-    /// A plugin cannot score the candidates.
-    pub(super) fn survey<'c>(
-        &mut self,
-        slices: &(impl Iterator<Item = (&'c NodeChunk, &'c NodeMask)> + Clone),
-    ) -> Result<(), Problem> {
-        let scorers = self.scorers.iter_mut().filter_map(|score| score.scorer.as_mut());
-        for scorer in scorers.filter(|scorer| scorer.needs_survey()) {
-            for (chunk, candidates) in slices.clone().filter(|(_, candidates)| !candidates.is_empty()) {
-                scorer.survey(chunk, candidates);
-            }
-            scorer.finish_survey()?;
-        }
-        Ok(())
-    }
-
     /// Notes that a node is no candidate any more. True: the candidates must be surveyed again.
     pub(super) fn leave(&self, slot: NodeSlot) -> bool {
         let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
@@ -328,8 +310,7 @@ impl<'a> ClassScorers<'a> {
                 append_scores(&mut column.scores, scores.unwrap_or(whole), &part.candidates);
             }
         });
-        append_scores(&mut sheet.totals, &scratch.totals, &part.candidates);
-        part.push_slots(&part.candidates, &mut sheet.nodes);
+        append_totals(part, &scratch.totals, sheet);
     }
 
     pub(super) fn empty_sheet(&self, count: usize) -> ScoreSheet {
@@ -392,6 +373,12 @@ kernel! {
             }
         }
     }
+}
+
+/// Appends the nodes of one chunk with their totals.
+pub(super) fn append_totals(part: &ChunkSlice<'_>, totals: &ChunkScores, sheet: &mut ScoreSheet) {
+    append_scores(&mut sheet.totals, totals, &part.candidates);
+    part.push_slots(&part.candidates, &mut sheet.nodes);
 }
 
 /// Appends the scores of the nodes in the set.

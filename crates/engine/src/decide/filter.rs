@@ -9,6 +9,7 @@ use super::plugin_selection::PluginSelection;
 use super::query::{FilterVerdict, NodeQuery, Parallelism, ResourceFit, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
+use super::verdict_cache::{ClassReuse, HookInputs};
 use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::PluginContext;
 use crate::plugin_state::PluginStates;
@@ -67,11 +68,18 @@ pub fn filter_with(
     let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
     let lookup = ClassLookup::of(context.cluster_state, policy, &query.plugins);
     Ok(classes::evaluate_classes(query, lookup, parallelism, |classes| {
-        let filter_passes = classes.iter().map(|class| {
-            let filter_pass = FilterPass::new(context, &asked, query, &candidates, class);
-            filter_pass.map(|filter_pass| filter_pass.with_fit_slots(candidates.len()))
+        let visits = classes.iter().map(|class| {
+            let filter_pass = FilterPass::new(context, &asked, query, &candidates, class)?;
+            let reuse = parallelism.verdicts.and_then(|verdicts| {
+                let inputs = filter_pass.outside_inputs();
+                verdicts.open(context.cluster_state, policy, (query, true, class), inputs)
+            });
+            Ok(FilterVisit {
+                filter_pass: filter_pass.with_fit_slots(candidates.len()),
+                reuse,
+            })
         });
-        classes::visit_chunks(filter_passes.collect(), &candidates.slices, parallelism.is_cancelled)
+        classes::visit_chunks(visits.collect(), &candidates.slices, parallelism.is_cancelled)
     }))
 }
 
@@ -126,20 +134,25 @@ impl<'a> FilterPass<'a> {
         }
     }
 
-    /// Judges nodes of one chunk and returns those that pass.
-    pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
-        let stages = self.tally.stages();
-        let tally = &mut self.tally;
-        let left = if self.is_named {
-            stages.fold(part.candidates, |left, stage| {
-                left.and_not(&tally.run_stage(stage, part, &part.candidates))
-            })
-        } else {
-            reduce::conjunction(stages, &part.candidates, |stage, left| {
-                tally.run_stage(stage, part, left)
-            })
+    /// Inputs of the filters from outside of chunks; `None`: some filter reads more.
+    pub(super) fn outside_inputs(&self) -> Option<HookInputs> {
+        self.tally.outside_inputs()
+    }
+
+    /// Judges nodes of one chunk, or uses a stored verdict on them, and returns those that pass.
+    pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>, reuse: Option<&mut ClassReuse<'_>>) -> NodeMask {
+        let left = match reuse {
+            None => self.judge_slice(part),
+            Some(reuse) => match reuse.filtered(part) {
+                Some(stored) => {
+                    self.tally.count_rejections(&stored.rejections, part);
+                    let passed = stored.passed;
+                    reuse.count_reused();
+                    passed
+                }
+                None => self.judge_and_store(part, reuse),
+            },
         };
-        self.tally.count_slice(part);
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
             part.push_slots(&left, fit);
@@ -147,10 +160,39 @@ impl<'a> FilterPass<'a> {
         left
     }
 
+    fn judge_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+        let left = self.run_stages(part);
+        self.tally.end_slice(part);
+        self.tally.count_slice(part);
+        left
+    }
+
+    fn judge_and_store(&mut self, part: &ChunkSlice<'_>, reuse: &mut ClassReuse<'_>) -> NodeMask {
+        let left = self.run_stages(part);
+        reuse.put_filtered(part, left, self.tally.end_slice(part));
+        self.tally.count_slice(part);
+        left
+    }
+
+    /// Asks the filters about nodes of one chunk, and returns those that pass.
+    fn run_stages(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+        let stages = self.tally.stages();
+        let tally = &mut self.tally;
+        if self.is_named {
+            stages.fold(part.candidates, |left, stage| {
+                left.and_not(&tally.run_stage(stage, part, &part.candidates))
+            })
+        } else {
+            reduce::conjunction(stages, &part.candidates, |stage, left| {
+                tally.run_stage(stage, part, left)
+            })
+        }
+    }
+
     /// Judges the nodes of all these chunks.
     pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
         for part in parts {
-            self.filter_slice(part);
+            self.filter_slice(part, None);
         }
         self.verdict()
     }
@@ -167,14 +209,24 @@ impl<'a> FilterPass<'a> {
     }
 }
 
-impl ChunkVisitor for FilterPass<'_> {
+/// Filtering of one class, which visits the nodes.
+struct FilterVisit<'a> {
+    filter_pass: FilterPass<'a>,
+    /// Stored verdicts; `None`: the class is judged without them.
+    reuse: Option<ClassReuse<'a>>,
+}
+
+impl ChunkVisitor for FilterVisit<'_> {
     type Output = FilterVerdict;
 
     fn visit(&mut self, part: &ChunkSlice<'_>, _: &mut ScoreScratch) {
-        self.filter_slice(part);
+        self.filter_pass.filter_slice(part, self.reuse.as_mut());
     }
 
     fn finish(self) -> ClassResult<FilterVerdict> {
-        Ok((self.verdict(), Vec::new()))
+        if let Some(reuse) = self.reuse {
+            reuse.finish();
+        }
+        Ok((self.filter_pass.verdict(), Vec::new()))
     }
 }

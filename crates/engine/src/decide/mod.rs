@@ -4,6 +4,7 @@ mod admit;
 mod builtin_filters;
 mod candidates;
 mod class_scorers;
+mod class_survey;
 mod classes;
 mod filter;
 mod heap;
@@ -24,6 +25,7 @@ mod score;
 #[cfg(test)]
 pub(crate) mod tests;
 mod top;
+mod verdict_cache;
 mod victims;
 
 pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admit_task};
@@ -50,5 +52,6 @@ pub use query::{
 };
 pub use queue_state::{may_queue_reclaim, queue_overused};
 pub use score::{score, score_with};
+pub use verdict_cache::{VerdictCache, VerdictCacheUse, VerdictReuse};
 pub(crate) use victims::tier_victims;
 pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, victims};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::verdict_cache::VerdictReuse;
 use crate::model::{NodeSlot, Problem, ResourceTable, TaskRecord};
 use crate::plugin::{Measurement, Reason};
 
@@ -83,6 +84,8 @@ pub struct Parallelism<'a> {
     pub threads: usize,
     /// True if nobody wants the result any more; called before each chunk of nodes.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+    /// Verdicts of earlier queries to use again; `None`: every node is judged.
+    pub verdicts: Option<VerdictReuse<'a>>,
 }
 
 impl Parallelism<'_> {
@@ -90,6 +93,7 @@ impl Parallelism<'_> {
     pub const SEQUENTIAL: Self = Self {
         threads: 1,
         is_cancelled: &|| false,
+        verdicts: None,
     };
 }
 

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::builtin_filters::node_state_reason;
 use super::candidates::ChunkSlice;
 use super::query::{FilterDetail, NodeQuery, RejectionGroup};
+use super::verdict_cache::HookInputs;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
 
@@ -50,7 +51,8 @@ struct RejectedNodes {
 }
 
 /// Nodes of one chunk that a filter rejected for one reason.
-struct SliceRejection {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SliceRejection {
     stage: usize,
     number: u16,
     nodes: NodeMask,
@@ -115,19 +117,38 @@ impl<'a> RejectionTally<'a> {
         refused
     }
 
-    /// Counts the rejections of a chunk after the last filter.
-    pub(super) fn count_slice(&mut self, part: &ChunkSlice<'_>) {
+    /// Inputs of the filters from outside of chunks; `None`: some filter reads more.
+    pub(super) fn outside_inputs(&self) -> Option<HookInputs> {
+        HookInputs::of(self.stages.iter().map(|stage| Some(stage.filterer.outside_inputs())))
+    }
+
+    /// Rejections of a chunk after the last filter, which [`Self::count_slice`] counts.
+    pub(super) fn end_slice(&mut self, part: &ChunkSlice<'_>) -> &[SliceRejection] {
         for at in 0..self.lasting_stages.len() {
             if let Some(stage) = self.lasting_stages.get(at).copied() {
                 self.prefer_lasting(stage, part);
             }
         }
-        for SliceRejection { stage, number, nodes } in self.slice.drain(..) {
-            let rejected = self.stages.get_mut(stage).and_then(|stage| stage.rejected(number));
+        &self.slice
+    }
+
+    /// Counts the rejections of the present chunk.
+    pub(super) fn count_slice(&mut self, part: &ChunkSlice<'_>) {
+        let mut slice = std::mem::take(&mut self.slice);
+        self.count_rejections(&slice, part);
+        slice.clear();
+        self.slice = slice;
+    }
+
+    /// Counts the rejections of a chunk.
+    pub(super) fn count_rejections(&mut self, rejections: &[SliceRejection], part: &ChunkSlice<'_>) {
+        for SliceRejection { stage, number, nodes } in rejections {
+            let stage = self.stages.get_mut(*stage);
+            let rejected = stage.and_then(|stage| stage.rejected(*number));
             if let Some(rejected) = rejected {
                 rejected.count += nodes.count();
                 if self.keeps_slots {
-                    part.push_slots(&nodes, &mut rejected.slots);
+                    part.push_slots(nodes, &mut rejected.slots);
                 }
             }
         }

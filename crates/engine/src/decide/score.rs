@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::candidates::{ChunkSlice, NodeCandidates};
-use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
+use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch, append_totals};
 use super::classes::{self, ChunkVisitor, ClassLookup, ClassResult};
 use super::filter::{FilterPass, plugin_states_for};
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet, TaskResults};
 use super::top::{RankedNode, TopNodes};
+use super::verdict_cache::{ClassReuse, HookInputs, VerdictReuse};
 use crate::kernel::kernel;
-use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
+use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, PluginContext};
 use crate::policy::Policy;
 
@@ -58,9 +59,10 @@ pub fn score_with(
         lookup,
         parallelism,
         |classes| {
-            let walks = classes
-                .iter()
-                .map(|class| ScorePass::new(context, &asked, query, &candidates, class));
+            let walks = classes.iter().map(|class| {
+                let pass = ScorePass::new(context, &asked, query, &candidates, class)?;
+                Ok(pass.with_reuse(parallelism.verdicts, policy, query, class))
+            });
             classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
         },
     ))
@@ -76,6 +78,8 @@ struct ScorePass<'a> {
     collector: ScoreCollector,
     /// Candidates of each slice that pass the filter, if the scorers surveyed them; those of slices not yet scored.
     surveyed: Option<std::vec::IntoIter<NodeMask>>,
+    /// Stored verdicts; `None`: the class is judged without them.
+    reuse: Option<ClassReuse<'a>>,
 }
 
 /// Collector of scored nodes.
@@ -116,16 +120,99 @@ impl<'a> ScorePass<'a> {
             out_of_range: OutOfRangeScores::default(),
             collector: found,
             surveyed: None,
+            reuse: None,
         })
+    }
+
+    /// The pass with stored verdicts of its class, if there are some or they may be stored.
+    fn with_reuse(
+        self,
+        verdicts: Option<VerdictReuse<'a>>,
+        policy: &Policy,
+        query: &ScoreQuery,
+        class: &TaskClass,
+    ) -> Self {
+        let reuse = verdicts.and_then(|verdicts| {
+            let inputs = match &self.filter_pass {
+                Some(filter_pass) => filter_pass.outside_inputs(),
+                None => Some(HookInputs::default()),
+            };
+            verdicts.open(
+                self.state,
+                policy,
+                (&query.node_query, query.with_filter, class),
+                inputs,
+            )
+        });
+        Self { reuse, ..self }
     }
 }
 
 impl ScorePass<'_> {
     /// Candidates of one chunk that pass the filter.
     fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
-        self.filter_pass
-            .as_mut()
-            .map_or(part.candidates, |filter_pass| filter_pass.filter_slice(part))
+        if let Some(filter_pass) = &mut self.filter_pass {
+            return filter_pass.filter_slice(part, self.reuse.as_mut());
+        }
+        if let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.filtered(part).is_none()) {
+            reuse.put_filtered(part, part.candidates, &[]);
+        }
+        part.candidates
+    }
+
+    /// Shows the candidates that pass to the scorers that depend on them.
+    fn survey(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+        let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
+        match &mut self.reuse {
+            None => self.scorers.survey(parts.iter().map(|part| part.chunk).zip(&passing))?,
+            Some(reuse) => {
+                for (part, candidates) in parts.iter().zip(&passing) {
+                    self.scorers.survey_or_reuse(part, candidates, reuse);
+                }
+                self.scorers.finish_survey()?;
+            }
+        }
+        self.surveyed = Some(passing.into_iter());
+        Ok(())
+    }
+
+    /// True if the collector reads totals only.
+    fn reads_totals_only(&self) -> bool {
+        match &self.collector {
+            ScoreCollector::Best(_) => true,
+            ScoreCollector::All(_) => self.scorers.shown_columns.is_empty(),
+        }
+    }
+
+    /// Collects the candidates of a chunk by stored totals; false: none are stored.
+    fn collect_stored(&mut self, whole: &ChunkSlice<'_>, part: &ChunkSlice<'_>) -> bool {
+        let Some(scored) = self.reuse.as_ref().and_then(|reuse| reuse.scored(whole)) else {
+            return false;
+        };
+        match &mut self.collector {
+            ScoreCollector::All(sheet) => append_totals(part, &scored.totals, sheet),
+            ScoreCollector::Best(top) => {
+                if top.offer_head(ranked_node(self.state, part, scored.head, &scored.totals)) {
+                    offer_nodes(self.state, part, &scored.totals, top);
+                }
+            }
+        }
+        if let Some(reuse) = &mut self.reuse {
+            reuse.count_reused();
+        }
+        true
+    }
+
+    /// Stores the totals of a chunk.
+    fn store_totals(&mut self, whole: &ChunkSlice<'_>, part: &ChunkSlice<'_>, totals: &ChunkScores) {
+        let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.stores_scores(whole)) else {
+            return;
+        };
+        let mut first = TopNodes::new(1);
+        offer_nodes(self.state, part, totals, &mut first);
+        if let Some(head) = first.finish().first() {
+            reuse.put_scores(whole, totals, head.slot as usize % CHUNK_SIZE);
+        }
     }
 }
 
@@ -133,29 +220,33 @@ impl ChunkVisitor for ScorePass<'_> {
     type Output = ScoreSheet;
 
     fn prepare(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
-        if !self.scorers.need_survey() {
-            return Ok(());
+        if self.scorers.need_survey() {
+            self.survey(parts)?;
         }
-        let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
-        self.scorers
-            .survey(&parts.iter().map(|part| part.chunk).zip(&passing))?;
-        self.surveyed = Some(passing.into_iter());
+        let reads_totals_only = self.reads_totals_only();
+        if let Some(reuse) = &mut self.reuse {
+            let inputs = self.scorers.outside_inputs().filter(|_| reads_totals_only);
+            reuse.set_score_inputs(inputs);
+        }
         Ok(())
     }
 
-    fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch) {
+    fn visit(&mut self, whole: &ChunkSlice<'_>, scratch: &mut ScoreScratch) {
         let surveyed = self
             .surveyed
             .as_mut()
             .map(|masks| masks.next().unwrap_or(NodeMask::NONE));
-        let among = surveyed.unwrap_or_else(|| self.filter_slice(part));
+        let among = surveyed.unwrap_or_else(|| self.filter_slice(whole));
         if among.is_empty() {
             return;
         }
         let part = ChunkSlice {
             candidates: among,
-            ..*part
+            ..*whole
         };
+        if self.collect_stored(whole, &part) {
+            return;
+        }
         self.scorers
             .record_out_of_range(self.state, &part, scratch, &mut self.out_of_range);
         match &mut self.collector {
@@ -165,10 +256,14 @@ impl ChunkVisitor for ScorePass<'_> {
                 offer_nodes(self.state, &part, &scratch.totals, top);
             }
         }
+        self.store_totals(whole, &part, &scratch.totals);
     }
 
     fn finish(self) -> ClassResult<ScoreSheet> {
         self.scorers.reject_out_of_range(self.out_of_range)?;
+        if let Some(reuse) = self.reuse {
+            reuse.finish();
+        }
         let mut sheet = match self.collector {
             ScoreCollector::Best(top) => best_sheet(self.state, top, &self.scorers),
             ScoreCollector::All(sheet) => match self.candidates.caller_order(&sheet.nodes) {
@@ -184,12 +279,17 @@ impl ChunkVisitor for ScorePass<'_> {
 /// Offers the nodes of one chunk that may be among the best.
 fn offer_nodes(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, top: &mut TopNodes) {
     for offset in contenders(totals, top.threshold()).and(&part.candidates).iter() {
-        let slot = part.slot(offset);
-        top.offer(RankedNode {
-            total: totals.get(offset).copied().unwrap_or(0.0),
-            rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
-            slot,
-        });
+        top.offer(ranked_node(cluster_state, part, offset, totals));
+    }
+}
+
+/// Node at a place with its total.
+fn ranked_node(cluster_state: &ClusterState, part: &ChunkSlice<'_>, offset: usize, totals: &ChunkScores) -> RankedNode {
+    let slot = part.slot(offset);
+    RankedNode {
+        total: totals.get(offset).copied().unwrap_or(0.0),
+        rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+        slot,
     }
 }
 

@@ -56,6 +56,15 @@ impl TopNodes {
         self.cutoff.map_or(f64::NEG_INFINITY, |bar| comparable_total(bar.total))
     }
 
+    /// Offers the best node of a set. True: others of the set may be among the best, too.
+    pub(super) fn offer_head(&mut self, head: RankedNode) -> bool {
+        if self.limit == 1 {
+            self.offer(head);
+            return false;
+        }
+        self.cutoff.is_none_or(|bar| head.compare_rank(&bar).is_lt())
+    }
+
     /// Offers a node.
     pub(super) fn offer(&mut self, node: RankedNode) {
         // Many nodes of a cluster are alike: among equal totals only names before the cutoff's are held.

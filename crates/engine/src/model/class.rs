@@ -1,5 +1,6 @@
 //! Task classes: the part of a task that plugins read. Tasks that differ only in name are one class.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use super::amounts::{ResourceAmounts, ResourceId};
@@ -26,8 +27,22 @@ pub struct RequestedAmount {
     pub counted: i64,
 }
 
+/// Amounts at or above [`MIN_AMOUNT`] are equal if their bits are.
+impl Hash for RequestedAmount {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            id,
+            name,
+            amount,
+            whole,
+            counted,
+        } = self;
+        (id, name, amount.to_bits(), whole, counted).hash(state);
+    }
+}
+
 /// Part of a task that plugins read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Hash, PartialEq)]
 pub struct TaskClass {
     /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name.
     pub requested: Vec<RequestedAmount>,
@@ -49,7 +64,7 @@ pub struct TaskClass {
 }
 
 /// Account that a task is charged to, and the amounts charged.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Hash, PartialEq)]
 pub struct ChargedAccount {
     /// Queue of the task's job; empty: the job or its queue does not exist.
     pub queue: Arc<str>,
@@ -64,7 +79,7 @@ pub struct ChargedAccount {
 }
 
 /// Namespace and labels of a pod, which terms about pods read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodIdentity {
     /// Namespace.
     pub namespace: Arc<str>,

@@ -11,6 +11,9 @@ pub type ChunkScores = [f64; CHUNK_SIZE];
 /// Largest number of parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 8;
 
+/// Numbers that a hook reads or gathers.
+pub type HookNumbers = SmallVec<[u64; 6]>;
+
 /// Hook that is prepared for one task class.
 pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
 
@@ -34,9 +37,16 @@ pub trait NodeScorer {
         false
     }
 
-    /// Sees the candidates of one chunk of the cluster state.
-    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+    /// Sees the candidates of one chunk of the cluster state. Returns the numbers that the survey took from them, if they are
+    /// all that it took: [`Self::survey_again`] takes them instead of the chunk.
+    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) -> Option<HookNumbers> {
         let _ = (chunk, candidates);
+        None
+    }
+
+    /// Sees the candidates of a chunk by the numbers that [`Self::survey`] took from them.
+    fn survey_again(&mut self, numbers: &[u64]) {
+        let _ = numbers;
     }
 
     /// Ends the survey.
@@ -45,6 +55,13 @@ pub trait NodeScorer {
     /// The candidates cannot be scored.
     fn finish_survey(&mut self) -> Result<(), Problem> {
         Ok(())
+    }
+
+    /// Inputs of the scores from outside of a chunk, asked after the survey; `None`: the scores read more than that. With
+    /// `Some` the scores of the nodes of a chunk follow from the chunk, the class, the policy, the table of resource names, and
+    /// these numbers, so that a caller may use scores of the same chunk again.
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        None
     }
 
     /// Notes that a surveyed node is no candidate any more. True: the scores of others change by that, and the caller
@@ -82,6 +99,14 @@ pub trait NodeFilter {
     /// Judges the nodes of the chunk that are in `among`. Returns the rejected ones, and records a reason for each of
     /// them if reasons are read.
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
+
+    /// Inputs of the verdicts from outside of a chunk; `None`: the verdicts read more than that. With `Some` the verdict on each
+    /// node of a chunk follows from the chunk, the class, the policy, the table of resource names, whether nodes are judged after
+    /// release, and these numbers, so that a caller may use verdicts on the same chunk again. A plugin that has such a filter for a
+    /// class has one on every state with the same table of names.
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        None
+    }
 
     /// Splits off the checks that depend on other nodes: from then on the filter judges without them.
     fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {

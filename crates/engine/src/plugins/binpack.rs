@@ -7,7 +7,9 @@ use super::allocation::{AllocationStrategy, StrategyMean};
 use super::argument_names::{check_name_list, check_weight_overflow, comma_list};
 use super::effective_values::value_map;
 use crate::model::{NodeChunk, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin::{
+    ChunkScores, HookNumbers, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
+};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Registry entry of the plugin.
@@ -172,6 +174,10 @@ struct BinpackScorer(StrategyMean);
 impl NodeScorer for BinpackScorer {
     fn parts(&self) -> &[&'static str] {
         &[""]
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {

@@ -3,7 +3,7 @@
 use super::effective_values::{map_entry, value_map};
 use crate::devices::{DeviceScorer, scale};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, PluginContext, PluginHooks};
+use crate::plugin::{ChunkScores, HookNumbers, NodeScorer, PluginContext, PluginHooks};
 use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Largest weight: sums of weighted scores stay exact integers.
@@ -98,6 +98,12 @@ impl DeviceNodeScorer<'_> {
     }
 }
 
+/// Least and greatest score as numbers; none if there is no score.
+fn range_numbers(range: Option<(i64, i64)>) -> HookNumbers {
+    let ends = range.into_iter().flat_map(|(least, greatest)| [least, greatest]);
+    ends.map(i64::cast_unsigned).collect()
+}
+
 impl NodeScorer for DeviceNodeScorer<'_> {
     fn parts(&self) -> &[&'static str] {
         &[""]
@@ -122,12 +128,26 @@ impl NodeScorer for DeviceNodeScorer<'_> {
         self.scorer.is_relative()
     }
 
-    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
-        let mut range = self.range;
+    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) -> Option<HookNumbers> {
+        let mut own: Option<(i64, i64)> = None;
         self.each_value(chunk, candidates, |_, value| {
-            let (least, greatest) = range.unwrap_or((value, value));
-            range = Some((least.min(value), greatest.max(value)));
+            let (least, greatest) = own.unwrap_or((value, value));
+            own = Some((least.min(value), greatest.max(value)));
         });
-        self.range = range;
+        let numbers = range_numbers(own);
+        self.survey_again(&numbers);
+        Some(numbers)
+    }
+
+    fn survey_again(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let value = number.cast_signed();
+            let (least, greatest) = self.range.unwrap_or((value, value));
+            self.range = Some((least.min(value), greatest.max(value)));
+        }
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(range_numbers(self.range))
     }
 }

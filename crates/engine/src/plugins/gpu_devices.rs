@@ -7,8 +7,8 @@ use crate::devices::{DeviceNode, DevicePick, DeviceTask};
 use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{
-    ChunkRejections, Measurement, NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook, Reason,
-    Resolution,
+    ChunkRejections, HookNumbers, Measurement, NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
+    Reason, Resolution,
 };
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
@@ -147,6 +147,10 @@ impl NodeFilter for DeviceFilter {
             rejected = rejected.or(group);
         }
         rejected
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn reason(&self, number: u16) -> Reason {

@@ -10,7 +10,9 @@ use super::effective_values::{map_entry, value_map};
 use super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch};
 use crate::model::resource_name::ResourceKind;
 use crate::model::{NodeChunk, NodeMask, ResourceId, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin::{
+    ChunkScores, HookNumbers, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
+};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code};
 
 /// Registry entry of the plugin.
@@ -143,6 +145,10 @@ struct ScarceScorer {
 impl NodeScorer for ScarceScorer {
     fn parts(&self) -> &[&'static str] {
         &[""]
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {

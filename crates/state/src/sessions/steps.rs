@@ -82,7 +82,7 @@ pub struct SteppedSession {
     pub repeated: bool,
     /// Cycle after the changes, for queries that try hypothetical changes.
     pub cycle: SchedulingCycle,
-    _busy: SessionGuard,
+    busy: SessionGuard,
 }
 
 impl SteppedSession {
@@ -95,10 +95,16 @@ impl SteppedSession {
             outcome,
             repeated,
             cycle: inner.cycle.clone(),
-            _busy: busy,
+            busy,
         }
     }
+
+    /// Name of the session.
+    pub fn name(&self) -> &str {
+        &self.busy.0.name
+    }
 }
+
 impl SessionRegistry {
     /// Applies the changes that are new, all or none. Returns the session after them.
     fn step(&self, name: &str, after: u64, changes: &[SessionChange]) -> Result<SteppedSession, StateError> {

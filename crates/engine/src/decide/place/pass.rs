@@ -291,7 +291,7 @@ impl<'a> PlacePass<'a> {
         let passing = slices.map(|part| self.passing_nodes(part.chunk, &part.candidates));
         let passing: Vec<NodeMask> = passing.collect();
         self.scorers
-            .survey(&candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
+            .survey(candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
         Ok(Some(passing))
     }
 

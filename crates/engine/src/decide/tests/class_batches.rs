@@ -139,6 +139,7 @@ fn cancelled_queries_return_nothing() {
     let parallelism = Parallelism {
         threads: 2,
         is_cancelled: &|| true,
+        ..Parallelism::SEQUENTIAL
     };
     assert_eq!(
         decide::filter_with(context, &compiled.policy, &all, parallelism).unwrap(),

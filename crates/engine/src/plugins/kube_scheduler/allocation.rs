@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::resource_name::ResourceKind;
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass};
-use crate::plugin::{ChunkScores, NodeScorer};
+use crate::plugin::{ChunkScores, HookNumbers, NodeScorer};
 use crate::plugins::nodeorder::{MAX_SCORE, PartWeights, allocatable, truncate};
 
 const CPU: &str = "cpu";
@@ -156,6 +156,10 @@ fn compared(
 impl NodeScorer for AllocationScorer<'_> {
     fn parts(&self) -> &[&'static str] {
         &[""]
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {

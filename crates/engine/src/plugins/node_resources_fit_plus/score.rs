@@ -13,7 +13,7 @@
 
 use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
-use crate::plugin::{ChunkScores, NodeScorer};
+use crate::plugin::{ChunkScores, HookNumbers, NodeScorer};
 
 /// Best score, and the score of a node without any scored resource.
 pub(super) const MAX_SCORE: i64 = 100;
@@ -304,6 +304,10 @@ fn add_float_share<const FUSED: bool, const ALIKE: bool>(share: FitPlusColumns<'
 impl NodeScorer for FitPlusMean {
     fn parts(&self) -> &[&'static str] {
         &[""]
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {

@@ -17,29 +17,62 @@ const MAX_CONTAINER_SIZE: i64 = 1000 * MEBIBYTE;
 type ImageValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
 
 /// Image of a class that some node has.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct WantedImage {
+    /// Number of the image in the class.
+    number: usize,
     name: String,
     /// Size, reduced by the part of the nodes that lack the image.
     spread_size: i64,
 }
 
-/// Values of nodes for a class; `None`: no node has an image of it.
-///
-/// An image has the size that the first node reports. Every node that has it counts, where the reference counts those
-/// that it knew when it last heard of the scored node.
-pub(super) fn image_values<'a>(
-    cluster_state: &'a ClusterState,
-    constraints: &'a PodConstraints,
-) -> Option<ImageValues<'a>> {
-    let total: u32 = cluster_state.chunks().iter().map(|chunk| chunk.usable().count()).sum();
-    let names = constraints.images.iter().chain(&constraints.image_volumes);
-    let wanted: Vec<WantedImage> = names
-        .filter_map(|name| wanted_image(cluster_state, complete_name(name), total))
-        .collect();
-    if wanted.is_empty() {
-        return None;
+/// Values of nodes for a class, and the images that give them.
+pub(super) struct ImageLocality<'a> {
+    values: ImageValues<'a>,
+    wanted: Vec<WantedImage>,
+}
+
+impl<'a> ImageLocality<'a> {
+    /// Values for a class; `None`: no node has an image of it.
+    ///
+    /// An image has the size that the first node reports. Every node that has it counts, where the reference counts those
+    /// that it knew when it last heard of the scored node.
+    pub(super) fn of(cluster_state: &'a ClusterState, constraints: &'a PodConstraints) -> Option<Self> {
+        let wanted = wanted_images(cluster_state, constraints);
+        if wanted.is_empty() {
+            return None;
+        }
+        let values = image_values(cluster_state, constraints, wanted.clone());
+        Some(Self { values, wanted })
     }
+
+    /// Fills in the values of a chunk.
+    pub(super) fn fill(&self, chunk: &NodeChunk, values: &mut ChunkScores) {
+        self.values.fill(chunk, values);
+    }
+
+    /// Numbers from other nodes by which values are computed.
+    pub(super) fn spread_sizes(&self) -> impl Iterator<Item = u64> + '_ {
+        let numbers = |own: &WantedImage| [own.number as u64, own.spread_size.cast_unsigned()];
+        self.wanted.iter().flat_map(numbers)
+    }
+}
+
+/// Images of a class that some node has.
+fn wanted_images(cluster_state: &ClusterState, constraints: &PodConstraints) -> Vec<WantedImage> {
+    let total: u32 = cluster_state.chunks().iter().map(|chunk| chunk.usable().count()).sum();
+    let names = constraints.images.iter().chain(&constraints.image_volumes).enumerate();
+    names
+        .filter_map(|(number, name)| wanted_image(cluster_state, (number, complete_name(name)), total))
+        .collect()
+}
+
+/// Values of the nodes by these images.
+fn image_values<'a>(
+    cluster_state: &'a ClusterState,
+    constraints: &PodConstraints,
+    wanted: Vec<WantedImage>,
+) -> ImageValues<'a> {
     let containers = i64::try_from(constraints.images.len()).unwrap_or(i64::MAX);
     let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
         let mut sums = [0_i64; crate::model::CHUNK_SIZE];
@@ -55,10 +88,10 @@ pub(super) fn image_values<'a>(
         }
         None
     };
-    Some(RecordValues::new(cluster_state, Box::new(compute)))
+    RecordValues::new(cluster_state, Box::new(compute))
 }
 
-fn wanted_image(cluster_state: &ClusterState, name: String, total: u32) -> Option<WantedImage> {
+fn wanted_image(cluster_state: &ClusterState, (number, name): (usize, String), total: u32) -> Option<WantedImage> {
     let (mut count, mut size) = (0, None);
     for chunk in cluster_state.chunks().iter() {
         let images = chunk.images();
@@ -67,6 +100,7 @@ fn wanted_image(cluster_state: &ClusterState, name: String, total: u32) -> Optio
     }
     let spread = f64::from(count) / f64::from(total.max(1));
     Some(WantedImage {
+        number,
         name,
         spread_size: truncate(size? as f64 * spread),
     })

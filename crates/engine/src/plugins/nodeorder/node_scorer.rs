@@ -7,14 +7,13 @@ use smallvec::SmallVec;
 
 use super::arguments::PartWeights;
 use super::float_amounts::ComparedFloats;
-use super::image_locality::image_values;
-use super::preferences::RelativePreference;
+use super::image_locality::ImageLocality;
+use super::preferences::{EXTREME_NUMBERS, RelativePreference};
 use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
 use crate::model::constraints::PreferredTerm;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
-use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PeerScorer, PluginContext};
+use crate::plugin::{ChunkScores, HookNumbers, MAX_PARTS, NodeScorer, PeerScorer, PluginContext};
 use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadDefaults, SpreadScore};
-use crate::plugins::record_values::RecordValues;
 use crate::policy::Compatibility;
 
 /// Part of the score.
@@ -82,9 +81,6 @@ impl ScoreRules {
 /// Parts that are switched on, with their weights, in the order of the sum.
 type SwitchedParts = SmallVec<[(ScorePartKind, i64); MAX_PARTS]>;
 
-/// Fills one column with the scores of a chunk, or returns the score of all its nodes.
-type ColumnFiller<'a> = Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>;
-
 /// Prepared score.
 pub(in crate::plugins) struct PodScorer<'a> {
     rules: &'a ScoreRules,
@@ -95,7 +91,7 @@ pub(in crate::plugins) struct PodScorer<'a> {
     names: SmallVec<[&'static str; MAX_PARTS]>,
     demand: NonzeroDemand,
     balanced: Option<BalancedDemand>,
-    images: Option<RecordValues<'a, ColumnFiller<'a>>>,
+    images: Option<ImageLocality<'a>>,
     affinity: Option<RelativePreference<'a>>,
     taints: Option<RelativePreference<'a>>,
     pod_affinity: Option<AffinityScore>,
@@ -164,7 +160,7 @@ impl<'a> PodScorer<'a> {
             demand: NonzeroDemand::of(class, rules),
             balanced: BalancedDemand::of(state, class, rules.device.as_deref()).filter(|_| weights.balanced != 0),
             images: (weights.images != 0)
-                .then(|| image_values(state, constraints))
+                .then(|| ImageLocality::of(state, constraints))
                 .flatten(),
             affinity,
             taints: (weights.taints != 0).then(|| RelativePreference::taints(rules.plugin, state, constraints)),
@@ -175,6 +171,11 @@ impl<'a> PodScorer<'a> {
 
     fn has(&self, kind: ScorePartKind) -> bool {
         self.parts.iter().any(|(own, _)| *own == kind)
+    }
+
+    /// True if a part reads pods of other nodes.
+    fn reads_pods(&self) -> bool {
+        self.pod_affinity.is_some() || self.spread.is_some()
     }
 
     fn preferences(&self) -> impl Iterator<Item = &RelativePreference<'a>> {
@@ -195,9 +196,10 @@ impl NodeScorer for PodScorer<'_> {
         self.preferences().next().is_some() || self.pod_affinity.is_some() || self.spread.is_some()
     }
 
-    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
+    fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) -> Option<HookNumbers> {
+        let mut numbers = HookNumbers::new();
         for preference in self.affinity.iter_mut().chain(&mut self.taints) {
-            preference.survey(chunk, candidates);
+            numbers.extend(preference.survey(chunk, candidates));
         }
         if let Some(score) = &mut self.pod_affinity {
             score.survey(chunk, candidates);
@@ -205,6 +207,20 @@ impl NodeScorer for PodScorer<'_> {
         if let Some(score) = &mut self.spread {
             score.survey(chunk, candidates);
         }
+        (!self.reads_pods()).then_some(numbers)
+    }
+
+    fn survey_again(&mut self, numbers: &[u64]) {
+        let preferences = self.affinity.iter_mut().chain(&mut self.taints);
+        for (preference, numbers) in preferences.zip(numbers.chunks(EXTREME_NUMBERS)) {
+            preference.survey_again(numbers);
+        }
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        let extremes = self.preferences().map(RelativePreference::outside_input);
+        let images = self.images.iter().flat_map(ImageLocality::spread_sizes);
+        (!self.reads_pods()).then(|| extremes.chain(images).collect())
     }
 
     fn finish_survey(&mut self) -> Result<(), Problem> {

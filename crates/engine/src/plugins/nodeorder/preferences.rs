@@ -28,6 +28,9 @@ enum Direction {
     Small,
 }
 
+/// Number of the numbers of extreme values.
+pub(super) const EXTREME_NUMBERS: usize = 3;
+
 /// Extreme values of the candidates.
 #[derive(Debug, Default)]
 struct ValueExtremes {
@@ -40,6 +43,23 @@ struct ValueExtremes {
 }
 
 impl ValueExtremes {
+    /// Numbers of the extremes.
+    fn numbers(&self) -> [u64; EXTREME_NUMBERS] {
+        [
+            self.least.to_bits(),
+            self.most.to_bits(),
+            u64::from(self.most_count.get()),
+        ]
+    }
+
+    /// Adds the extremes of other candidates by their numbers.
+    fn add_numbers(&mut self, numbers: &[u64]) {
+        if let &[least, most, most_count] = numbers {
+            self.least = self.least.min(f64::from_bits(least));
+            self.add(f64::from_bits(most), u32::try_from(most_count).unwrap_or(u32::MAX));
+        }
+    }
+
     /// Adds candidates with a value.
     fn add(&mut self, value: f64, count: u32) {
         if count == 0 {
@@ -212,15 +232,28 @@ impl<'a> RelativePreference<'a> {
         Self::new(plugin, cluster_state, Direction::Small, compute)
     }
 
-    /// Sees the candidates of a chunk.
-    pub(super) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
-        let mut values = [0.0; crate::model::CHUNK_SIZE];
+    /// Sees the candidates of a chunk. Returns their extremes, which [`Self::survey_again`] takes.
+    pub(super) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) -> [u64; EXTREME_NUMBERS] {
+        let (mut own, mut values) = (ValueExtremes::default(), [0.0; crate::model::CHUNK_SIZE]);
         if let Some(value) = self.raw.fill_different(chunk, &mut values) {
-            return self.extremes.add(value, candidates.count());
+            own.add(value, candidates.count());
+        } else {
+            let values = candidates.iter().filter_map(|offset| values.get(offset));
+            values.for_each(|value| own.add(*value, 1));
         }
-        for offset in candidates.iter() {
-            self.extremes.add(values.get(offset).copied().unwrap_or(0.0), 1);
-        }
+        let numbers = own.numbers();
+        self.survey_again(&numbers);
+        numbers
+    }
+
+    /// Sees the candidates of a chunk by their extremes.
+    pub(super) fn survey_again(&mut self, numbers: &[u64]) {
+        self.extremes.add_numbers(numbers);
+    }
+
+    /// Number by which scores depend on the candidates.
+    pub(super) fn outside_input(&self) -> u64 {
+        self.extremes.most.to_bits()
     }
 
     /// Ends the survey.

@@ -9,7 +9,9 @@ use super::pod_checks::PodChecks;
 use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
-use crate::plugin::{ChunkRejections, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution};
+use crate::plugin::{
+    ChunkRejections, HookNumbers, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution,
+};
 use crate::plugins::inter_pod::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 use crate::policy::Compatibility;
 
@@ -443,6 +445,10 @@ impl NodeFilter for PodFilter<'_> {
             self.note(&noted, &left, verdicts);
         }
         noted.iter().fold(rejected, |all, (_, nodes)| all.or(nodes))
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        (!self.pods.reads_other_nodes()).then(HookNumbers::new)
     }
 
     fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {

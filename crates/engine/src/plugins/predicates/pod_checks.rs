@@ -48,6 +48,11 @@ impl<'a> PodChecks<'a> {
         })
     }
 
+    /// True if a check reads pods and domains of other nodes.
+    pub(super) fn reads_other_nodes(&self) -> bool {
+        self.affinity.is_some() || self.spread.is_some()
+    }
+
     /// Splits off the checks that depend on other nodes.
     pub(super) fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
         let mut filters: Vec<Box<dyn PeerFilter>> = Vec::new();

@@ -19,7 +19,9 @@ use self::strategies::ResourceStrategies;
 use super::allocation::StrategyMean;
 use super::effective_values::{map_entry, value_map};
 use crate::model::{NodeChunk, Problem, TaskClass};
-use crate::plugin::{ChunkScores, NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin::{
+    ChunkScores, HookNumbers, NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
+};
 use crate::policy::{ArgumentMap, Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 const NAME: &str = "resource-strategy-fit";
@@ -171,6 +173,10 @@ impl NodeScorer for StrategyScorer {
             (None, Some(_)) => &["sra"],
             (None, None) => &[],
         }
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {

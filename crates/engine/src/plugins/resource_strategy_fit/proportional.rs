@@ -7,7 +7,7 @@ use super::NAME;
 use super::arguments::ArgumentReader;
 use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ChunkColumn, NodeChunk, NodeMask, NodeVector, ResourceId, ResourceTable, TaskClass};
-use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
+use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
 use crate::plugins::argument_names::{check_name_list, comma_list};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
@@ -211,6 +211,10 @@ impl NodeFilter for ProportionalFilter {
             passed = passed.and_not(&refused);
         }
         among.and_not(&passed)
+    }
+
+    fn outside_inputs(&self) -> Option<HookNumbers> {
+        Some(HookNumbers::new())
     }
 
     fn reason(&self, number: u16) -> Reason {

@@ -1,0 +1,114 @@
+//! Calls each of which comes after a change of one node, as in a cluster that lives: processor time of the server, without
+//! that of the changes.
+
+use pb::state_service_client::StateServiceClient;
+use pumice::server::pb;
+use tonic::transport::Channel;
+
+use super::calls::{BenchCall, BenchClient};
+use super::fixtures::clock;
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
+use super::shapes::{self, amounts};
+
+/// Owner of the tasks that change.
+const SOURCE: &str = "changes";
+/// Number of nodes that change in turn.
+const CHANGED: u64 = 1_000;
+
+/// Source that changes one node at a time.
+struct ChangingSource {
+    client: StateServiceClient<Channel>,
+    sequence: u64,
+}
+
+impl ChangingSource {
+    /// Source without records.
+    async fn start(channel: Channel) -> Self {
+        let mut source = Self {
+            client: StateServiceClient::new(channel),
+            sequence: 0,
+        };
+        source.send(1, pb::BatchKind::FullSyncLast, None).await;
+        source
+    }
+
+    async fn send(&mut self, source_epoch: u64, kind: pb::BatchKind, put: Option<pb::Cluster>) {
+        self.sequence += 1;
+        let batch = pb::Batch {
+            source: SOURCE.to_owned(),
+            source_epoch,
+            sequence: self.sequence,
+            kind: kind.into(),
+            part: u32::from(kind == pb::BatchKind::FullSyncLast),
+            put,
+            ..pb::Batch::default()
+        };
+        let applied = self.client.apply(pb::ApplyRequest { batch: Some(batch) }).await;
+        let outcome = applied.expect("a reply").into_inner().outcome.expect("an outcome");
+        assert!(outcome.refused.is_empty() && outcome.resync.is_none(), "{outcome:?}");
+    }
+
+    /// Changes the requests of the task on one node, which is visible afterwards.
+    async fn change(&mut self) {
+        let (number, turn) = (self.sequence % CHANGED, self.sequence / CHANGED);
+        let task = pb::Task {
+            name: format!("changes/task-{number:04}"),
+            job: "changes/job".to_owned(),
+            node: format!("node-{:06}", number * 7_919 % u64::from(shapes::NODES)),
+            status: pb::TaskStatus::Running.into(),
+            requests: Some(amounts([("cpu", format!("{}m", 10 + turn % 2 * 10))])),
+            ..pb::Task::default()
+        };
+        let put = pb::Cluster {
+            tasks: vec![task],
+            ..pb::Cluster::default()
+        };
+        self.send(1, pb::BatchKind::Delta, Some(put)).await;
+    }
+
+    /// Removes the tasks.
+    async fn end(mut self) {
+        self.sequence = 0;
+        self.send(2, pb::BatchKind::FullSyncLast, None).await;
+    }
+}
+
+/// Measures calls after changes on a server that has the cluster: `calls` in each round.
+pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, rounds: usize, calls: usize) {
+    let channel = server.tcp().await;
+    let (mut source, mut client) = (ChangingSource::start(channel.clone()).await, BenchClient::new(channel));
+    let score = |request| BenchCall::Score(Box::new(request));
+    let named = [
+        ("empty", BenchCall::Empty),
+        ("best", score(shapes::best())),
+        ("best_with_pods", score(shapes::best_with_pods())),
+    ];
+    let mut spent = vec![Vec::new(); named.len()];
+    for round in 0..=rounds {
+        let before = server.cpu_seconds();
+        for _ in 0..calls {
+            source.change().await;
+        }
+        let changes = server.cpu_seconds_since(before);
+        for ((_, call), spent) in named.iter().zip(&mut spent) {
+            let before = server.cpu_seconds();
+            for _ in 0..calls {
+                source.change().await;
+                client.ask(call).await;
+            }
+            // The first round warms up.
+            if round > 0 {
+                spent.push((server.cpu_seconds_since(before) - changes) * 1e6 / calls as f64);
+            }
+        }
+    }
+    source.end().await;
+    for ((name, _), mut spent) in named.iter().zip(spent) {
+        spent.sort_unstable_by(f64::total_cmp);
+        report.put(
+            format!("grpc_{name}_after_change_cpu_us_per_call"),
+            clock::median(&spent),
+        );
+    }
+}

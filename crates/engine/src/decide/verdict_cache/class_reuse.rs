@@ -1,0 +1,244 @@
+//! Verdicts of one class in one query: those that it uses again, and those that it computes and stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::class_verdicts::{ChunkVerdict, ClassVerdicts, FilteredChunk, ScoredChunk, StoredKey, VerdictKey};
+use super::{VerdictCache, VerdictReuse};
+use crate::decide::candidates::ChunkSlice;
+use crate::decide::query::NodeQuery;
+use crate::decide::rejections::SliceRejection;
+use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, TaskClass};
+use crate::plugin::{ChunkScores, HookNumbers};
+use crate::policy::Policy;
+
+/// Inputs of hooks from outside of chunks, hook by hook.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::decide) struct HookInputs(Vec<u64>);
+
+impl HookInputs {
+    /// Inputs of these hooks; a missing hook has a place, too. `None`: some hook reads more.
+    pub(in crate::decide) fn of(hooks: impl Iterator<Item = Option<Option<HookNumbers>>>) -> Option<Self> {
+        let mut all = Vec::new();
+        for hook in hooks {
+            let Some(numbers) = hook else {
+                all.push(0);
+                continue;
+            };
+            let numbers = numbers?;
+            all.push(numbers.len() as u64 + 1);
+            all.extend(numbers);
+        }
+        Some(Self(all))
+    }
+}
+
+/// Verdicts of one class in one query.
+pub(in crate::decide) struct ClassReuse<'a> {
+    cache: &'a VerdictCache,
+    state: &'a ClusterState,
+    fingerprint: u64,
+    key: Arc<StoredKey>,
+    /// Stored verdicts whose filters have the same inputs.
+    older: Option<Arc<ClassVerdicts>>,
+    filter_inputs: HookInputs,
+    /// Inputs of the scores that the query stores; `None`: it uses and stores no scores.
+    score_inputs: Option<HookInputs>,
+    score_version: u64,
+    /// New verdicts by number of the chunk.
+    changed: BTreeMap<usize, ChunkVerdict>,
+    reused: u64,
+    judged: u64,
+}
+
+impl<'a> VerdictReuse<'a> {
+    /// Verdicts of a class whose filters have these inputs; `None`: they are not stored.
+    pub(in crate::decide) fn open(
+        self,
+        state: &'a ClusterState,
+        policy: &Policy,
+        (query, with_filter, class): (&NodeQuery, bool, &TaskClass),
+        filter_inputs: Option<HookInputs>,
+    ) -> Option<ClassReuse<'a>> {
+        let filter_inputs = filter_inputs?;
+        // The place of the best node needs complete ranks.
+        if !std::ptr::eq(Arc::as_ptr(self.policy), policy) || state.ranks().len() != state.slots() as usize {
+            return None;
+        }
+        let key = VerdictKey {
+            policy: self.policy,
+            lineage: self.lineage,
+            plugins: &query.plugins,
+            resource_fit: query.resource_fit,
+            with_filter,
+            class,
+        };
+        let fingerprint = key.fingerprint();
+        let found = self.cache.find(&key, fingerprint);
+        if found.is_none() && !self.cache.was_asked(fingerprint) {
+            return None;
+        }
+        let stored = found.as_ref().map(|found| Arc::clone(&found.key));
+        let is_same = |found: &Arc<ClassVerdicts>| {
+            std::ptr::eq(found.resources.as_ptr(), Arc::as_ptr(state.resources()))
+                && found.filter_inputs == filter_inputs.0
+        };
+        Some(ClassReuse {
+            cache: self.cache,
+            state,
+            fingerprint,
+            key: stored.unwrap_or_else(|| Arc::new(key.to_stored())),
+            older: found.filter(is_same),
+            filter_inputs,
+            score_inputs: None,
+            score_version: 0,
+            changed: BTreeMap::new(),
+            reused: 0,
+            judged: 0,
+        })
+    }
+}
+
+/// Number of a slice's chunk.
+fn number(part: &ChunkSlice<'_>) -> usize {
+    part.first_slot as usize / CHUNK_SIZE
+}
+
+/// True if all nodes of the chunk are candidates.
+fn is_whole(part: &ChunkSlice<'_>) -> bool {
+    part.candidates == *part.chunk.live()
+}
+
+impl ClassReuse<'_> {
+    /// Verdict on the chunk of a slice of which all nodes are candidates.
+    fn row(&self, part: &ChunkSlice<'_>) -> Option<&ChunkVerdict> {
+        if !is_whole(part) {
+            return None;
+        }
+        if let Some(new) = self.changed.get(&number(part)) {
+            return Some(new);
+        }
+        let old = self.older.as_ref()?.rows.get(number(part))?.as_deref();
+        old.filter(|old| old.is_of(part.chunk))
+    }
+
+    /// Verdict of [`Self::row`], to be changed; `None`: the filters were not stored.
+    fn row_mut(&mut self, part: &ChunkSlice<'_>) -> Option<&mut ChunkVerdict> {
+        if !self.changed.contains_key(&number(part)) {
+            let old = self.row(part)?.clone();
+            self.changed.insert(number(part), old);
+        }
+        self.changed.get_mut(&number(part)).filter(|_| is_whole(part))
+    }
+
+    /// Filters of a chunk.
+    pub(in crate::decide) fn filtered(&self, part: &ChunkSlice<'_>) -> Option<&FilteredChunk> {
+        Some(&self.row(part)?.filtered)
+    }
+
+    /// Stores the filters of a chunk.
+    pub(in crate::decide) fn put_filtered(
+        &mut self,
+        part: &ChunkSlice<'_>,
+        passed: NodeMask,
+        rejections: &[SliceRejection],
+    ) {
+        if let Some(chunk) = self.state.chunks().get(number(part)).filter(|_| is_whole(part)) {
+            let filtered = FilteredChunk {
+                passed,
+                rejections: rejections.into(),
+            };
+            self.changed.insert(number(part), ChunkVerdict::new(chunk, filtered));
+            self.judged += 1;
+        }
+    }
+
+    /// Numbers that the scorers took from a chunk.
+    pub(in crate::decide) fn surveyed(&self, part: &ChunkSlice<'_>) -> Option<&[HookNumbers]> {
+        self.row(part)?.survey.as_deref()
+    }
+
+    /// Stores the numbers that the scorers took from a chunk.
+    pub(in crate::decide) fn put_survey(&mut self, part: &ChunkSlice<'_>, numbers: Vec<HookNumbers>) {
+        if let Some(row) = self.row_mut(part) {
+            row.survey = Some(numbers.into());
+        }
+    }
+
+    /// Sets the inputs of the scores from outside of chunks, before any score is read; `None`: no score is stored.
+    pub(in crate::decide) fn set_score_inputs(&mut self, inputs: Option<HookInputs>) {
+        let older = self
+            .older
+            .as_ref()
+            .map(|older| (&older.score_inputs, older.score_version));
+        self.score_version = match (older, &inputs) {
+            (Some((old, version)), Some(new)) if *old == new.0 => version,
+            (older, _) => older.map_or(1, |(_, version)| version + 1),
+        };
+        self.score_inputs = inputs;
+    }
+
+    /// Scores of a chunk.
+    pub(in crate::decide) fn scored(&self, part: &ChunkSlice<'_>) -> Option<&ScoredChunk> {
+        self.score_inputs.as_ref()?;
+        let scored = self.row(part)?.scored.as_deref()?;
+        (scored.version == self.score_version).then_some(scored)
+    }
+
+    /// True if the scores of a chunk can be stored.
+    pub(in crate::decide) fn stores_scores(&self, part: &ChunkSlice<'_>) -> bool {
+        self.score_inputs.is_some() && is_whole(part)
+    }
+
+    /// Stores the scores of a chunk, and the place of the best node that passes.
+    pub(in crate::decide) fn put_scores(&mut self, part: &ChunkSlice<'_>, totals: &ChunkScores, head: usize) {
+        let version = self.score_version;
+        if !self.stores_scores(part) {
+            return;
+        }
+        if let Some(row) = self.row_mut(part) {
+            row.scored = Some(Arc::new(ScoredChunk {
+                totals: *totals,
+                head,
+                version,
+            }));
+            self.judged += 1;
+        }
+    }
+
+    /// Counts a chunk whose filters or scores were used again.
+    pub(in crate::decide) fn count_reused(&mut self) {
+        self.reused += 1;
+    }
+
+    /// Stores the new verdicts beside the older ones of chunks that are the same.
+    pub(in crate::decide) fn finish(self) {
+        self.cache.count_chunks(self.reused, self.judged);
+        if self.changed.is_empty() {
+            return;
+        }
+        let older = self.older.as_ref();
+        let mut rows = older.map_or_else(Vec::new, |older| older.rows.clone());
+        rows.resize(self.state.chunks().len(), None);
+        for (number, row) in self.changed {
+            if let Some(place) = rows.get_mut(number) {
+                *place = Some(Arc::new(row));
+            }
+        }
+        // A query that reads no scores leaves those that are stored as they are.
+        let (score_inputs, score_version) = match (self.score_inputs, older) {
+            (Some(inputs), _) => (inputs.0, self.score_version),
+            (None, Some(older)) => (older.score_inputs.clone(), older.score_version),
+            (None, None) => (Vec::new(), 0),
+        };
+        let verdicts = ClassVerdicts {
+            key: self.key,
+            resources: Arc::downgrade(self.state.resources()),
+            filter_inputs: self.filter_inputs.0,
+            score_inputs,
+            score_version,
+            rows,
+        };
+        self.cache.store(self.fingerprint, verdicts);
+    }
+}
