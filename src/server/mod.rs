@@ -17,6 +17,8 @@ mod extender;
 mod large_messages;
 pub mod pb;
 mod place;
+mod place_commit;
+mod place_lane;
 mod policy;
 mod policy_audit;
 mod policy_file;
@@ -60,6 +62,7 @@ use convert::reader::ReadOptions;
 use pb::decision_service_server::DecisionServiceServer;
 use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
+use place_lane::PlaceLane;
 use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
@@ -87,6 +90,7 @@ pub struct ServerContext {
     draining: watch::Receiver<bool>,
     workers: Arc<WorkerPool>,
     waits: Arc<SharedLimit>,
+    place_lane: PlaceLane,
     id_prefix: u64,
     next_id: AtomicU64,
 }
@@ -124,6 +128,7 @@ impl ServerContext {
             draining,
             workers: work,
             waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
+            place_lane: PlaceLane::default(),
             id_prefix,
             next_id: AtomicU64::new(1),
         })
