@@ -126,7 +126,7 @@ pub fn held_result(
     let mut written = Vec::with_capacity(groups.len());
     for group in groups {
         let own: Vec<Option<&&TaskPlacement>> = group.names.iter().map(|name| by_task.get(&**name)).collect();
-        let first: Vec<&TaskPlacement> = own.iter().map_while(|one| one.map(|held| *held)).collect();
+        let first: Vec<&TaskPlacement> = own.iter().map_while(|one| one.copied()).collect();
         if first.len() < own.iter().flatten().count() {
             return None;
         }

@@ -48,10 +48,9 @@ fn verdicts(outcome: &CommitOutcome) -> Vec<Option<Vec<&'static str>>> {
 }
 
 async fn held(fixture: &CommitFixture, hold: &str) -> Vec<(String, String)> {
-    let held = fixture.state.held_placements(hold.into()).await.unwrap();
-    held.iter()
-        .map(|one| (one.task.to_string(), one.node.to_string()))
-        .collect()
+    let placements = fixture.state.held_placements(hold.into()).await.unwrap();
+    let pair = |one: &TaskPlacement| (one.task.to_string(), one.node.to_string());
+    placements.iter().map(pair).collect()
 }
 
 #[tokio::test]
