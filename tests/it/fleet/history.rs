@@ -109,7 +109,7 @@ fn commit_in_session(wire: &BlockingClients, names: &[String]) -> Option<SeenCom
     request.effect = pb::PlaceEffect::Session.into();
     request.idle_only = true;
     request.against = Some(session_ref(&session, 0, Vec::new()));
-    let placed = wire.place(request.clone()).unwrap();
+    let placed = wire.place(request).unwrap();
     let commit = pb::CommitSessionRequest {
         session: Some(pb::SessionRef {
             id: session.clone(),
