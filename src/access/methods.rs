@@ -50,6 +50,9 @@ use Role::{Admin, Decide, Read, Sync};
 /// Condition of Admit beside its path: a confirmation makes a reservation.
 pub(crate) const ADMIT_CONFIRM: &str = "/pumice.v1.DecisionService/Admit (CONFIRM)";
 
+/// Condition of Place beside its path: a commit makes placements count for everybody.
+pub(crate) const PLACE_COMMIT: &str = "/pumice.v1.DecisionService/Place (COMMIT)";
+
 /// All methods, in the order of their paths. A path that is not here is refused to everybody but callers with all roles.
 pub static METHODS: &[MethodRule] = &[
     probe("/grpc.health.v1.Health/Check"),
@@ -68,6 +71,7 @@ pub static METHODS: &[MethodRule] = &[
     by("/pumice.v1.DecisionService/OpenSession", &[Decide]),
     by("/pumice.v1.DecisionService/Order", &[Read, Decide]),
     by("/pumice.v1.DecisionService/Place", &[Read, Decide]),
+    by(PLACE_COMMIT, &[Decide]),
     by("/pumice.v1.DecisionService/Score", &[Read, Decide]),
     by("/pumice.v1.DecisionService/SelectVictims", &[Read, Decide]),
     by("/pumice.v1.PolicyService/DeletePolicy", &[Admin]),
@@ -144,7 +148,7 @@ mod tests {
         let listed: Vec<&str> = METHODS
             .iter()
             .map(|rule| rule.path)
-            .filter(|path| path.starts_with("/pumice.v1.") && *path != ADMIT_CONFIRM)
+            .filter(|path| path.starts_with("/pumice.v1.") && ![ADMIT_CONFIRM, PLACE_COMMIT].contains(path))
             .collect();
         assert_eq!(listed, paths);
     }

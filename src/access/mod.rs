@@ -13,7 +13,7 @@ mod token_reviews;
 pub use caller::{AccessRejection, AccessRejectionKind, CallerAccess, CallerKind, KnownCaller};
 pub use identities::{Identity, IdentityProblem};
 pub use keeper::{AccessError, AccessKeeper, AccessStart};
-pub(crate) use methods::ADMIT_CONFIRM;
+pub(crate) use methods::{ADMIT_CONFIRM, PLACE_COMMIT};
 pub use methods::{METHODS, MethodAccess, MethodRule, matrix};
 pub use roles::{Role, RoleSet};
 

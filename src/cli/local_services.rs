@@ -1,10 +1,13 @@
 //! The services of this program, lent to commands that judge files.
 
-use pumice::app::InProcessServer;
+use pumice::app::{self, InProcessServer};
+use pumice::config::ServerConfig;
 use pumice::limits::EdgeLimits;
 use pumice::server::convert::inline;
 use pumice::server::convert::reader::ReadOptions;
-use pumice_console::{CommandError, LocalServer, LocalServices, StartingServer};
+use pumice_console::{
+    CommandError, ListeningServer, LocalServer, LocalServices, ServeStore, ServedServer, StartingServer,
+};
 use pumice_engine::model::{ClusterState, LabelKinds};
 use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::Compatibility;
@@ -35,6 +38,24 @@ impl ProgramServices {
 impl LocalServices for ProgramServices {
     fn start(&self) -> StartingServer {
         Box::pin(self.start_keeping(LabelKinds::ALL))
+    }
+
+    fn serve(&self, store: ServeStore) -> ListeningServer {
+        Box::pin(async move {
+            let config = ServerConfig {
+                data_dir: store.data_dir,
+                ..ServerConfig::on_free_ports()
+            };
+            let failed = |error: app::ServeError| CommandError::message(format!("error: {error}"));
+            let bound = app::bind(config).await.map_err(failed)?;
+            let address = format!("http://{}", bound.grpc_address());
+            let (alive, ended) = tokio::sync::oneshot::channel::<()>();
+            tokio::spawn(bound.run(async {
+                // A dropped sender ends the server.
+                let _: Result<(), _> = ended.await;
+            }));
+            Ok(ServedServer::new(address, alive))
+        })
     }
 
     fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState> {

@@ -108,7 +108,7 @@ enum CliCommand {
     Simulate(simulate::SimulateArgs),
     /// Search a policy for shared devices on one workload, and judge it on others; asks no server
     Tune(tune::TuneArgs),
-    /// Put load on a running server and measure what its callers feel; changes nothing there
+    /// Put load on a running server and measure what its callers feel; changes nothing there but with `fleet`
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
@@ -207,7 +207,7 @@ async fn run(command: CliCommand) -> Result<(), CommandError> {
         CliCommand::Capacity(args) => capacity::run(args, &ProgramServices).await,
         CliCommand::Simulate(args) => simulate::run(args, &ProgramServices).await,
         CliCommand::Tune(args) => tune::run(&args),
-        CliCommand::Bench(args) => bench::run(args).await,
+        CliCommand::Bench(args) => bench::run(args, &ProgramServices).await,
         CliCommand::Top(args) => top::run(args).await,
         CliCommand::Extender(command) => extender::run(command).await,
         CliCommand::Store(command) => store::run(&command),

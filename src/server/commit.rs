@@ -6,7 +6,7 @@ use super::ServerContext;
 use super::convert::{self, commit, evaluation_ref};
 use super::pb;
 use super::status::CallError;
-use super::worker_pool::HeldWorker;
+use super::worker_pool::{CancellationToken, HeldWorker};
 
 impl ServerContext {
     /// Commits a session; a retry gets the recorded outcome.
@@ -30,7 +30,7 @@ impl ServerContext {
         let name = step.session.clone();
         let jobs: Vec<Arc<str>> = jobs.into_iter().map(Arc::from).collect();
         let edge = Arc::clone(self);
-        let work = move |worker: HeldWorker| {
+        let work = move |worker: HeldWorker, _: &CancellationToken| {
             let committed = edge
                 .state
                 .commit_session(&step.session, step.after, &step.changes, &jobs, || drop(worker))?;

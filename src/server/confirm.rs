@@ -91,7 +91,7 @@ impl ServerContext {
             read_items: (!all_enqueued).then(|| self.item_reader(call)),
         };
         let edge = Arc::clone(self);
-        let ask = move |worker: HeldWorker| {
+        let ask = move |worker: HeldWorker, _: &CancellationToken| {
             let SessionRef {
                 session,
                 after,

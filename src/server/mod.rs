@@ -17,6 +17,8 @@ mod extender;
 mod large_messages;
 pub mod pb;
 mod place;
+mod place_commit;
+mod place_lane;
 mod policy;
 mod policy_audit;
 mod policy_file;
@@ -61,6 +63,7 @@ use convert::reader::ReadOptions;
 use pb::decision_service_server::DecisionServiceServer;
 use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
+use place_lane::PlaceLane;
 use shares::{HeldShare, SharedLimit};
 use status::CallError;
 
@@ -90,6 +93,7 @@ pub struct ServerContext {
     /// Verdicts on chunks of nodes, which later queries use again.
     verdict_cache: Arc<VerdictCache>,
     waits: Arc<SharedLimit>,
+    place_lane: PlaceLane,
     id_prefix: u64,
     next_id: AtomicU64,
 }
@@ -130,6 +134,7 @@ impl ServerContext {
             workers: work,
             verdict_cache,
             waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
+            place_lane: PlaceLane::default(),
             id_prefix,
             next_id: AtomicU64::new(1),
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response};
 
+use crate::access::PLACE_COMMIT;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::decide;
@@ -11,11 +12,13 @@ use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
 
 use super::ServerContext;
+use super::access_layer::check_access;
 use super::codec::weighed;
 use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
 use super::convert::nodes::NodeSetReader;
 use super::convert::not_evaluated::EvaluatedState;
-use super::convert::place::{PlaceCall, place_result};
+use super::convert::place::{PlaceCall, PlacementEffect};
+use super::convert::place_result::place_result;
 use super::decision_call::{CallWork, DecisionCall, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
@@ -30,14 +33,25 @@ impl ServerContext {
         rpc: Request<pb::PlaceRequest>,
     ) -> Result<Response<pb::PlaceResponse>, CallError> {
         let (metadata, extensions, mut request) = rpc.into_parts();
+        if request.effect == i32::from(pb::PlaceEffect::Commit) {
+            check_access(&extensions, PLACE_COMMIT)?;
+        }
         let evaluation_ref = request.against.take();
         let width = request.candidates.as_ref().map(max_nodes);
         let groups = request.groups.len();
         let tasks = request.groups.iter().filter_map(|group| group.task.as_ref());
         let object_bytes = tasks.map(|task| task.object.len()).sum();
         let call = PlaceCall::read(request, &self.read_options.limits)?;
-        if call.in_session {
-            return Ok(Response::new(self.place_in_session(evaluation_ref, call).await?));
+        match call.effect {
+            PlacementEffect::Preview => {}
+            PlacementEffect::Session => {
+                return Ok(Response::new(self.place_in_session(evaluation_ref, call).await?));
+            }
+            PlacementEffect::Commit => {
+                return self
+                    .place_and_commit(evaluation_ref, call, (&metadata, &extensions))
+                    .await;
+            }
         }
         let preview = PlacePreview {
             call,
@@ -95,6 +109,7 @@ impl ServerContext {
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(self, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),
+            commit: None,
         })
     }
 }
@@ -165,6 +180,7 @@ impl DecisionCall for PlacePreview {
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
             result: Some(place_result(&query, &placing, context.evaluated_state(), encoding)),
+            commit: None,
         })
     }
 }

@@ -149,7 +149,7 @@ impl WorkerGate {
     /// The work's own error; or too much work waits, for a worker or for the disk.
     pub(super) async fn run_to_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(HeldWorker) -> Result<T, CallError> + Send + 'static,
+        work: impl FnOnce(HeldWorker, &CancellationToken) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let Ok(wait) = Arc::clone(&self.disk_waits).try_acquire_owned() else {
             let message = "too many calls wait for the disk";
@@ -160,9 +160,9 @@ impl WorkerGate {
             return Err(failure.retry_after(retry));
         };
         let worker = self.worker().await?;
-        spawn_work(move |_| {
+        spawn_work(move |stop| {
             let _wait = wait;
-            work(worker)
+            work(worker, stop)
         })
         .await
     }

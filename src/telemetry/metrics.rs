@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::call_metrics::{OTHER_RPC, RPCS};
 use super::cluster_gauges::ClusterGauges;
 use super::panics::panic_count;
+use super::placement_metrics::PlacementMetrics;
 use super::process::ProcessStats;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
@@ -114,6 +115,7 @@ pub struct Metrics {
     panics: Counter,
     connections: IntegerGauge,
     security: SecurityMetrics,
+    placements: PlacementMetrics,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
     cluster: ClusterGauges,
@@ -205,6 +207,7 @@ impl Metrics {
             panics: Counter::default(),
             connections: IntegerGauge::default(),
             security: SecurityMetrics::default(),
+            placements: PlacementMetrics::default(),
             state_gauges: levels,
             process_gauges: process,
             cluster: ClusterGauges::default(),
@@ -240,6 +243,7 @@ impl Metrics {
         self.create_alert_series();
         own.register("connections", "Open gRPC connections", self.connections.clone());
         self.security.register(own);
+        self.placements.register(own);
         for origin in PolicyOrigin::KINDS {
             for outcome in [
                 ReloadOutcome::accepted,
@@ -294,6 +298,11 @@ impl Metrics {
     /// Metrics of TLS, of roles and of the audit log.
     pub(crate) fn security(&self) -> &SecurityMetrics {
         &self.security
+    }
+
+    /// Metrics of placements that are committed at once.
+    pub(crate) fn placements(&self) -> &PlacementMetrics {
+        &self.placements
     }
 
     /// Counts a query that the engine evaluated.

@@ -7,6 +7,7 @@ mod diagnosis;
 mod docs;
 mod documents;
 mod extender;
+mod fleet;
 mod hierarchy;
 mod hostile;
 mod job_state;

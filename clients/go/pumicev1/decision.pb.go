@@ -93,6 +93,12 @@ const (
 	// recorded result. A job that could not be placed uses up the number and has no
 	// other effect.
 	PlaceEffect_PLACE_EFFECT_SESSION PlaceEffect = 2
+	// The placement is committed at once: it becomes assumed placements, as after
+	// CommitSession. The server chooses the nodes by the newest state, on idle
+	// resources only, and judges the whole placement again when it commits it. If it
+	// does not hold any more, the server chooses again. `against` must be `latest`.
+	// A response without `placed` had no effect.
+	PlaceEffect_PLACE_EFFECT_COMMIT PlaceEffect = 3
 )
 
 // Enum value maps for PlaceEffect.
@@ -101,11 +107,13 @@ var (
 		0: "PLACE_EFFECT_UNSPECIFIED",
 		1: "PLACE_EFFECT_PREVIEW",
 		2: "PLACE_EFFECT_SESSION",
+		3: "PLACE_EFFECT_COMMIT",
 	}
 	PlaceEffect_value = map[string]int32{
 		"PLACE_EFFECT_UNSPECIFIED": 0,
 		"PLACE_EFFECT_PREVIEW":     1,
 		"PLACE_EFFECT_SESSION":     2,
+		"PLACE_EFFECT_COMMIT":      3,
 	}
 )
 
@@ -1137,7 +1145,11 @@ type PlaceRequest struct {
 	// How the response refers to nodes.
 	NodeEncoding NodeEncoding `protobuf:"varint,9,opt,name=node_encoding,json=nodeEncoding,proto3,enum=pumice.v1.NodeEncoding" json:"node_encoding,omitempty"`
 	// Maximum number of sample nodes per blocker. Absent: 3.
-	Samples       *uint32 `protobuf:"varint,10,opt,name=samples,proto3,oneof" json:"samples,omitempty"`
+	Samples *uint32 `protobuf:"varint,10,opt,name=samples,proto3,oneof" json:"samples,omitempty"`
+	// With COMMIT: name of this commit, which no other commit has. Required. A
+	// repeated call with the same key returns the placement that the server holds
+	// under it, and never places a task twice.
+	CommitKey     string `protobuf:"bytes,11,opt,name=commit_key,json=commitKey,proto3" json:"commit_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1254,13 @@ func (x *PlaceRequest) GetSamples() uint32 {
 	return 0
 }
 
+func (x *PlaceRequest) GetCommitKey() string {
+	if x != nil {
+		return x.CommitKey
+	}
+	return ""
+}
+
 // Tasks that are equal in requests, limits, annotations and everything else but
 // names, uids, times and unevaluated fields.
 type TaskGroup struct {
@@ -1312,10 +1331,13 @@ func (x *TaskGroup) GetNames() []string {
 // Response of Place.
 type PlaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// State and policy used.
+	// State and policy used. With COMMIT, the first revision that shows the
+	// placement.
 	Metadata *ResponseMetadata `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// Result of the request.
-	Result        *PlaceResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Result *PlaceResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// With COMMIT: how the placement was committed. Absent: nothing was.
+	Commit        *CommittedPlacement `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,6 +1386,97 @@ func (x *PlaceResponse) GetResult() *PlaceResult {
 	return nil
 }
 
+func (x *PlaceResponse) GetCommit() *CommittedPlacement {
+	if x != nil {
+		return x.Commit
+	}
+	return nil
+}
+
+// Commit of a placement in the call that placed it.
+type CommittedPlacement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name under which the server holds the placement, as ReleaseAssumptions takes
+	// it for a session.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Durability of the placement.
+	Durability Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	// Number of times that the server chose nodes. More than 1: others changed the
+	// nodes meanwhile. 0 with `repeated`.
+	Tries uint32 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`
+	// True: an earlier call with the same key committed the placement.
+	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// Rejections of the first try, if that did not hold.
+	Conflicts     []*PlacementRejection `protobuf:"bytes,5,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommittedPlacement) Reset() {
+	*x = CommittedPlacement{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommittedPlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommittedPlacement) ProtoMessage() {}
+
+func (x *CommittedPlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommittedPlacement.ProtoReflect.Descriptor instead.
+func (*CommittedPlacement) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CommittedPlacement) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *CommittedPlacement) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *CommittedPlacement) GetTries() uint32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *CommittedPlacement) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
+}
+
+func (x *CommittedPlacement) GetConflicts() []*PlacementRejection {
+	if x != nil {
+		return x.Conflicts
+	}
+	return nil
+}
+
 // Result of Place.
 type PlaceResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1384,7 +1497,7 @@ type PlaceResult struct {
 
 func (x *PlaceResult) Reset() {
 	*x = PlaceResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1509,7 @@ func (x *PlaceResult) String() string {
 func (*PlaceResult) ProtoMessage() {}
 
 func (x *PlaceResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1522,7 @@ func (x *PlaceResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceResult.ProtoReflect.Descriptor instead.
 func (*PlaceResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PlaceResult) GetPlaced() bool {
@@ -1458,7 +1571,7 @@ type DeviceSet struct {
 
 func (x *DeviceSet) Reset() {
 	*x = DeviceSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1583,7 @@ func (x *DeviceSet) String() string {
 func (*DeviceSet) ProtoMessage() {}
 
 func (x *DeviceSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1596,7 @@ func (x *DeviceSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSet.ProtoReflect.Descriptor instead.
 func (*DeviceSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeviceSet) GetNumbers() []uint32 {
@@ -1521,7 +1634,7 @@ type PlacedGroup struct {
 
 func (x *PlacedGroup) Reset() {
 	*x = PlacedGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1646,7 @@ func (x *PlacedGroup) String() string {
 func (*PlacedGroup) ProtoMessage() {}
 
 func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1659,7 @@ func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedGroup.ProtoReflect.Descriptor instead.
 func (*PlacedGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PlacedGroup) GetProblem() *Problem {
@@ -1629,7 +1742,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1754,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1767,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AdmitRequest) GetAgainst() *EvaluationRef {
@@ -1711,7 +1824,7 @@ type AdmitSubject struct {
 
 func (x *AdmitSubject) Reset() {
 	*x = AdmitSubject{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1836,7 @@ func (x *AdmitSubject) String() string {
 func (*AdmitSubject) ProtoMessage() {}
 
 func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1849,7 @@ func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubject.ProtoReflect.Descriptor instead.
 func (*AdmitSubject) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AdmitSubject) GetSubject() isAdmitSubject_Subject {
@@ -1804,7 +1917,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1929,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1942,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AdmitResponse) GetMetadata() *ResponseMetadata {
@@ -1864,7 +1977,7 @@ type AdmitResult struct {
 
 func (x *AdmitResult) Reset() {
 	*x = AdmitResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1989,7 @@ func (x *AdmitResult) String() string {
 func (*AdmitResult) ProtoMessage() {}
 
 func (x *AdmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +2002,7 @@ func (x *AdmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResult.ProtoReflect.Descriptor instead.
 func (*AdmitResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AdmitResult) GetItems() []*AdmitItem {
@@ -1930,7 +2043,7 @@ type AdmitItem struct {
 
 func (x *AdmitItem) Reset() {
 	*x = AdmitItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2055,7 @@ func (x *AdmitItem) String() string {
 func (*AdmitItem) ProtoMessage() {}
 
 func (x *AdmitItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2068,7 @@ func (x *AdmitItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitItem.ProtoReflect.Descriptor instead.
 func (*AdmitItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AdmitItem) GetProblem() *Problem {
@@ -2043,7 +2156,7 @@ type KubernetesEvent struct {
 
 func (x *KubernetesEvent) Reset() {
 	*x = KubernetesEvent{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2168,7 @@ func (x *KubernetesEvent) String() string {
 func (*KubernetesEvent) ProtoMessage() {}
 
 func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2181,7 @@ func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesEvent.ProtoReflect.Descriptor instead.
 func (*KubernetesEvent) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KubernetesEvent) GetType() string {
@@ -2105,7 +2218,7 @@ type AdmitVote struct {
 
 func (x *AdmitVote) Reset() {
 	*x = AdmitVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2230,7 @@ func (x *AdmitVote) String() string {
 func (*AdmitVote) ProtoMessage() {}
 
 func (x *AdmitVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2243,7 @@ func (x *AdmitVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitVote.ProtoReflect.Descriptor instead.
 func (*AdmitVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AdmitVote) GetPlugin() string {
@@ -2160,7 +2273,7 @@ type CardChoice struct {
 
 func (x *CardChoice) Reset() {
 	*x = CardChoice{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2285,7 @@ func (x *CardChoice) String() string {
 func (*CardChoice) ProtoMessage() {}
 
 func (x *CardChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2298,7 @@ func (x *CardChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CardChoice.ProtoReflect.Descriptor instead.
 func (*CardChoice) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CardChoice) GetCard() string {
@@ -2225,7 +2338,7 @@ type OrderRequest struct {
 
 func (x *OrderRequest) Reset() {
 	*x = OrderRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2350,7 @@ func (x *OrderRequest) String() string {
 func (*OrderRequest) ProtoMessage() {}
 
 func (x *OrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2363,7 @@ func (x *OrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderRequest.ProtoReflect.Descriptor instead.
 func (*OrderRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OrderRequest) GetAgainst() *EvaluationRef {
@@ -2306,7 +2419,7 @@ type NameSet struct {
 
 func (x *NameSet) Reset() {
 	*x = NameSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2431,7 @@ func (x *NameSet) String() string {
 func (*NameSet) ProtoMessage() {}
 
 func (x *NameSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2444,7 @@ func (x *NameSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameSet.ProtoReflect.Descriptor instead.
 func (*NameSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NameSet) GetNames() []string {
@@ -2354,7 +2467,7 @@ type OrderResponse struct {
 
 func (x *OrderResponse) Reset() {
 	*x = OrderResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2479,7 @@ func (x *OrderResponse) String() string {
 func (*OrderResponse) ProtoMessage() {}
 
 func (x *OrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2492,7 @@ func (x *OrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResponse.ProtoReflect.Descriptor instead.
 func (*OrderResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OrderResponse) GetMetadata() *ResponseMetadata {
@@ -2415,7 +2528,7 @@ type OrderResult struct {
 
 func (x *OrderResult) Reset() {
 	*x = OrderResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2540,7 @@ func (x *OrderResult) String() string {
 func (*OrderResult) ProtoMessage() {}
 
 func (x *OrderResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2553,7 @@ func (x *OrderResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResult.ProtoReflect.Descriptor instead.
 func (*OrderResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OrderResult) GetQueues() []*Rank {
@@ -2495,7 +2608,7 @@ type Rank struct {
 
 func (x *Rank) Reset() {
 	*x = Rank{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2620,7 @@ func (x *Rank) String() string {
 func (*Rank) ProtoMessage() {}
 
 func (x *Rank) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2633,7 @@ func (x *Rank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rank.ProtoReflect.Descriptor instead.
 func (*Rank) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rank) GetName() string {
@@ -2582,7 +2695,7 @@ type JobState struct {
 
 func (x *JobState) Reset() {
 	*x = JobState{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2707,7 @@ func (x *JobState) String() string {
 func (*JobState) ProtoMessage() {}
 
 func (x *JobState) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2720,7 @@ func (x *JobState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobState.ProtoReflect.Descriptor instead.
 func (*JobState) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JobState) GetValid() bool {
@@ -2677,7 +2790,7 @@ type JobOpinion struct {
 
 func (x *JobOpinion) Reset() {
 	*x = JobOpinion{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2802,7 @@ func (x *JobOpinion) String() string {
 func (*JobOpinion) ProtoMessage() {}
 
 func (x *JobOpinion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2815,7 @@ func (x *JobOpinion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOpinion.ProtoReflect.Descriptor instead.
 func (*JobOpinion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JobOpinion) GetPlugin() string {
@@ -2751,7 +2864,7 @@ type OrderKey struct {
 
 func (x *OrderKey) Reset() {
 	*x = OrderKey{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2876,7 @@ func (x *OrderKey) String() string {
 func (*OrderKey) ProtoMessage() {}
 
 func (x *OrderKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2889,7 @@ func (x *OrderKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderKey.ProtoReflect.Descriptor instead.
 func (*OrderKey) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OrderKey) GetPlugin() string {
@@ -2817,7 +2930,7 @@ type TreeNode struct {
 
 func (x *TreeNode) Reset() {
 	*x = TreeNode{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2942,7 @@ func (x *TreeNode) String() string {
 func (*TreeNode) ProtoMessage() {}
 
 func (x *TreeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2955,7 @@ func (x *TreeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeNode.ProtoReflect.Descriptor instead.
 func (*TreeNode) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TreeNode) GetPath() string {
@@ -2916,7 +3029,7 @@ type SelectVictimsRequest struct {
 
 func (x *SelectVictimsRequest) Reset() {
 	*x = SelectVictimsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +3041,7 @@ func (x *SelectVictimsRequest) String() string {
 func (*SelectVictimsRequest) ProtoMessage() {}
 
 func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3054,7 @@ func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsRequest.ProtoReflect.Descriptor instead.
 func (*SelectVictimsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SelectVictimsRequest) GetAgainst() *EvaluationRef {
@@ -2996,7 +3109,7 @@ type VictimGroup struct {
 
 func (x *VictimGroup) Reset() {
 	*x = VictimGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3121,7 @@ func (x *VictimGroup) String() string {
 func (*VictimGroup) ProtoMessage() {}
 
 func (x *VictimGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3134,7 @@ func (x *VictimGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimGroup.ProtoReflect.Descriptor instead.
 func (*VictimGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VictimGroup) GetPreemptor() *Task {
@@ -3065,7 +3178,7 @@ type SelectVictimsResponse struct {
 
 func (x *SelectVictimsResponse) Reset() {
 	*x = SelectVictimsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3190,7 @@ func (x *SelectVictimsResponse) String() string {
 func (*SelectVictimsResponse) ProtoMessage() {}
 
 func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3203,7 @@ func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResponse.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SelectVictimsResponse) GetMetadata() *ResponseMetadata {
@@ -3118,7 +3231,7 @@ type SelectVictimsResult struct {
 
 func (x *SelectVictimsResult) Reset() {
 	*x = SelectVictimsResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3243,7 @@ func (x *SelectVictimsResult) String() string {
 func (*SelectVictimsResult) ProtoMessage() {}
 
 func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3256,7 @@ func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResult.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SelectVictimsResult) GetItems() []*VictimItem {
@@ -3186,7 +3299,7 @@ type VictimItem struct {
 
 func (x *VictimItem) Reset() {
 	*x = VictimItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3311,7 @@ func (x *VictimItem) String() string {
 func (*VictimItem) ProtoMessage() {}
 
 func (x *VictimItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3324,7 @@ func (x *VictimItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimItem.ProtoReflect.Descriptor instead.
 func (*VictimItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VictimItem) GetProblem() *Problem {
@@ -3278,7 +3391,7 @@ type VictimVote struct {
 
 func (x *VictimVote) Reset() {
 	*x = VictimVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3403,7 @@ func (x *VictimVote) String() string {
 func (*VictimVote) ProtoMessage() {}
 
 func (x *VictimVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3416,7 @@ func (x *VictimVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimVote.ProtoReflect.Descriptor instead.
 func (*VictimVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VictimVote) GetPlugin() string {
@@ -3344,7 +3457,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3469,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3482,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OpenSessionRequest) GetAgainst() *EvaluationRef {
@@ -3412,7 +3525,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3537,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3550,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3486,7 +3599,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3611,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3624,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CloseSessionRequest) GetSession() string {
@@ -3532,7 +3645,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3657,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3670,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
@@ -3578,7 +3691,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3703,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3716,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListSessionsRequest) GetPage() *Page {
@@ -3626,7 +3739,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3751,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3764,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionStatus {
@@ -3700,7 +3813,7 @@ type SessionStatus struct {
 
 func (x *SessionStatus) Reset() {
 	*x = SessionStatus{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3825,7 @@ func (x *SessionStatus) String() string {
 func (*SessionStatus) ProtoMessage() {}
 
 func (x *SessionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3838,7 @@ func (x *SessionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
 func (*SessionStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SessionStatus) GetSession() string {
@@ -3823,7 +3936,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3948,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3961,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionRef {
@@ -3889,7 +4002,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +4014,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +4027,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CommitSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3975,7 +4088,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3987,7 +4100,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4000,7 +4113,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -4037,7 +4150,7 @@ type PlacementRejection struct {
 
 func (x *PlacementRejection) Reset() {
 	*x = PlacementRejection{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[50]
+	mi := &file_pumice_v1_decision_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4162,7 @@ func (x *PlacementRejection) String() string {
 func (*PlacementRejection) ProtoMessage() {}
 
 func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[50]
+	mi := &file_pumice_v1_decision_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4175,7 @@ func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementRejection.ProtoReflect.Descriptor instead.
 func (*PlacementRejection) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{50}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PlacementRejection) GetPlacement() *TaskPlacement {
@@ -4157,7 +4270,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\tScorePart\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x16\n" +
-	"\x06scores\x18\x03 \x03(\x01R\x06scores\"\xec\x03\n" +
+	"\x06scores\x18\x03 \x03(\x01R\x06scores\"\x8b\x04\n" +
 	"\fPlaceRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12 \n" +
 	"\x03job\x18\x02 \x01(\v2\x0e.pumice.v1.JobR\x03job\x12,\n" +
@@ -4173,7 +4286,9 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\tidle_only\x18\b \x01(\bR\bidleOnly\x12<\n" +
 	"\rnode_encoding\x18\t \x01(\x0e2\x17.pumice.v1.NodeEncodingR\fnodeEncoding\x12\x1d\n" +
 	"\asamples\x18\n" +
-	" \x01(\rH\x01R\asamples\x88\x01\x01B\x10\n" +
+	" \x01(\rH\x01R\asamples\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"commit_key\x18\v \x01(\tR\tcommitKeyB\x10\n" +
 	"\x0e_min_availableB\n" +
 	"\n" +
 	"\b_samples\"k\n" +
@@ -4181,10 +4296,19 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\x0f.pumice.v1.TaskR\x04task\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\rH\x00R\x05count\x88\x01\x01\x12\x14\n" +
 	"\x05names\x18\x03 \x03(\tR\x05namesB\b\n" +
-	"\x06_count\"x\n" +
+	"\x06_count\"\xaf\x01\n" +
 	"\rPlaceResponse\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.PlaceResultR\x06result\"\xc7\x01\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.PlaceResultR\x06result\x125\n" +
+	"\x06commit\x18\x03 \x01(\v2\x1d.pumice.v1.CommittedPlacementR\x06commit\"\xd4\x01\n" +
+	"\x12CommittedPlacement\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x125\n" +
+	"\n" +
+	"durability\x18\x02 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\x12\x14\n" +
+	"\x05tries\x18\x03 \x01(\rR\x05tries\x12\x1a\n" +
+	"\brepeated\x18\x04 \x01(\bR\brepeated\x12;\n" +
+	"\tconflicts\x18\x05 \x03(\v2\x1d.pumice.v1.PlacementRejectionR\tconflicts\"\xc7\x01\n" +
 	"\vPlaceResult\x12\x16\n" +
 	"\x06placed\x18\x01 \x01(\bR\x06placed\x12.\n" +
 	"\x06groups\x18\x02 \x03(\v2\x16.pumice.v1.PlacedGroupR\x06groups\x120\n" +
@@ -4393,11 +4517,12 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x18RESOURCE_FIT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RESOURCE_FIT_NONE\x10\x01\x12\x15\n" +
 	"\x11RESOURCE_FIT_IDLE\x10\x02\x12\x1c\n" +
-	"\x18RESOURCE_FIT_FUTURE_IDLE\x10\x03*_\n" +
+	"\x18RESOURCE_FIT_FUTURE_IDLE\x10\x03*x\n" +
 	"\vPlaceEffect\x12\x1c\n" +
 	"\x18PLACE_EFFECT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14PLACE_EFFECT_PREVIEW\x10\x01\x12\x18\n" +
-	"\x14PLACE_EFFECT_SESSION\x10\x02*o\n" +
+	"\x14PLACE_EFFECT_SESSION\x10\x02\x12\x17\n" +
+	"\x13PLACE_EFFECT_COMMIT\x10\x03*o\n" +
 	"\tAdmitMode\x12\x1a\n" +
 	"\x16ADMIT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ADMIT_MODE_CHECK\x10\x01\x12\x18\n" +
@@ -4437,7 +4562,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -4457,208 +4582,212 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*PlaceRequest)(nil),          // 15: pumice.v1.PlaceRequest
 	(*TaskGroup)(nil),             // 16: pumice.v1.TaskGroup
 	(*PlaceResponse)(nil),         // 17: pumice.v1.PlaceResponse
-	(*PlaceResult)(nil),           // 18: pumice.v1.PlaceResult
-	(*DeviceSet)(nil),             // 19: pumice.v1.DeviceSet
-	(*PlacedGroup)(nil),           // 20: pumice.v1.PlacedGroup
-	(*AdmitRequest)(nil),          // 21: pumice.v1.AdmitRequest
-	(*AdmitSubject)(nil),          // 22: pumice.v1.AdmitSubject
-	(*AdmitResponse)(nil),         // 23: pumice.v1.AdmitResponse
-	(*AdmitResult)(nil),           // 24: pumice.v1.AdmitResult
-	(*AdmitItem)(nil),             // 25: pumice.v1.AdmitItem
-	(*KubernetesEvent)(nil),       // 26: pumice.v1.KubernetesEvent
-	(*AdmitVote)(nil),             // 27: pumice.v1.AdmitVote
-	(*CardChoice)(nil),            // 28: pumice.v1.CardChoice
-	(*OrderRequest)(nil),          // 29: pumice.v1.OrderRequest
-	(*NameSet)(nil),               // 30: pumice.v1.NameSet
-	(*OrderResponse)(nil),         // 31: pumice.v1.OrderResponse
-	(*OrderResult)(nil),           // 32: pumice.v1.OrderResult
-	(*Rank)(nil),                  // 33: pumice.v1.Rank
-	(*JobState)(nil),              // 34: pumice.v1.JobState
-	(*JobOpinion)(nil),            // 35: pumice.v1.JobOpinion
-	(*OrderKey)(nil),              // 36: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 37: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 38: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 39: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 40: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsResult)(nil),   // 41: pumice.v1.SelectVictimsResult
-	(*VictimItem)(nil),            // 42: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 43: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 44: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 45: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 46: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 47: pumice.v1.CloseSessionResponse
-	(*ListSessionsRequest)(nil),   // 48: pumice.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 49: pumice.v1.ListSessionsResponse
-	(*SessionStatus)(nil),         // 50: pumice.v1.SessionStatus
-	(*CommitSessionRequest)(nil),  // 51: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 52: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 53: pumice.v1.JobCommit
-	(*PlacementRejection)(nil),    // 54: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 55: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 56: pumice.v1.Task
-	(*NodeSet)(nil),               // 57: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 58: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 59: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 60: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 61: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 62: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 63: pumice.v1.Reason
-	(*Measurement)(nil),           // 64: pumice.v1.Measurement
-	(*Job)(nil),                   // 65: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
+	(*CommittedPlacement)(nil),    // 18: pumice.v1.CommittedPlacement
+	(*PlaceResult)(nil),           // 19: pumice.v1.PlaceResult
+	(*DeviceSet)(nil),             // 20: pumice.v1.DeviceSet
+	(*PlacedGroup)(nil),           // 21: pumice.v1.PlacedGroup
+	(*AdmitRequest)(nil),          // 22: pumice.v1.AdmitRequest
+	(*AdmitSubject)(nil),          // 23: pumice.v1.AdmitSubject
+	(*AdmitResponse)(nil),         // 24: pumice.v1.AdmitResponse
+	(*AdmitResult)(nil),           // 25: pumice.v1.AdmitResult
+	(*AdmitItem)(nil),             // 26: pumice.v1.AdmitItem
+	(*KubernetesEvent)(nil),       // 27: pumice.v1.KubernetesEvent
+	(*AdmitVote)(nil),             // 28: pumice.v1.AdmitVote
+	(*CardChoice)(nil),            // 29: pumice.v1.CardChoice
+	(*OrderRequest)(nil),          // 30: pumice.v1.OrderRequest
+	(*NameSet)(nil),               // 31: pumice.v1.NameSet
+	(*OrderResponse)(nil),         // 32: pumice.v1.OrderResponse
+	(*OrderResult)(nil),           // 33: pumice.v1.OrderResult
+	(*Rank)(nil),                  // 34: pumice.v1.Rank
+	(*JobState)(nil),              // 35: pumice.v1.JobState
+	(*JobOpinion)(nil),            // 36: pumice.v1.JobOpinion
+	(*OrderKey)(nil),              // 37: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 38: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 39: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 40: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 41: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsResult)(nil),   // 42: pumice.v1.SelectVictimsResult
+	(*VictimItem)(nil),            // 43: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 44: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 45: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 46: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 47: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 48: pumice.v1.CloseSessionResponse
+	(*ListSessionsRequest)(nil),   // 49: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 50: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 51: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 52: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 53: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 54: pumice.v1.JobCommit
+	(*PlacementRejection)(nil),    // 55: pumice.v1.PlacementRejection
+	(*EvaluationRef)(nil),         // 56: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 57: pumice.v1.Task
+	(*NodeSet)(nil),               // 58: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 59: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 60: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 61: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 62: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 63: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 64: pumice.v1.Reason
+	(*Measurement)(nil),           // 65: pumice.v1.Measurement
+	(*Job)(nil),                   // 66: pumice.v1.Job
 	(Durability)(0),               // 67: pumice.v1.Durability
-	(*Amount)(nil),                // 68: pumice.v1.Amount
-	(*SessionChange)(nil),         // 69: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 70: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 71: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 72: pumice.v1.Page
-	(*Revision)(nil),              // 73: pumice.v1.Revision
-	(*SessionRef)(nil),            // 74: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 75: pumice.v1.TaskPlacement
+	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
+	(*Amount)(nil),                // 69: pumice.v1.Amount
+	(*SessionChange)(nil),         // 70: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 71: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 72: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 73: pumice.v1.Page
+	(*Revision)(nil),              // 74: pumice.v1.Revision
+	(*SessionRef)(nil),            // 75: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 76: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	55,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	56,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	57,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	56,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	57,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	58,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	58,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	59,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	60,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	59,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	60,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	61,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
 	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	61,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	57,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	62,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	58,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	61,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	62,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	63,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	57,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	62,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	63,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	64,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	58,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	64,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	55,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	56,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	57,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	65,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	56,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	57,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	58,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	58,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	59,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	60,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	59,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	60,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	61,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
 	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	61,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	57,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	62,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	58,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	14,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	61,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	62,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	55,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	65,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	62,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	63,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	56,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	66,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	16,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	57,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	57,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	58,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	56,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	60,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	18,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
-	20,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
-	8,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	61,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	57,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	57,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	19,  // 48: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
-	8,   // 49: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	61,  // 50: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	62,  // 51: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	55,  // 52: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
-	2,   // 53: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	22,  // 54: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	66,  // 55: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	65,  // 56: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	56,  // 57: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	60,  // 58: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	24,  // 59: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	67,  // 60: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	25,  // 61: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	61,  // 62: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	63,  // 63: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
-	27,  // 64: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
-	28,  // 65: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	68,  // 66: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
-	26,  // 67: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	62,  // 68: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	55,  // 69: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
-	30,  // 70: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	30,  // 71: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	30,  // 72: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
-	60,  // 73: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	32,  // 74: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	33,  // 75: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	33,  // 76: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	37,  // 77: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	33,  // 78: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
-	61,  // 79: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	36,  // 80: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	34,  // 81: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
-	35,  // 82: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
-	68,  // 83: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	55,  // 84: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	3,   // 85: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	39,  // 86: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	56,  // 87: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	56,  // 88: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	69,  // 89: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	60,  // 90: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	41,  // 91: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	42,  // 92: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	61,  // 93: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	43,  // 94: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	61,  // 95: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	62,  // 96: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	55,  // 97: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	70,  // 98: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	66,  // 99: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	60,  // 100: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	71,  // 101: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	66,  // 102: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	66,  // 103: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	72,  // 104: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	50,  // 105: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	66,  // 106: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	66,  // 107: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	66,  // 108: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	73,  // 109: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	74,  // 110: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	60,  // 111: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	53,  // 112: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	67,  // 113: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	54,  // 114: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	75,  // 115: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	63,  // 116: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	4,   // 117: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	10,  // 118: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	15,  // 119: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	21,  // 120: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	29,  // 121: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	38,  // 122: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	44,  // 123: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	46,  // 124: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	48,  // 125: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	51,  // 126: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	5,   // 127: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	11,  // 128: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	17,  // 129: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	23,  // 130: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	31,  // 131: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	40,  // 132: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	45,  // 133: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	47,  // 134: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	49,  // 135: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	52,  // 136: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	127, // [127:137] is the sub-list for method output_type
-	117, // [117:127] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	58,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	58,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	59,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	57,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	61,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	19,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
+	18,  // 43: pumice.v1.PlaceResponse.commit:type_name -> pumice.v1.CommittedPlacement
+	67,  // 44: pumice.v1.CommittedPlacement.durability:type_name -> pumice.v1.Durability
+	55,  // 45: pumice.v1.CommittedPlacement.conflicts:type_name -> pumice.v1.PlacementRejection
+	21,  // 46: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
+	8,   // 47: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
+	62,  // 48: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	58,  // 49: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	58,  // 50: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	20,  // 51: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
+	8,   // 52: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	62,  // 53: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	63,  // 54: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	56,  // 55: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	2,   // 56: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
+	23,  // 57: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	68,  // 58: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	66,  // 59: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	57,  // 60: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	61,  // 61: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	25,  // 62: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
+	67,  // 63: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	26,  // 64: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
+	62,  // 65: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	64,  // 66: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	28,  // 67: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
+	29,  // 68: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
+	69,  // 69: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	27,  // 70: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
+	63,  // 71: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	56,  // 72: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	31,  // 73: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	31,  // 74: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	31,  // 75: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
+	61,  // 76: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	33,  // 77: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	34,  // 78: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	34,  // 79: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	38,  // 80: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	34,  // 81: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
+	62,  // 82: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	37,  // 83: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	35,  // 84: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
+	36,  // 85: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
+	69,  // 86: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	56,  // 87: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	3,   // 88: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	40,  // 89: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	57,  // 90: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	57,  // 91: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	70,  // 92: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	61,  // 93: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	42,  // 94: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	43,  // 95: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	62,  // 96: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	44,  // 97: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	62,  // 98: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	63,  // 99: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	56,  // 100: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	71,  // 101: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	68,  // 102: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	61,  // 103: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	72,  // 104: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	68,  // 105: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	68,  // 106: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	73,  // 107: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	51,  // 108: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	68,  // 109: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	68,  // 110: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	68,  // 111: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	74,  // 112: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	75,  // 113: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	61,  // 114: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	54,  // 115: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	67,  // 116: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	55,  // 117: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	76,  // 118: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	64,  // 119: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	4,   // 120: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 121: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	15,  // 122: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	22,  // 123: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	30,  // 124: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	39,  // 125: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	45,  // 126: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	47,  // 127: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	49,  // 128: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	52,  // 129: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 130: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 131: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	17,  // 132: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	24,  // 133: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	32,  // 134: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	41,  // 135: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	46,  // 136: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	48,  // 137: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	50,  // 138: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	53,  // 139: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	130, // [130:140] is the sub-list for method output_type
+	120, // [120:130] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4672,21 +4801,21 @@ func file_pumice_v1_decision_proto_init() {
 	file_pumice_v1_decision_proto_msgTypes[6].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[11].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[12].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[18].OneofWrappers = []any{
+	file_pumice_v1_decision_proto_msgTypes[19].OneofWrappers = []any{
 		(*AdmitSubject_Job)(nil),
 		(*AdmitSubject_Task)(nil),
 	}
-	file_pumice_v1_decision_proto_msgTypes[21].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[29].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[31].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[38].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[22].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[30].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[32].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -49,7 +49,8 @@ type DecisionServiceClient interface {
 	// Returns the scores of nodes for tasks.
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Places the tasks of one job. The result equals that of filtering, scoring and
-	// assuming the best node for one task after the other.
+	// assuming the best node for one task after the other. With the effect COMMIT the
+	// placement is committed in the same call.
 	Place(ctx context.Context, in *PlaceRequest, opts ...grpc.CallOption) (*PlaceResponse, error)
 	// Decides whether jobs may start and whether tasks may be allocated.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
@@ -192,7 +193,8 @@ type DecisionServiceServer interface {
 	// Returns the scores of nodes for tasks.
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Places the tasks of one job. The result equals that of filtering, scoring and
-	// assuming the best node for one task after the other.
+	// assuming the best node for one task after the other. With the effect COMMIT the
+	// placement is committed in the same call.
 	Place(context.Context, *PlaceRequest) (*PlaceResponse, error)
 	// Decides whether jobs may start and whether tasks may be allocated.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)

@@ -31,4 +31,4 @@ pub mod what_if;
 
 pub use args::{ClientArgs, ColorMode, CredentialArgs, OutputFormat};
 pub use error::CommandError;
-pub use local_services::{LocalServer, LocalServices, StartingServer};
+pub use local_services::{ListeningServer, LocalServer, LocalServices, ServeStore, ServedServer, StartingServer};

@@ -1,6 +1,7 @@
 //! Services in this process, for commands that judge files: the program that has them lends them.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,10 +14,48 @@ use pumice_protocol::v1 as pb;
 /// Future of services that start.
 pub type StartingServer = Pin<Box<dyn Future<Output = Result<LocalServer, CommandError>> + Send>>;
 
+/// Future of a server that begins to listen.
+pub type ListeningServer = Pin<Box<dyn Future<Output = Result<ServedServer, CommandError>> + Send>>;
+
+/// Place of the durable state of a server that a command starts.
+#[derive(Debug, Clone, Default)]
+pub struct ServeStore {
+    /// Folder of the state; none: the state is in memory.
+    pub data_dir: Option<PathBuf>,
+}
+
+/// Server of this process on a port of the loopback address; it ends when this is dropped.
+pub struct ServedServer {
+    /// Address of its services.
+    pub address: String,
+    _alive: Box<dyn Send + Sync>,
+}
+
+impl ServedServer {
+    /// Server at an address that ends when `alive` is dropped.
+    pub fn new(address: String, alive: impl Send + Sync + 'static) -> Self {
+        Self {
+            address,
+            _alive: Box::new(alive),
+        }
+    }
+}
+
+impl fmt::Debug for ServedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The services of the program, lent to commands that judge files. No command knows how they decide.
 pub trait LocalServices: fmt::Debug + Sync {
     /// Starts services over an empty state, under the built-in policy and without a socket.
     fn start(&self) -> StartingServer;
+
+    /// Starts a whole server on a free port of the loopback address.
+    fn serve(&self, store: ServeStore) -> ListeningServer;
 
     /// The cluster as the services read it; none if they refuse a record of it.
     fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState>;

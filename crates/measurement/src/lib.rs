@@ -6,5 +6,6 @@
 
 pub mod bench;
 pub mod extender;
+pub mod placement_history;
 mod scrape;
 pub mod top;

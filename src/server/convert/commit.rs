@@ -63,11 +63,12 @@ fn job(job: &JobCommitOutcome) -> pb::JobCommit {
     pb::JobCommit {
         job: job.to_string(),
         committed: *committed,
-        rejections: conflicts.iter().map(conflict).collect(),
+        rejections: conflicts.iter().map(rejection).collect(),
     }
 }
 
-fn conflict(conflict: &CommitRejection) -> pb::PlacementRejection {
+/// Placement that was not committed.
+pub fn rejection(conflict: &CommitRejection) -> pb::PlacementRejection {
     let CommitRejection {
         placement,
         reason,

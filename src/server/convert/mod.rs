@@ -16,6 +16,7 @@ pub mod not_evaluated;
 mod objects;
 pub mod order;
 pub mod place;
+pub mod place_result;
 pub mod policy;
 pub mod query;
 pub mod reader;

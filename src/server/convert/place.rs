@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
-use pumice_engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
-use pumice_engine::devices::{DeviceMask, device_indices};
+use pumice_engine::decide::{PlaceGroup, PlaceQuery};
 use pumice_engine::model::{
     ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
     TaskStatus, UnevaluatedFields,
@@ -17,18 +16,69 @@ use pumice_engine::policy::Compatibility;
 
 use super::admit;
 use super::amounts::QueryResourceNames;
-use super::batch::{problem, problems};
-use super::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
-use super::not_evaluated::EvaluatedState;
+use super::nodes::{NodeEncoding, NodeSetReader};
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
 use super::reader::{ReadOptions, WireReader};
-use super::result;
+
+/// Effect of a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementEffect {
+    /// None.
+    Preview,
+    /// The placement becomes the session's next change.
+    Session,
+    /// The placement is committed.
+    Commit,
+}
+
+impl PlacementEffect {
+    fn read(request: &pb::PlaceRequest) -> Result<Self, CallError> {
+        match pb::PlaceEffect::try_from(request.effect) {
+            Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => Ok(Self::Preview),
+            Ok(pb::PlaceEffect::Session) => Ok(Self::Session),
+            Ok(pb::PlaceEffect::Commit) => Ok(Self::Commit),
+            Err(_) => {
+                let message = format!("effect: {} is no value of this field", request.effect);
+                Err(CallError::invalid("INVALID_ENUM", message))
+            }
+        }
+    }
+
+    /// Name on the wire, where only stored tasks can be placed.
+    fn of_stored_tasks(self) -> Option<&'static str> {
+        match self {
+            Self::Preview => None,
+            Self::Session => Some("SESSION"),
+            Self::Commit => Some("COMMIT"),
+        }
+    }
+}
+
+/// Checks the key of a commit.
+fn check_commit_key(effect: PlacementEffect, key: &str, limits: &EdgeLimits) -> Result<(), CallError> {
+    if key.len() > limits.name_bytes {
+        let limit = limits.name_bytes;
+        return Err(CallError::limit("NAME_TOO_LONG", "name_bytes", limit, "commit_key"));
+    }
+    match (effect == PlacementEffect::Commit, key.is_empty()) {
+        (true, true) => {
+            let message =
+                "commit_key: effect COMMIT needs a key that no other commit has, so that a repeated call is known";
+            Err(CallError::invalid("COMMIT_KEY_MISSING", message))
+        }
+        (false, false) => {
+            let message = "commit_key: only a request with effect COMMIT has one";
+            Err(CallError::invalid("COMMIT_KEY_UNUSED", message))
+        }
+        (true, false) | (false, true) => Ok(()),
+    }
+}
 
 /// Request of Place, before the parts that depend on the state are read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PlaceCall {
-    /// True if the placement becomes the session's next change.
-    pub in_session: bool,
+    /// Effect of the placement.
+    pub effect: PlacementEffect,
     /// Encoding of nodes in the response.
     pub encoding: NodeEncoding,
     /// Number of tasks of all groups.
@@ -50,14 +100,8 @@ impl PlaceCall {
     /// # Errors
     /// A field that belongs to no group has a problem.
     pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
-        let in_session = match pb::PlaceEffect::try_from(request.effect) {
-            Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => false,
-            Ok(pb::PlaceEffect::Session) => true,
-            Err(_) => {
-                let message = format!("effect: {} is no value of this field", request.effect);
-                return Err(CallError::invalid("INVALID_ENUM", message));
-            }
-        };
+        let effect = PlacementEffect::read(&request)?;
+        check_commit_key(effect, &request.commit_key, limits)?;
         if request.groups.is_empty() {
             return Err(CallError::invalid(
                 "GROUPS_MISSING",
@@ -82,11 +126,26 @@ impl PlaceCall {
             }
         }
         Ok(Self {
-            in_session,
+            effect,
             encoding,
             tasks,
             request,
         })
+    }
+
+    /// Key of a commit.
+    pub fn commit_key(&self) -> &str {
+        &self.request.commit_key
+    }
+
+    /// Groups as they were sent.
+    pub fn groups(&self) -> &[pb::TaskGroup] {
+        &self.request.groups
+    }
+
+    /// Minimum number of tasks to place; `None`: it follows from the job.
+    pub fn min_available(&self) -> Option<usize> {
+        self.request.min_available.map(|count| count as usize)
     }
 
     /// Reads the parts that depend on the state, for a policy with this compatibility. Fields of groups' problems are relative to the request.
@@ -111,6 +170,7 @@ impl PlaceCall {
             idle_only,
             node_encoding: _,
             samples,
+            commit_key: _,
         } = self.request;
         nodes.check_table(table)?;
         let limits = &declared.limits;
@@ -124,18 +184,17 @@ impl PlaceCall {
             .transpose()
             .map_err(|found| found.within("job"))?;
         let hypothetical = job.clone().filter(|job| !is_stored(nodes.state, job));
-        if self.in_session
-            && let Some(job) = &hypothetical
-        {
+        let stored_only = self.effect.of_stored_tasks();
+        if let Some((effect, job)) = stored_only.zip(hypothetical.as_ref()) {
             let message = format!(
-                "job: with effect SESSION `{}` must be as it is stored: give its name only",
+                "job: with effect {effect} `{}` must be as it is stored: give its name only",
                 job.name
             );
             return Err(CallError::invalid("JOB_NOT_STORED", message));
         }
         let mut sheet = GroupReader {
             state: nodes.state,
-            in_session: self.in_session,
+            stored_only,
             job: job.as_ref().map(|job| Arc::clone(&job.name)),
             seen: SeenNames::default(),
         };
@@ -151,7 +210,8 @@ impl PlaceCall {
             min_available: min_available.map(|count| count as usize),
             candidates,
             exclusions: exclusions.unwrap_or_default(),
-            idle_only,
+            // Amounts that are being released are still in use, and nothing could commit them.
+            idle_only: idle_only || self.effect == PlacementEffect::Commit,
             samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(limits.samples),
             max_pairs: limits.pairs as u64,
         })
@@ -184,7 +244,8 @@ type StoredGroup = (Arc<TaskRecord>, Vec<Arc<str>>, Vec<(UnevaluatedFields, usiz
 /// Reader of the groups of one job, in order.
 struct GroupReader<'a> {
     state: &'a ClusterState,
-    in_session: bool,
+    /// Name of the effect, if only stored tasks can be placed.
+    stored_only: Option<&'static str>,
     /// Job of all tasks; `None`: none was given or seen yet.
     job: Option<Arc<str>>,
     /// Names of stored tasks that some group has.
@@ -223,12 +284,9 @@ impl GroupReader<'_> {
         let (sample, warnings) = given.map_or((None, Vec::new()), |given| (Some(given.task), given.warnings));
         let warnings = warnings.into_iter().map(|warning| warning.within("task")).collect();
         if names.is_empty() {
-            if self.in_session {
-                return Err(invalid(
-                    "NAMES_MISSING",
-                    "names",
-                    "effect SESSION places stored tasks: give their names",
-                ));
+            if let Some(effect) = self.stored_only {
+                let message = format!("effect {effect} places stored tasks: give their names");
+                return Err(invalid("NAMES_MISSING", "names", message));
             }
             let Some(sample) = sample else {
                 return Err(invalid(
@@ -386,103 +444,4 @@ fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
         NamelessTask(Arc::new(task))
     };
     plain(one) == plain(other)
-}
-
-/// Result of Place.
-pub fn place_result(
-    query: &PlaceQuery,
-    placing: &PlaceResult,
-    state: EvaluatedState<'_>,
-    encoding: NodeEncoding,
-) -> pb::PlaceResult {
-    let PlaceResult {
-        placed,
-        groups,
-        placed_count: found,
-        min_count: needed,
-        blockers,
-    } = placing;
-    let writer = NodeSetWriter {
-        state: state.cluster_state,
-        encoding,
-    };
-    let groups = groups.iter().enumerate();
-    pb::PlaceResult {
-        placed: *placed,
-        groups: groups
-            .map(|(number, group)| {
-                let mut written = placed_group(number, group, writer);
-                if let Some(Ok(asked)) = query.groups.get(number) {
-                    written.not_evaluated = state.of_group(asked, group.as_ref().ok());
-                }
-                written
-            })
-            .collect(),
-        blockers: self::blockers(blockers, writer),
-        placed_count: to_u32(*found),
-        min_count: to_u32(*needed),
-    }
-}
-
-fn device_set(devices: DeviceMask) -> pb::DeviceSet {
-    pb::DeviceSet {
-        numbers: device_indices(devices).collect(),
-    }
-}
-
-fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: NodeSetWriter<'_>) -> pb::PlacedGroup {
-    let place = format!("groups[{number}]");
-    let placed = |found: &Problem| {
-        let found = found.clone();
-        // Problems of the engine do not name their group yet.
-        if found.field.starts_with(&place) {
-            found
-        } else {
-            found.within(&place)
-        }
-    };
-    let PlacedGroup {
-        allocated,
-        pipelined,
-        cards,
-        devices,
-        blockers,
-        warnings,
-    } = match group {
-        Ok(group) => group,
-        Err(found) => {
-            return pb::PlacedGroup {
-                problem: Some(problem(&placed(found))),
-                ..pb::PlacedGroup::default()
-            };
-        }
-    };
-    pb::PlacedGroup {
-        problem: None,
-        allocated: Some(writer.list(allocated)),
-        pipelined: Some(writer.list(pipelined)),
-        cards: cards.iter().map(ToString::to_string).collect(),
-        devices: devices.iter().copied().map(device_set).collect(),
-        blockers: self::blockers(blockers, writer),
-        warnings: problems(&warnings.iter().map(placed).collect::<Vec<_>>()),
-        not_evaluated: Vec::new(),
-    }
-}
-
-fn blockers(blockers: &[PlaceBlocker], writer: NodeSetWriter<'_>) -> Vec<pb::Rejection> {
-    let one = |PlaceBlocker {
-                   rejection,
-                   measurements,
-               }: &PlaceBlocker| {
-        let mut written = result::rejection(rejection, writer, FilterDetail::Samples);
-        if let Some(reason) = &mut written.reason {
-            reason.measurements = measurements.iter().map(result::measurement).collect();
-        }
-        written
-    };
-    blockers.iter().map(one).collect()
-}
-
-fn to_u32(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }

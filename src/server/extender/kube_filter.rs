@@ -20,7 +20,7 @@ use super::scored_nodes::ScoredNodes;
 use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
 use crate::server::status::CallError;
-use crate::server::worker_pool::HeldWorker;
+use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use pumice_engine::Snapshot;
 use pumice_engine::decide;
 use pumice_engine::model::{TaskRecord, TaskStatus};
@@ -272,7 +272,7 @@ impl ExtenderFront {
             lease: self.edge.read_options.limits.extender_hold,
         };
         let edge = Arc::clone(&self.edge);
-        let work = move |worker: HeldWorker| Ok(edge.state.hold_task(hold, || drop(worker))?);
+        let work = move |worker: HeldWorker, _: &CancellationToken| Ok(edge.state.hold_task(hold, || drop(worker))?);
         let outcome = self.edge.workers.queries.run_to_disk(work).await?;
         Ok(match (outcome.node, outcome.rejection) {
             (None, Some(rejection)) => Err(rejection),

@@ -13,7 +13,7 @@ use super::*;
 use crate::limits::EdgeLimits;
 use crate::server::pb::policy_service_server::PolicyService as _;
 use crate::server::policy::PolicyRpc;
-use crate::server::worker_pool::HeldWorker;
+use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use crate::server::{ServerContext, WorkerPool};
 use crate::telemetry::Metrics;
 use pumice_state::{SharedState, StateOptions, SystemClock};
@@ -93,7 +93,7 @@ async fn what_waits_for_the_disk_holds_no_worker() {
     let waits = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move {
-            let commit = move |worker: HeldWorker| {
+            let commit = move |worker: HeldWorker, _: &CancellationToken| {
                 drop(worker);
                 began.send(()).unwrap();
                 flushed.recv().unwrap();

@@ -13,10 +13,10 @@ use crate::support::process::serve;
 use crate::support::records::full_sync;
 
 /// Directory that is removed with the test.
-pub(super) struct LedgerTestDirectory(pub(super) PathBuf);
+pub(crate) struct LedgerTestDirectory(pub(crate) PathBuf);
 
 impl LedgerTestDirectory {
-    pub(super) fn new(what: &str) -> Self {
+    pub(crate) fn new(what: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("pumice-{what}-{}-{number}", std::process::id()));

@@ -2,7 +2,7 @@
 
 mod command;
 mod commits;
-mod data_dir;
+pub(crate) mod data_dir;
 mod first_start;
 mod queue_quotas;
 mod storm;

@@ -53,6 +53,13 @@ async fn call(connection: &mut ClientConnection, options: &ConnectOptions, path:
         "OpenSession" => call!(decisions, open_session, OpenSessionRequest),
         "Order" => call!(decisions, order, OrderRequest),
         "Place" => call!(decisions, place, PlaceRequest),
+        "Place (COMMIT)" => {
+            let request = pb::PlaceRequest {
+                effect: pb::PlaceEffect::Commit.into(),
+                ..pb::PlaceRequest::default()
+            };
+            decisions.place(request).await.map(drop)
+        }
         "Score" => call!(decisions, score, ScoreRequest),
         "SelectVictims" => call!(decisions, select_victims, SelectVictimsRequest),
         "DeletePolicy" => call!(policies, delete_policy, DeletePolicyRequest),

@@ -209,3 +209,44 @@ fn errors_are_counted_by_code_and_fail_the_command() {
         assert_eq!(run(&wrong).status.code(), Some(2), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_fleet_places_all_jobs_and_checks_what_it_saw() {
+    let size = ["--nodes", "30", "--tasks", "602", "--gang", "4", "--schedulers", "8"];
+    let fleet = |arguments: &[&str]| {
+        let mut command = pumice(&["bench", "fleet", "-o", "json"]);
+        command.args(size).args(arguments).output().unwrap()
+    };
+    let own = fleet(&[]);
+    assert_eq!(own.status.code(), Some(0), "{}", err(&own));
+    let report: Value = serde_json::from_slice(&own.stdout).unwrap();
+    assert_eq!(
+        (&report["committed"], &report["calls"]),
+        (&602.into(), &151.into()),
+        "{report}"
+    );
+    assert_eq!(
+        (&report["unplacedJobs"], &report["violationCount"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert_eq!(report["tries"], 151, "nobody is in the way of another");
+    assert_eq!(report["conflictPercent"], 0.0);
+    assert!(report["committedPerSecond"].as_f64().unwrap() > 0.0);
+    assert!(
+        err(&own).contains("compared with 602 tasks that the server lists"),
+        "{}",
+        err(&own)
+    );
+
+    let server = EmbeddedServer::start();
+    let address = server.grpc.to_string();
+    let running = fleet(&["--address", &address, "--jobs", "20"]);
+    assert_eq!(running.status.code(), Some(0), "{}", err(&running));
+    let report: Value = serde_json::from_slice(&running.stdout).unwrap();
+    assert_eq!(report["committed"], 80);
+    assert_eq!(server.state.snapshot().state.assumed_count(), 80);
+    let again = fleet(&["--address", &address]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(err(&again).contains("the server has nodes already"), "{}", err(&again));
+}

@@ -1,5 +1,7 @@
-//! `pumice bench`: a load on a running server, and the latencies of its callers. A load changes no state.
+//! `pumice bench`: a load on a running server, and the latencies of its callers. A load changes no state; a fleet of
+//! schedulers, `pumice bench fleet`, fills a cluster of its own.
 
+mod fleet;
 mod load;
 mod queries;
 mod report;
@@ -9,14 +11,14 @@ mod stats;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::scrape::MetricsArgs;
 use load::LoadSpec;
 use pumice_console::args::parse_duration;
 use pumice_console::policy_args::PolicyArgs;
-use pumice_console::{ClientArgs, CommandError, args, output, task};
+use pumice_console::{ClientArgs, CommandError, LocalServices, args, output, task};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 use queries::{BenchQueries, BenchQuery};
@@ -25,9 +27,20 @@ use report::BenchReport;
 /// Callers of an open loop, unless said otherwise.
 const OPEN_LOOP_CALLERS: usize = 64;
 
+/// Loads of another kind.
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Let several schedulers fill a cluster at once: each call places a job and commits it; check that no node holds too
+    /// much
+    Fleet(fleet::FleetArgs),
+}
+
 /// Arguments of `pumice bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
     #[command(flatten)]
     client: ClientArgs,
     #[command(flatten)]
@@ -73,7 +86,10 @@ pub struct BenchArgs {
 }
 
 /// Runs the load and prints the report.
-pub async fn run(args: BenchArgs) -> Result<(), CommandError> {
+pub async fn run(mut args: BenchArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
+    if let Some(BenchCommand::Fleet(fleet)) = args.command.take() {
+        return fleet::run(fleet, services).await;
+    }
     let mut connections = Vec::new();
     for _ in 0..args.connections {
         connections.push(args.client.connect().await?);

@@ -22,19 +22,19 @@ pub(super) struct LatencyHistogram(Histogram<u64>);
 pub(super) const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl LatencyHistogram {
-    fn new() -> Result<Self, CommandError> {
+    pub(super) fn new() -> Result<Self, CommandError> {
         let histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, DIGITS);
         histogram
             .map(LatencyHistogram)
             .map_err(|error| CommandError::message(format!("error: histogram: {error}")))
     }
 
-    fn record(&mut self, latency: Duration) {
+    pub(super) fn record(&mut self, latency: Duration) {
         self.0
             .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn merge(&mut self, other: &LatencyHistogram) {
+    pub(super) fn merge(&mut self, other: &LatencyHistogram) {
         // All histograms have the same bounds, so that no value is out of range.
         let _ = self.0.add(&other.0);
     }

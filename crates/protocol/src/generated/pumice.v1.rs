@@ -4029,6 +4029,11 @@ pub struct PlaceRequest {
     /// Maximum number of sample nodes per blocker. Absent: 3.
     #[prost(uint32, optional, tag = "10")]
     pub samples: ::core::option::Option<u32>,
+    /// With COMMIT: name of this commit, which no other commit has. Required. A
+    /// repeated call with the same key returns the placement that the server holds
+    /// under it, and never places a task twice.
+    #[prost(string, tag = "11")]
+    pub commit_key: ::prost::alloc::string::String,
 }
 impl ::prost::Name for PlaceRequest {
     const NAME: &'static str = "PlaceRequest";
@@ -4069,12 +4074,16 @@ impl ::prost::Name for TaskGroup {
 /// Response of Place.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlaceResponse {
-    /// State and policy used.
+    /// State and policy used. With COMMIT, the first revision that shows the
+    /// placement.
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<ResponseMetadata>,
     /// Result of the request.
     #[prost(message, optional, tag = "2")]
     pub result: ::core::option::Option<PlaceResult>,
+    /// With COMMIT: how the placement was committed. Absent: nothing was.
+    #[prost(message, optional, tag = "3")]
+    pub commit: ::core::option::Option<CommittedPlacement>,
 }
 impl ::prost::Name for PlaceResponse {
     const NAME: &'static str = "PlaceResponse";
@@ -4084,6 +4093,37 @@ impl ::prost::Name for PlaceResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.PlaceResponse".into()
+    }
+}
+/// Commit of a placement in the call that placed it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommittedPlacement {
+    /// Name under which the server holds the placement, as ReleaseAssumptions takes
+    /// it for a session.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Durability of the placement.
+    #[prost(enumeration = "Durability", tag = "2")]
+    pub durability: i32,
+    /// Number of times that the server chose nodes. More than 1: others changed the
+    /// nodes meanwhile. 0 with `repeated`.
+    #[prost(uint32, tag = "3")]
+    pub tries: u32,
+    /// True: an earlier call with the same key committed the placement.
+    #[prost(bool, tag = "4")]
+    pub repeated: bool,
+    /// Rejections of the first try, if that did not hold.
+    #[prost(message, repeated, tag = "5")]
+    pub conflicts: ::prost::alloc::vec::Vec<PlacementRejection>,
+}
+impl ::prost::Name for CommittedPlacement {
+    const NAME: &'static str = "CommittedPlacement";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.CommittedPlacement".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.CommittedPlacement".into()
     }
 }
 /// Result of Place.
@@ -5140,6 +5180,12 @@ pub enum PlaceEffect {
     /// recorded result. A job that could not be placed uses up the number and has no
     /// other effect.
     Session = 2,
+    /// The placement is committed at once: it becomes assumed placements, as after
+    /// CommitSession. The server chooses the nodes by the newest state, on idle
+    /// resources only, and judges the whole placement again when it commits it. If it
+    /// does not hold any more, the server chooses again. `against` must be `latest`.
+    /// A response without `placed` had no effect.
+    Commit = 3,
 }
 impl PlaceEffect {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -5151,6 +5197,7 @@ impl PlaceEffect {
             Self::Unspecified => "PLACE_EFFECT_UNSPECIFIED",
             Self::Preview => "PLACE_EFFECT_PREVIEW",
             Self::Session => "PLACE_EFFECT_SESSION",
+            Self::Commit => "PLACE_EFFECT_COMMIT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -5159,6 +5206,7 @@ impl PlaceEffect {
             "PLACE_EFFECT_UNSPECIFIED" => Some(Self::Unspecified),
             "PLACE_EFFECT_PREVIEW" => Some(Self::Preview),
             "PLACE_EFFECT_SESSION" => Some(Self::Session),
+            "PLACE_EFFECT_COMMIT" => Some(Self::Commit),
             _ => None,
         }
     }
@@ -5385,7 +5433,8 @@ pub mod decision_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Places the tasks of one job. The result equals that of filtering, scoring and
-        /// assuming the best node for one task after the other.
+        /// assuming the best node for one task after the other. With the effect COMMIT the
+        /// placement is committed in the same call.
         pub async fn place(
             &mut self,
             request: impl tonic::IntoRequest<super::PlaceRequest>,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::ledger::LeaseTable;
 use crate::limits::StateLimits;
 use crate::store::{StoreWrite, StoredAssumption, StoredState};
+use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::model::{ClusterState, RecordKind, TaskRecord, TaskStatus};
 
 /// Longest wait of a restored assumption for a source that is silent.
@@ -239,6 +240,22 @@ impl AssumedPlacements {
             ended_elsewhere: false,
         };
         draft.0.insert(Arc::clone(&assumption.stored.task), Some(assumption));
+    }
+
+    /// Placements that are held under a name, by task.
+    pub(crate) fn held_under(&self, draft: &AssumptionDraft, session: &str) -> Vec<TaskPlacement> {
+        let known = self.by_session.get(session).into_iter().flatten();
+        let tasks: BTreeSet<&Arc<str>> = known.chain(draft.0.keys()).collect();
+        let own = |task: &Arc<str>| {
+            let stored = &self.get(draft, task)?.stored;
+            (*stored.session == *session).then(|| TaskPlacement {
+                task: Arc::clone(&stored.task),
+                node: Arc::clone(&stored.node),
+                card: Arc::clone(&stored.card),
+                devices: stored.devices,
+            })
+        };
+        tasks.into_iter().filter_map(own).collect()
     }
 
     /// Drafts the end of assumptions that this session's commit made (empty: any commit): of the named tasks, or of all

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::commit_judge::{CommitChecks, CommitOutcome, CommitScope, ProposedJob, ProposedPlacement, judge_commit};
+use super::commit_judge::{CommitChecks, CommitScope, judge_commit};
+use super::commit_outcome::{CommitOutcome, ProposedJob, ProposedPlacement};
 use super::hold::{HeldTask, TaskHold};
+use super::placed_calls::PlacedCalls;
 use super::registry::{SessionEntry, SessionState};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
@@ -42,6 +44,10 @@ type ReleasedTasks = (Revision, Vec<Arc<str>>);
 pub(crate) enum AssumptionCommand {
     /// Judge a session's placements and assume those that hold.
     Commit(WriterRequest<Box<SessionCommit>, CommitOutcome>),
+    /// Judge the placements of calls, and assume those that hold.
+    Place(WriterRequest<Box<PlacedCalls>, CommitOutcome>),
+    /// List what is held under a name. Changes nothing.
+    Recall(WriterRequest<Arc<str>, Vec<TaskPlacement>>),
     /// Assume one task on the first of several nodes that holds.
     Hold(WriterRequest<Box<TaskHold>, HeldTask>),
     /// Release assumptions of a session (empty: of any) and of these tasks (none: of all).
@@ -53,6 +59,8 @@ impl AssumptionCommand {
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::Commit(commit) => commit.waits(),
+            Self::Place(placed) => placed.waits(),
+            Self::Recall(recall) => recall.waits(),
             Self::Hold(hold) => hold.waits(),
             Self::Release(release) => release.waits(),
         }
@@ -62,6 +70,8 @@ impl AssumptionCommand {
     pub(crate) fn reply(self, revision: Revision) {
         match self {
             Self::Commit(commit) => commit.reply(|outcome| CommitOutcome { revision, ..outcome }),
+            Self::Place(placed) => placed.reply(|outcome| CommitOutcome { revision, ..outcome }),
+            Self::Recall(recall) => recall.reply(|held| held),
             Self::Hold(hold) => hold.reply(|held| HeldTask { revision, ..held }),
             Self::Release(release) => release.reply(|(_, released)| (revision, released)),
         }
@@ -71,6 +81,8 @@ impl AssumptionCommand {
     pub(crate) fn reply_error(self, error: StateError) {
         match self {
             Self::Commit(commit) => commit.reply_error(error),
+            Self::Place(placed) => placed.reply_error(error),
+            Self::Recall(recall) => recall.reply_error(error),
             Self::Hold(hold) => hold.reply_error(error),
             Self::Release(release) => release.reply_error(error),
         }
@@ -121,6 +133,11 @@ impl CommitArbiter {
                 let released = self.assumptions.draft_release(draft, session, tasks, state);
                 release.decide(Ok((context.next.revision, released)));
             }
+            AssumptionCommand::Place(placed) => placed.decide(self.draft_placed(&placed.asked, draft, context)),
+            AssumptionCommand::Recall(recall) => {
+                let held = self.assumptions.held_under(draft, &recall.asked);
+                recall.decide(Ok(held));
+            }
             AssumptionCommand::Hold(hold) => hold.decide(self.draft_hold(&hold.asked, draft, context)),
             AssumptionCommand::Commit(commit) => commit.decide(self.draft_commit(&commit.asked, draft, context)),
         }
@@ -153,7 +170,8 @@ impl CommitArbiter {
         }
         let derived = states_to_judge(&policy, newest.filter(|_| released.is_empty()), cluster_state);
         let scope = (CommitScope::Sessions, self.checks);
-        let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, scope);
+        let jobs: Vec<&ProposedJob> = commit.jobs.iter().collect();
+        let judged = judge_commit(cluster_state, &policy, derived, &jobs, scope);
         *cluster_state = judged.cluster_state;
         for reported in judged.placed {
             self.assumptions
@@ -429,6 +447,6 @@ impl SharedState {
     }
 }
 
-fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
+pub(super) fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
     WriterCommand::Durable(DurableCommand::Assume(Box::new(asked)))
 }

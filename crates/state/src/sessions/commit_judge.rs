@@ -4,89 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::store::Durability;
+use super::commit_outcome::{CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
+use super::placed_calls::{count_placement, uncount_placement};
+use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
 use pumice_engine::devices::{DeviceMask, device_indices};
 use pumice_engine::model::reservation::same_incarnation as same;
-use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord, TaskStatus, Uid};
+use pumice_engine::model::{ClusterState, Problem, ResourceTotals, TaskRecord, TaskStatus};
 use pumice_engine::plugin::{Measurement, PluginContext, Reason, Resolution};
-use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
+use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::Policy;
-use pumice_engine::{PolicyInForce, Revision};
 
 /// Plugin name in reasons that the commit itself gives.
 pub const COMMIT_PLUGIN: &str = "commit";
-
-/// Outcome of a commit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CommitOutcome {
-    /// First revision that shows the placements.
-    pub revision: Revision,
-    /// Name, version and hash of the policy that judged.
-    pub policy: (Arc<str>, u64, Arc<str>),
-    /// Number of the session's last change.
-    pub applied_through: u64,
-    /// Durability of the placements.
-    pub durability: Durability,
-    /// Outcomes by job, in the order judged.
-    pub jobs: Vec<JobCommitOutcome>,
-    /// Names of tasks whose assumption ended.
-    pub released: Vec<Arc<str>>,
-    /// Names of tasks that the session evicted; evictions are not committed.
-    pub evicted: Vec<Arc<str>>,
-    /// Names of tasks that the session pipelined; pipelined tasks are not committed.
-    pub pipelined: Vec<Arc<str>>,
-}
-
-impl CommitOutcome {
-    /// Number of jobs, tasks and conflicts in the outcome.
-    pub(crate) fn item_count(&self) -> usize {
-        let conflicts: usize = self.jobs.iter().map(|job| job.rejections.len()).sum();
-        self.jobs.len() + conflicts + self.released.len() + self.evicted.len() + self.pipelined.len()
-    }
-}
-
-/// Outcome of one job in a commit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobCommitOutcome {
-    /// Name of the job; empty: tasks without a job.
-    pub job: Arc<str>,
-    /// True if any placement of the job was committed.
-    pub committed: bool,
-    /// Placements that were not committed.
-    pub rejections: Vec<CommitRejection>,
-}
-
-/// Placement that was not committed, with its reason.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CommitRejection {
-    /// Rejected placement; `None`: the request named the job, and the session placed none of its tasks.
-    pub placement: Option<TaskPlacement>,
-    /// Reason of the rejection.
-    pub reason: Reason,
-    /// Measurements of the reason.
-    pub measurements: Vec<Measurement>,
-}
-
-/// Placement as the session made it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ProposedPlacement {
-    pub(crate) placement: TaskPlacement,
-    /// Incarnation of the task in the session; empty: not given.
-    pub(crate) uid: Uid,
-    /// Incarnation of the node in the session; empty: not given.
-    pub(crate) node_uid: Arc<str>,
-}
-
-/// Placements of one job, in the order in which the session made them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ProposedJob {
-    pub(crate) job: Arc<str>,
-    /// Incarnation of the job in the session; `None`: the session had no such job.
-    pub(crate) uid: Option<Arc<str>>,
-    pub(crate) placements: Vec<ProposedPlacement>,
-}
 
 /// Result of judging a commit, before it is written.
 #[derive(Debug)]
@@ -118,6 +49,8 @@ type MeasuredReason = (Reason, Vec<Measurement>);
 pub(crate) enum CommitScope {
     /// A scheduler that leaves everything to the server: nodes need room, and gangs have to be whole.
     Sessions,
+    /// Like `Sessions`, and no placement of a job holds unless all of them do.
+    WholeJobs,
     /// A scheduler that sees to room and gangs itself, and asks about one task after the other.
     SingleTasks,
 }
@@ -127,7 +60,7 @@ pub(crate) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
     derived: PluginStates,
-    jobs: &[ProposedJob],
+    jobs: &[&ProposedJob],
     (scope, checks): (CommitScope, CommitChecks),
 ) -> JudgedCommit {
     let mut judge = CommitJudge {
@@ -155,11 +88,28 @@ pub(crate) fn judge_commit(
 }
 
 /// State with the placements accepted so far.
-#[derive(Clone)]
 struct TentativeState {
     cluster_state: ClusterState,
     plugin_states: PluginStates,
     placed: Vec<TaskRecord>,
+}
+
+/// Part of a commit that was judged, to which a job that does not hold returns. A copy of the cluster state would make every
+/// job copy the chunks that it changes.
+struct JudgedPart {
+    /// Number of tasks placed.
+    placed: usize,
+    plugin_states: PluginStates,
+}
+
+impl TentativeState {
+    /// Takes back all placements since then.
+    fn return_to(&mut self, before: JudgedPart) {
+        for record in self.placed.drain(before.placed..).rev() {
+            uncount_placement(&mut self.cluster_state, record);
+        }
+        self.plugin_states = before.plugin_states;
+    }
 }
 
 struct CommitJudge<'a> {
@@ -192,15 +142,26 @@ impl CommitJudge<'_> {
                     .collect(),
             );
         }
-        let before = self.tentative.clone();
+        let before = JudgedPart {
+            placed: self.tentative.placed.len(),
+            plugin_states: self.tentative.plugin_states.clone(),
+        };
         let rejection: Vec<Option<MeasuredReason>> = placements
             .iter()
             .map(|one| self.judge_placement(job, one).err())
             .collect();
         let placed = rejection.iter().filter(|why| why.is_none()).count();
+        if self.scope == CommitScope::WholeJobs && placed < placements.len() {
+            self.tentative.return_to(before);
+            let all = placements.iter().zip(rejection);
+            return nothing(
+                all.filter_map(|(one, why)| Some(commit_rejection(Some(&one.placement), why?)))
+                    .collect(),
+            );
+        }
         let short = self.run_check(|judge| judge.check_gang(job, placed));
         if short.is_some() {
-            self.tentative = before;
+            self.tentative.return_to(before);
         }
         let conflicts: Vec<CommitRejection> = placements
             .iter()
@@ -334,7 +295,7 @@ impl CommitJudge<'_> {
             candidates: Some(vec![slot]),
             plugins: Vec::new(),
             resource_fit: match self.scope {
-                CommitScope::Sessions => ResourceFit::Idle,
+                CommitScope::Sessions | CommitScope::WholeJobs => ResourceFit::Idle,
                 CommitScope::SingleTasks => ResourceFit::None,
             },
             samples: 1,
@@ -423,25 +384,11 @@ impl CommitJudge<'_> {
     ) -> Result<(), MeasuredReason> {
         let TentativeState {
             cluster_state,
-            plugin_states: derived,
+            plugin_states,
             placed,
         } = &mut self.tentative;
-        let opened = cluster_state.tasks().get(&before.name).cloned();
-        cluster_state.assume(&before.name, node, card, devices);
-        if let (Some(stored), Some(opened)) = (cluster_state.tasks().get(&before.name).cloned(), opened) {
-            let moved = TaskTransition {
-                before,
-                after: &stored.record,
-                card,
-            };
-            let mut next = derived.clone();
-            if let Err(problem) = next.apply(cluster_state, &PlacementEvent::Allocate(moved)) {
-                cluster_state.put_task(before.clone(), &opened.source);
-                cluster_state.set_invalid(RecordKind::Task, &before.name, opened.invalid().cloned());
-                return Err(unjudged_reason(&problem));
-            }
-            *derived = next;
-        }
+        let put = (before, node, card, devices);
+        count_placement(cluster_state, plugin_states, put).map_err(|problem| unjudged_reason(&problem))?;
         placed.push(before.clone());
         Ok(())
     }
@@ -453,7 +400,10 @@ impl CommitJudge<'_> {
         }
         let stored = self.base.jobs().get(job)?;
         let least = usize::try_from(stored.record.min_member).unwrap_or(0);
-        if placed >= least {
+        // Tasks that hold resources are counted at hand, with those placed; only others have to be looked for.
+        let tentative = &self.tentative.cluster_state;
+        let holding = tentative.job_allocated(job).map_or(0, ResourceTotals::records);
+        if placed.max(holding as usize) >= least {
             return None;
         }
         let ready = self.ready_count(job) + placed;

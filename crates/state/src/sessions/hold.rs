@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::commit::{AssumptionCommand, CommitArbiter, CommitContext, states_to_judge};
-use super::commit_judge::{COMMIT_PLUGIN, CommitRejection, CommitScope, ProposedJob, ProposedPlacement, judge_commit};
+use super::commit_judge::{COMMIT_PLUGIN, CommitScope, judge_commit};
+use super::commit_outcome::{CommitRejection, ProposedJob, ProposedPlacement};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
 use crate::error::StateError;
@@ -75,7 +76,7 @@ impl CommitArbiter {
         let mut first = None;
         for node in &hold.nodes {
             let scope = (CommitScope::SingleTasks, self.checks);
-            let judged = judge_commit(cluster_state, &policy, derived.clone(), &[hold.on(node)], scope);
+            let judged = judge_commit(cluster_state, &policy, derived.clone(), &[&hold.on(node)], scope);
             let rejection = judged.jobs.into_iter().flat_map(|job| job.rejections).next();
             let Some(rejection) = rejection else {
                 *cluster_state = judged.cluster_state;

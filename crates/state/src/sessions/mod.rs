@@ -2,9 +2,11 @@
 
 pub(crate) mod commit;
 pub(crate) mod commit_judge;
+pub(crate) mod commit_outcome;
 pub(crate) mod confirm;
 mod former_states;
 pub(crate) mod hold;
+pub(crate) mod placed_calls;
 pub(crate) mod query;
 pub(crate) mod registry;
 pub(crate) mod status;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
-use super::commit_judge::CommitOutcome;
+use super::commit_outcome::CommitOutcome;
 use super::former_states::FormerStates;
 use super::steps::OpenedSession;
 use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};

@@ -11,6 +11,7 @@ mod device_tests;
 mod ledger_late_tests;
 mod ledger_tests;
 mod ledger_tree_tests;
+mod placed_tests;
 mod policy_tests;
 mod replica_tests;
 mod resource_forgetting_tests;

@@ -18,7 +18,7 @@ use super::{FakeClock, batch};
 use crate::ledger::{AdmissionLedger, SharedLeases};
 use crate::policies::writer::PolicyWriter;
 use crate::sessions::commit::{AssumptionCommand, SessionCommit};
-use crate::sessions::commit_judge::{ProposedJob, ProposedPlacement};
+use crate::sessions::commit_outcome::{ProposedJob, ProposedPlacement};
 use crate::store::{Durability, LedgerLog, MemoryStore, Store as _};
 use crate::writer::apply_durable::DurableCommand;
 use crate::writer::node_table::NodeTable;

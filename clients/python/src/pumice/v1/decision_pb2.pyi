@@ -65,6 +65,13 @@ class _PlaceEffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlaceEffe
     recorded result. A job that could not be placed uses up the number and has no
     other effect.
     """
+    PLACE_EFFECT_COMMIT: _PlaceEffect.ValueType  # 3
+    """The placement is committed at once: it becomes assumed placements, as after
+    CommitSession. The server chooses the nodes by the newest state, on idle
+    resources only, and judges the whole placement again when it commits it. If it
+    does not hold any more, the server chooses again. `against` must be `latest`.
+    A response without `placed` had no effect.
+    """
 
 class PlaceEffect(_PlaceEffect, metaclass=_PlaceEffectEnumTypeWrapper):
     """Effect of a placement."""
@@ -77,6 +84,13 @@ PLACE_EFFECT_SESSION: PlaceEffect.ValueType  # 2
 """The placement becomes the next change of the session. A retry returns the
 recorded result. A job that could not be placed uses up the number and has no
 other effect.
+"""
+PLACE_EFFECT_COMMIT: PlaceEffect.ValueType  # 3
+"""The placement is committed at once: it becomes assumed placements, as after
+CommitSession. The server chooses the nodes by the newest state, on idle
+resources only, and judges the whole placement again when it commits it. If it
+does not hold any more, the server chooses again. `against` must be `latest`.
+A response without `placed` had no effect.
 """
 Global___PlaceEffect: _TypeAlias = PlaceEffect  # noqa: Y015
 
@@ -648,6 +662,7 @@ class PlaceRequest(_message.Message):
     IDLE_ONLY_FIELD_NUMBER: _builtins.int
     NODE_ENCODING_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    COMMIT_KEY_FIELD_NUMBER: _builtins.int
     min_available: _builtins.int
     """Minimum number of tasks to place; with fewer, none is placed. Absent: the
     job's min_member less the tasks that hold resources; without a min_member,
@@ -661,6 +676,11 @@ class PlaceRequest(_message.Message):
     """How the response refers to nodes."""
     samples: _builtins.int
     """Maximum number of sample nodes per blocker. Absent: 3."""
+    commit_key: _builtins.str
+    """With COMMIT: name of this commit, which no other commit has. Required. A
+    repeated call with the same key returns the placement that the server holds
+    under it, and never places a task twice.
+    """
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
         """Cluster state and policy to evaluate against. Absent: the latest snapshot under
@@ -700,10 +720,11 @@ class PlaceRequest(_message.Message):
         idle_only: _builtins.bool = ...,
         node_encoding: _types_pb2.NodeEncoding.ValueType = ...,
         samples: _builtins.int | None = ...,
+        commit_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "_samples", b"_samples", "against", b"against", "candidates", b"candidates", "exclusions", b"exclusions", "job", b"job", "min_available", b"min_available", "samples", b"samples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "_samples", b"_samples", "against", b"against", "candidates", b"candidates", "effect", b"effect", "exclusions", b"exclusions", "groups", b"groups", "idle_only", b"idle_only", "job", b"job", "min_available", b"min_available", "node_encoding", b"node_encoding", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "_samples", b"_samples", "against", b"against", "candidates", b"candidates", "commit_key", b"commit_key", "effect", b"effect", "exclusions", b"exclusions", "groups", b"groups", "idle_only", b"idle_only", "job", b"job", "min_available", b"min_available", "node_encoding", b"node_encoding", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_available: _TypeAlias = _typing.Literal["min_available"]  # noqa: Y015
     _WhichOneofArgType__min_available: _TypeAlias = _typing.Literal["_min_available", b"_min_available"]  # noqa: Y015
@@ -766,27 +787,79 @@ class PlaceResponse(_message.Message):
 
     METADATA_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def metadata(self) -> _types_pb2.ResponseMetadata:
-        """State and policy used."""
+        """State and policy used. With COMMIT, the first revision that shows the
+        placement.
+        """
 
     @_builtins.property
     def result(self) -> Global___PlaceResult:
         """Result of the request."""
+
+    @_builtins.property
+    def commit(self) -> Global___CommittedPlacement:
+        """With COMMIT: how the placement was committed. Absent: nothing was."""
 
     def __init__(
         self,
         *,
         metadata: _types_pb2.ResponseMetadata | None = ...,
         result: Global___PlaceResult | None = ...,
+        commit: Global___CommittedPlacement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "metadata", b"metadata", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "metadata", b"metadata", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlaceResponse: _TypeAlias = PlaceResponse  # noqa: Y015
+
+@_typing.final
+class CommittedPlacement(_message.Message):
+    """Commit of a placement in the call that placed it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    TRIES_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Name under which the server holds the placement, as ReleaseAssumptions takes
+    it for a session.
+    """
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the placement."""
+    tries: _builtins.int
+    """Number of times that the server chose nodes. More than 1: others changed the
+    nodes meanwhile. 0 with `repeated`.
+    """
+    repeated: _builtins.bool
+    """True: an earlier call with the same key committed the placement."""
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementRejection]:
+        """Rejections of the first try, if that did not hold."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
+        tries: _builtins.int = ...,
+        repeated: _builtins.bool = ...,
+        conflicts: _abc.Iterable[Global___PlacementRejection] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "durability", b"durability", "repeated", b"repeated", "session", b"session", "tries", b"tries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommittedPlacement: _TypeAlias = CommittedPlacement  # noqa: Y015
 
 @_typing.final
 class PlaceResult(_message.Message):
