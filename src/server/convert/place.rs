@@ -44,12 +44,12 @@ impl PlacementEffect {
         }
     }
 
-    /// Name on the wire, where only stored tasks can be placed.
+    /// Words for the effect, if only stored tasks can be placed.
     fn of_stored_tasks(self) -> Option<&'static str> {
         match self {
             Self::Preview => None,
-            Self::Session => Some("SESSION"),
-            Self::Commit => Some("COMMIT"),
+            Self::Session => Some("effect SESSION"),
+            Self::Commit => Some("effect COMMIT"),
         }
     }
 }
@@ -187,7 +187,7 @@ impl PlaceCall {
         let stored_only = self.effect.of_stored_tasks();
         if let Some((effect, job)) = stored_only.zip(hypothetical.as_ref()) {
             let message = format!(
-                "job: with effect {effect} `{}` must be as it is stored: give its name only",
+                "job: with {effect} `{}` must be as it is stored: give its name only",
                 job.name
             );
             return Err(CallError::invalid("JOB_NOT_STORED", message));
@@ -244,7 +244,7 @@ type StoredGroup = (Arc<TaskRecord>, Vec<Arc<str>>, Vec<(UnevaluatedFields, usiz
 /// Reader of the groups of one job, in order.
 struct GroupReader<'a> {
     state: &'a ClusterState,
-    /// Name of the effect, if only stored tasks can be placed.
+    /// Words for the effect, if only stored tasks can be placed.
     stored_only: Option<&'static str>,
     /// Job of all tasks; `None`: none was given or seen yet.
     job: Option<Arc<str>>,
@@ -285,7 +285,7 @@ impl GroupReader<'_> {
         let warnings = warnings.into_iter().map(|warning| warning.within("task")).collect();
         if names.is_empty() {
             if let Some(effect) = self.stored_only {
-                let message = format!("effect {effect} places stored tasks: give their names");
+                let message = format!("{effect} places stored tasks: give their names");
                 return Err(invalid("NAMES_MISSING", "names", message));
             }
             let Some(sample) = sample else {

@@ -191,7 +191,7 @@ impl FleetReport<'_> {
             "inFlight": args.in_flight,
             "nodes": args.nodes,
             "tasks": args.tasks,
-            "gang": args.gang,
+            "tasksPerJob": args.gang,
             "fillPercent": args.fill,
             "seconds": seconds,
             "calls": all.calls,
