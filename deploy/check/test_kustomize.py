@@ -82,6 +82,29 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
     assert granted(render_chart("--set", "cluster.verifyTokens=true"), "ClusterRole") == verified
 
 
+def test_the_store_component_is_what_the_chart_says(cluster: ControlPlane) -> None:
+    cluster.namespace("pumice")
+    objects = kustomize(DEPLOY / "check" / "schedulers" / "store")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    values = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "cluster.watch=true"]
+    chart = render_chart(*values)
+    assert granted(objects, "Role") == granted(chart, "Role")
+    own, other = (find(objects, "Deployment")["spec"] for objects in (objects, chart))
+    assert (own["replicas"], own["strategy"]) == (other["replicas"], other["strategy"])
+    assert find(objects, "PodDisruptionBudget")["spec"] == find(chart, "PodDisruptionBudget")["spec"]
+    pod, rendered = own["template"]["spec"], other["template"]["spec"]
+    assert [volume["name"] for volume in pod["volumes"] if volume["name"] == "data"] == []
+    assert [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "data"] == []
+    env = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+    assert env["PUMICE_STORE"] == "kubernetes" and env["PUMICE_DATA_DIR"] == ""
+    advertised = {item["name"]: item.get("value") for item in rendered["containers"][0]["env"]}
+    assert advertised.items() <= env.items()
+    assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
+    egress = find(objects, "NetworkPolicy")["spec"]["egress"]
+    assert egress == find(chart, "NetworkPolicy")["spec"]["egress"]
+
+
 def test_policies_begin_as_the_built_in_one() -> None:
     for folder in ("standalone", "sidecar"):
         assert (KUSTOMIZE / folder / "policy.yaml").read_text() == (ROOT / "policies" / "default.yaml").read_text()
