@@ -97,7 +97,8 @@ def test_the_store_component_is_what_the_chart_says(cluster: ControlPlane) -> No
     assert [volume["name"] for volume in pod["volumes"] if volume["name"] == "data"] == []
     assert [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "data"] == []
     env = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
-    assert env["PUMICE_STORE"] == "kubernetes" and env["PUMICE_DATA_DIR"] == ""
+    assert env["PUMICE_STORE"] == "kubernetes"
+    assert env["PUMICE_DATA_DIR"] == ""
     advertised = {item["name"]: item.get("value") for item in rendered["containers"][0]["env"]}
     assert advertised.items() <= env.items()
     assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}

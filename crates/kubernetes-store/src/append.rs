@@ -138,7 +138,7 @@ impl SlotAccess {
                 Err(_) => tokio::time::sleep(RESOLVE_PAUSE).await,
             }
         };
-        let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(what))?;
+        let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
         let here = version.sequence;
         let is_own = value.as_ref().is_some_and(|value| value.author == *author);
         self.note(slot, &version, value.filter(|_| !is_own))?;

@@ -194,7 +194,7 @@ impl SlotFollower {
 
     /// Takes what the watch brings.
     fn take_news(&self, access: &SlotAccess, slot: &ConfigMap) -> Result<(), StoreError> {
-        let SlotRead { version, value } = SlotRead::of(slot).map_err(|what| access.link.damaged(what))?;
+        let SlotRead { version, value } = SlotRead::of(slot).map_err(|what| access.link.damaged(&what))?;
         let name = slot.metadata.name.as_deref().unwrap_or_default();
         let Some(number) = access.link.names.slot_number(name) else {
             return Ok(());

@@ -154,14 +154,17 @@ impl ApiLink {
     }
 
     pub(crate) fn replaced(&self) -> StoreError {
-        StoreError::Replaced { place: self.place() }
+        self.failed(
+            "it is not the store that was there: another log, or an older copy, is in its place. Put the right one back, or start \
+             the server again to serve this one",
+        )
     }
 
-    pub(crate) fn damaged(&self, what: String) -> StoreError {
-        StoreError::Damaged {
-            place: self.place(),
-            what,
-        }
+    pub(crate) fn damaged(&self, what: &str) -> StoreError {
+        self.failed(&format!(
+            "it is damaged: {what}. Import an export under another `kubernetes_store_name`, or begin with an empty log under \
+             another one"
+        ))
     }
 
     /// Objects of a resource. Credentials are read with the first request, and after a failure.
@@ -203,7 +206,8 @@ impl ApiLink {
                 self.timeout.as_millis()
             ))),
         };
-        if matches!(reply, Err(ApiError::Unreachable(_))) {
+        // A connection may be dead, and credentials may have ended.
+        if matches!(reply, Err(ApiError::Unreachable(_) | ApiError::Refused(_))) {
             self.forget();
         }
         reply

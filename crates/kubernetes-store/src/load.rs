@@ -50,7 +50,7 @@ impl SlotAccess {
         for sequence in covered + 1..=newest {
             let value = values
                 .remove(&sequence)
-                .ok_or_else(|| self.link.damaged(format!("entry {sequence} is missing")))?;
+                .ok_or_else(|| self.link.damaged(&format!("entry {sequence} is missing")))?;
             match self.read_entry(sequence, value).await? {
                 Some(entry) => self.apply_checked(&mut content, &entry)?,
                 None => return Ok(self.unless_newer(&root, sequence).await?),
@@ -65,7 +65,7 @@ impl SlotAccess {
         if newest.is_some_and(|(_, root)| root.snapshot != read.snapshot) {
             return Ok(None);
         }
-        Err(self.link.damaged(format!(
+        Err(self.link.damaged(&format!(
             "a part of entry {sequence}, or of the snapshot up to it, is missing"
         )))
     }
@@ -84,13 +84,13 @@ impl SlotAccess {
                 None => return self.unless_newer(root, head.sequence).await,
             }
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(format!("its snapshot: {what}")))?;
+        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(&format!("its snapshot: {what}")))?;
         let content = StoredContent::from_writes(&entry.writes, head.sequence);
         if content.head() == head {
             return Ok(Some(content));
         }
         let what = format!("its snapshot has {}, and should have {head}", content.head());
-        Err(self.link.damaged(what))
+        Err(self.link.damaged(&what))
     }
 
     /// Lists all slots at one version of the list; `None`: the version is gone before its end.
@@ -104,10 +104,10 @@ impl SlotAccess {
                 Err(error) => return Err(self.link.error(&error)),
             };
             for object in page.items {
-                let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(what))?;
+                let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
                 let name = object.metadata.name.as_deref().unwrap_or_default();
                 let Some(slot) = self.link.names.slot_number(name) else {
-                    return Err(self.link.damaged(format!("{name} is not one of its slots")));
+                    return Err(self.link.damaged(&format!("{name} is not one of its slots")));
                 };
                 self.note(slot, &version, None)?;
                 newest = newest.max(version.sequence);

@@ -65,7 +65,7 @@ impl SlotAccess {
         }
         let found = self.link.get::<ConfigMap>(&name).await;
         let found = found.map_err(|error| self.link.error(&error))?;
-        let version = SlotVersion::of(&found.metadata).map_err(|what| self.link.damaged(what))?;
+        let version = SlotVersion::of(&found.metadata).map_err(|what| self.link.damaged(&what))?;
         // Another server may have made the log meanwhile, and appended.
         if version.sequence == 0 || self.root().await?.is_some() {
             return Ok(());
@@ -88,7 +88,7 @@ impl SlotAccess {
         let (listed, version_of_list) = listed.map_err(|error| self.link.error(&error))?;
         let mut newest = 0;
         for object in &listed {
-            let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(what))?;
+            let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
             let name = object.metadata.name.as_deref().unwrap_or_default();
             if let Some(slot) = self.link.names.slot_number(name) {
                 newest = newest.max(version.sequence);
@@ -96,7 +96,7 @@ impl SlotAccess {
             }
         }
         if (listed.len() as u64) < self.slots.slots() {
-            return Err(self.link.damaged(format!(
+            return Err(self.link.damaged(&format!(
                 "it has {} slots, and should have {}",
                 listed.len(),
                 self.slots.slots()

@@ -39,7 +39,7 @@ impl SlotAccess {
             }
             return Ok(None);
         };
-        let root = LogRoot::read(&object).map_err(|what| self.link.damaged(what))?;
+        let root = LogRoot::read(&object).map_err(|what| self.link.damaged(&what))?;
         let noted = self.slots.note_root(&object, &root);
         noted.map_err(|_| self.link.replaced())?;
         Ok(Some((object, root)))
@@ -61,7 +61,7 @@ impl SlotAccess {
         let slot = self.slot_of(sequence);
         let read = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
         let object = read.ok_or_else(|| self.link.replaced())?;
-        let read = SlotRead::of(&object).map_err(|what| self.link.damaged(what))?;
+        let read = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
         self.note(slot, &read.version, None)?;
         Ok(read)
     }
@@ -113,7 +113,7 @@ impl SlotAccess {
                 None => return Ok(None),
             }
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(format!("entry {sequence}: {what}")))?;
+        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(&format!("entry {sequence}: {what}")))?;
         Ok(Some(entry))
     }
 
@@ -146,7 +146,7 @@ impl SlotAccess {
         }
         let read = self.read_slot(newest).await?;
         let (sequence, value) = (read.version.sequence, read.value);
-        let value = value.ok_or_else(|| self.link.damaged(format!("entry {newest} is missing")))?;
+        let value = value.ok_or_else(|| self.link.damaged(&format!("entry {newest} is missing")))?;
         match self.read_entry(sequence, value).await? {
             Some(entry) => Ok(entry.after),
             // A snapshot covers it by now, so it is not the newest head; whoever asks reads on.
@@ -172,6 +172,6 @@ impl SlotAccess {
     /// Applies an entry, and checks that it leads to the head that it names.
     pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), StoreError> {
         let applied = content.apply_checked(entry, &self.rules);
-        applied.map_err(|what| self.link.damaged(what))
+        applied.map_err(|what| self.link.damaged(&what))
     }
 }

@@ -140,7 +140,13 @@ impl KubernetesStore {
             if access.lap_before(next) <= access.slots.snapshot() {
                 return Ok(());
             }
-            access.write_snapshot(content).await
+            access.write_snapshot(content).await?;
+            if access.lap_before(next) <= access.slots.snapshot() {
+                return Ok(());
+            }
+            Err(access
+                .link
+                .failed("no snapshot covers the entry whose slot the next one takes"))
         })
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use pumice_kubernetes_store::KubernetesStoreOptions;
 use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
-use pumice_state::store::{LogRead, Store as _, StoreError, StoreWrite};
+use pumice_state::store::{LogRead, Store as _, StoreWrite};
 
 use control_plane::{ControlPlane, NAMESPACE};
 use etcd::CuttableProxy;
@@ -70,25 +70,26 @@ fn failures_of_the_network_leave_an_entry_whole_or_not_at_all() {
     }
     // A reply that is lost, and found out.
     let options = KubernetesStoreOptions {
-        timeout: Duration::from_millis(400),
-        slots: 16,
+        timeout: Duration::from_secs(1),
+        slots: 4,
+        snapshot_every: 2,
         ..plane.options_at(proxy.port())
     };
     let mut store = open(&options);
     let mut head = store.append_to_head(&write("made")).unwrap();
-    for number in 0..20 {
+    for number in 0..10 {
         proxy.cut_replies();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(450));
+                std::thread::sleep(Duration::from_millis(1_050));
                 proxy.mend();
             });
             head = store.append(&head, &write(&format!("source-{number}"))).unwrap();
         });
     }
-    assert_eq!(head.sequence, 21, "each entry is there once");
+    assert_eq!(head.sequence, 11, "each entry is there once");
     let (state, at) = open(&plane.options()).load().unwrap();
-    assert_eq!((state.sources.len(), at), (21, head));
+    assert_eq!((state.sources.len(), at), (11, head));
 }
 
 #[test]
@@ -137,10 +138,7 @@ fn news_come_at_once_long_entries_come_whole_and_a_replaced_log_is_refused() {
         )
         .unwrap();
     let error = other.read_after(&head).unwrap_err();
-    assert!(
-        matches!(error, StoreError::Replaced { .. }) || error.to_string().contains("not the store"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("not the store that was there"), "{error}");
 }
 
 #[test]
