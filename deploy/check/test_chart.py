@@ -43,6 +43,8 @@ FEWEST = [
     "--set", "persistence.enabled=false", "--set", "networkPolicy.enabled=false",
     "--set", "serviceAccount.create=false",
 ]  # fmt: skip
+# Values of several servers.
+SHARED = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "store.namespace=pumice-log"]
 
 
 def values() -> Object:
@@ -57,7 +59,7 @@ def settings_of(objects: list[Object]) -> Object:
 
 
 def test_lint_finds_nothing() -> None:
-    for options in ([], EVERYTHING, FEWEST):
+    for options in ([], EVERYTHING, FEWEST, SHARED):
         run(os.environ["HELM"], "lint", "--strict", CHART, *KUBE_VERSION, *options)
 
 
@@ -108,7 +110,7 @@ def test_wrong_values_are_refused(option: str, message: str) -> None:
 
 
 def test_the_settings_file_is_one_that_the_server_reads(tmp_path: Path) -> None:
-    for options in ([], EVERYTHING, FEWEST):
+    for options in ([], EVERYTHING, FEWEST, SHARED):
         config = settings_of(render_chart(*options))
         (tmp_path / "pumice.yaml").write_text(yaml.safe_dump(config))
         shown = run(os.environ["PUMICE_BIN"], "serve", "--config", tmp_path / "pumice.yaml", "--print-config").stdout
@@ -221,9 +223,8 @@ STORE_RULES = [
 def test_servers_that_share_a_store_are_several_and_follow_each_other(cluster: ControlPlane) -> None:
     for name in ("pumice", "pumice-log"):
         cluster.namespace(name)
-    shared = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "store.namespace=pumice-log"]
     members = ["--set", "replicas=3", "--set", "settings.store=etcd", "--set", "settings.etcd_member[0]=http://e:2379"]
-    for options in (shared, members):
+    for options in (SHARED, members):
         objects = render_chart(*options)
         for item in objects:
             cluster.apply(item, dry_run=True)
@@ -236,14 +237,14 @@ def test_servers_that_share_a_store_are_several_and_follow_each_other(cluster: C
         assert not [item for item in objects if item["kind"] == "PersistentVolumeClaim"]
         assert find(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
         assert find(objects, "Service", "pumice-replicas")["spec"]["clusterIP"] == "None"
-        watches = options is shared
+        watches = options is SHARED
         assert deployment["template"]["spec"]["automountServiceAccountToken"] is watches
         assert bool(find(objects, "NetworkPolicy")["spec"]["egress"]) is watches
         roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
         assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == (
             [("pumice-log", STORE_RULES)] if watches else []
         )
-    settings = settings_of(render_chart(*shared))
+    settings = settings_of(render_chart(*SHARED))
     names = ("store", "kubernetes_store_namespace", "kubernetes_store_name")
     assert [settings[name] for name in names] == ["kubernetes", "pumice-log", "pumice"]
 
