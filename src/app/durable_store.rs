@@ -88,11 +88,9 @@ pub fn open_kubernetes(
     options.timeout = own.timeout;
     options.address.clone_from(&settings.advertised_address);
     session_prefix.clone_into(&mut options.session_prefix);
-    #[expect(clippy::cast_precision_loss, reason = "a rate is no exact amount")]
-    let bytes_per_second = own.bytes_per_second as f64;
     options.rates = WriteRates {
         writes_per_second: own.writes_per_second.into(),
-        bytes_per_second,
+        bytes_per_second: own.bytes_per_second as f64,
     };
     KubernetesStore::new(options)
 }

@@ -105,9 +105,10 @@ impl SlotFollower {
         was_connected: &mut bool,
     ) -> Result<(), StoreError> {
         let is_made = access.root().await?.is_some();
-        let mut version = match is_made {
-            true => self.list(access).await?,
-            false => String::new(),
+        let mut version = if is_made {
+            self.list(access).await?
+        } else {
+            String::new()
         };
         self.renew(access, lease).await?;
         if self.news.problem().is_some() {

@@ -56,10 +56,13 @@ impl ApiError {
 
     fn of(error: &Error) -> Self {
         let Error::Api(status) = error else {
-            return match error {
-                Error::BuildRequest(_) | Error::HttpError(_) => Self::Refused(causes(error)),
-                _ => Self::Unreachable(causes(error)),
+            let was_never_sent = matches!(error, Error::BuildRequest(_) | Error::HttpError(_));
+            let problem = if was_never_sent {
+                Self::Refused
+            } else {
+                Self::Unreachable
             };
+            return problem(causes(error));
         };
         let message = if status.message.is_empty() {
             format!("status {}", status.code)

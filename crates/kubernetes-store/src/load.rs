@@ -53,7 +53,7 @@ impl SlotAccess {
                 .ok_or_else(|| self.link.damaged(&format!("entry {sequence} is missing")))?;
             match self.read_entry(sequence, value).await? {
                 Some(entry) => self.apply_checked(&mut content, &entry)?,
-                None => return Ok(self.unless_newer(&root, sequence).await?),
+                None => return self.unless_newer(&root, sequence).await,
             }
         }
         Ok(Some(content))

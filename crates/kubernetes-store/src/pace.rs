@@ -57,7 +57,6 @@ impl WritePace {
 
     /// Waits until a write of this many bytes may go.
     pub(crate) async fn wait(&self, bytes: usize) {
-        #[expect(clippy::cast_precision_loss, reason = "a rate is no exact amount")]
         let bytes = bytes as f64;
         let now = Instant::now();
         let wait = self

@@ -138,9 +138,10 @@ fn a_busy_api_server_is_given_time() {
     let counted = Arc::clone(&asked);
     let plan: ProblemPlan = Arc::new(move |method, path| {
         let is_entry = *method == Method::PUT && is_slot(path);
-        match is_entry && counted.fetch_add(1, Ordering::SeqCst) < 2 {
-            true => RequestProblem::Status(429),
-            false => RequestProblem::None,
+        if is_entry && counted.fetch_add(1, Ordering::SeqCst) < 2 {
+            RequestProblem::Status(429)
+        } else {
+            RequestProblem::None
         }
     });
     let options = KubernetesStoreOptions {

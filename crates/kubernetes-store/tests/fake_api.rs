@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "times are waited for")]
 
 mod steps;
+#[expect(dead_code, reason = "the tests of failures use more of it")]
 mod support;
 
 use std::sync::Arc;
