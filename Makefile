@@ -25,12 +25,14 @@ demo: rust ## Start a server, load small clusters, show and check each result of
 test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked --workspace
 
-replicas: rust ## Run three servers on a real etcd, built here: the store, failures, and histories checked by a model (SECONDS=20 MEMBERS=1 SEED=1)
+replicas: rust ## Run three servers on a real etcd, or API server (STORE=kubernetes), built here: failures, and histories checked by a model (SECONDS=20 MEMBERS=1 SEED=1)
 	@$(BUILD)
-	@PUMICE_ETCD="$$(clients/go/kubescheduler/e2e/control-plane.sh)/etcd" PUMICE_TORTURE_SECONDS="$(or $(SECONDS),20)" \
+	@programs="$$(clients/go/kubescheduler/e2e/control-plane.sh)" && PUMICE_ETCD="$$programs/etcd" PUMICE_KUBE_APISERVER="$$programs/kube-apiserver" \
+	  PUMICE_REPLICAS_STORE="$(or $(STORE),etcd)" PUMICE_TORTURE_SECONDS="$(or $(SECONDS),20)" \
 	  PUMICE_TORTURE_MEMBERS="$(or $(MEMBERS),1)" PUMICE_TORTURE_SEED="$(or $(SEED),1)" CARGO="$(CARGO)" .ci/replicas
 
-torture: rust replicas ## Storm the admission ledger for long: replicas, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; those of replicas)
+torture: rust replicas ## Storm the admission ledger for long: replicas on both stores, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; those of replicas)
+	@$(MAKE) --no-print-directory replicas STORE=kubernetes
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests

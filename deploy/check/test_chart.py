@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tools import (
     find,
     render_chart,
     run,
+    until,
 )
 
 # Values that switch everything on.
@@ -41,6 +43,8 @@ FEWEST = [
     "--set", "persistence.enabled=false", "--set", "networkPolicy.enabled=false",
     "--set", "serviceAccount.create=false",
 ]  # fmt: skip
+# Values of several servers.
+SHARED = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "store.namespace=pumice-log"]
 
 
 def values() -> Object:
@@ -55,7 +59,7 @@ def settings_of(objects: list[Object]) -> Object:
 
 
 def test_lint_finds_nothing() -> None:
-    for options in ([], EVERYTHING, FEWEST):
+    for options in ([], EVERYTHING, FEWEST, SHARED):
         run(os.environ["HELM"], "lint", "--strict", CHART, *KUBE_VERSION, *options)
 
 
@@ -84,7 +88,12 @@ def test_every_value_is_in_the_schema_and_in_the_table() -> None:
         ("settings.calls=0", "calls"),
         ("settings.data_dir=/elsewhere", "data_dir"),
         ("settings.log_format=xml", "log_format"),
-        ("replicas=2", "replicas"),
+        ("replicas=2", "set store.kind to kubernetes, or settings.store to etcd"),
+        ("replicas=0", "replicas"),
+        ("store.kind=redis", "kind"),
+        ("store.namespace=A", "namespace"),
+        ("settings.store=kubernetes", "set store.kind"),
+        ("store.kind=kubernetes,settings.store=etcd", "name two stores"),
         ("image.digest=latest", "digest"),
         ("persistence.size=large", "size"),
         ("persistence.accessModes[0]=ReadOnlyMany", "accessModes"),
@@ -101,7 +110,7 @@ def test_wrong_values_are_refused(option: str, message: str) -> None:
 
 
 def test_the_settings_file_is_one_that_the_server_reads(tmp_path: Path) -> None:
-    for options in ([], EVERYTHING, FEWEST):
+    for options in ([], EVERYTHING, FEWEST, SHARED):
         config = settings_of(render_chart(*options))
         (tmp_path / "pumice.yaml").write_text(yaml.safe_dump(config))
         shown = run(os.environ["PUMICE_BIN"], "serve", "--config", tmp_path / "pumice.yaml", "--print-config").stdout
@@ -197,6 +206,91 @@ def test_a_server_that_verifies_tokens_has_one_and_asks_only_for_that(cluster: C
     assert [port["port"] for rule in egress for port in rule["ports"]] == [443, 6443]
 
 
+STORE_RULES = [
+    {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "verbs": ["get", "list", "watch", "create", "update", "delete"],
+    },
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "list", "create", "update", "delete"],
+    },
+]
+
+
+def test_servers_that_share_a_store_are_several_and_follow_each_other(cluster: ControlPlane) -> None:
+    for name in ("pumice", "pumice-log"):
+        cluster.namespace(name)
+    members = ["--set", "replicas=3", "--set", "settings.store=etcd", "--set", "settings.etcd_member[0]=http://e:2379"]
+    for options in (SHARED, members):
+        objects = render_chart(*options)
+        for item in objects:
+            cluster.apply(item, dry_run=True)
+        deployment = find(objects, "Deployment")["spec"]
+        rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+        assert (deployment["replicas"], deployment["strategy"]) == (3, rolling)
+        (container,) = containers(find(objects, "Deployment"))
+        assert {"name": "PUMICE_ADVERTISED_ADDRESS", "value": "$(POD_IP):7461"} in container["env"]
+        assert "data_dir" not in settings_of(objects)
+        assert not [item for item in objects if item["kind"] == "PersistentVolumeClaim"]
+        assert find(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+        assert find(objects, "Service", "pumice-replicas")["spec"]["clusterIP"] == "None"
+        watches = options is SHARED
+        assert deployment["template"]["spec"]["automountServiceAccountToken"] is watches
+        assert bool(find(objects, "NetworkPolicy")["spec"]["egress"]) is watches
+        roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
+        assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == (
+            [("pumice-log", STORE_RULES)] if watches else []
+        )
+    settings = settings_of(render_chart(*SHARED))
+    names = ("store", "kubernetes_store_namespace", "kubernetes_store_name")
+    assert [settings[name] for name in names] == ["kubernetes", "pumice-log", "pumice"]
+
+
+def test_the_rights_of_the_chart_are_those_that_a_store_needs(cluster: ControlPlane, tmp_path: Path) -> None:
+    """A log is made, moved and checked by the account of the chart, and not without its rights."""
+    for name in ("pumice", "pumice-log"):
+        cluster.namespace(name)
+    objects = render_chart("--set", "store.kind=kubernetes", "--set", "store.namespace=pumice-log")
+    account = find(objects, "ServiceAccount")["metadata"]
+    for kind in ("ServiceAccount", "Role"):
+        cluster.apply(find(objects, kind))
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+    path = cluster.path("v1", "ServiceAccount", account["name"], account["namespace"])
+    token = cluster.call("POST", f"{path}/token", asked)["status"]["token"]
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(cluster.client_config(token)))
+    program, place = os.environ["PUMICE_BIN"], "kubernetes:pumice-log/pumice"
+
+    def store(command: str, *arguments: str | Path, where: str | Path = place) -> str:
+        done = run(program, "store", command, where, *arguments, check=False)
+        return done.stdout + done.stderr
+
+    export, again = tmp_path / "export.jsonl", tmp_path / "again.jsonl"
+    folder = tmp_path / "disk"
+    refused = store("check", "--kubeconfig", kubeconfig)
+    assert "forbidden" in refused, refused
+    assert "let the account get, list" in refused, refused
+    cluster.apply(find(objects, "RoleBinding"))
+    missing = "there is no store"
+    until("the rights count", lambda: missing in store("check", "--kubeconfig", kubeconfig))
+    server = subprocess.Popen(
+        [program, "serve", "--data-dir", folder, "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+    )
+    until("the server has made its store", lambda: (folder / "pumice.id").exists())
+    server.terminate()
+    server.wait(20)
+    store("export", "--out", export, where=folder)
+    assert "made kubernetes:pumice-log/pumice" in store("import", export, "--kubeconfig", kubeconfig)
+    assert "every record is whole" in store("check", "--kubeconfig", kubeconfig)
+    store("export", "--out", again, "--kubeconfig", kubeconfig)
+    assert export.read_bytes() == again.read_bytes()
+    assert "has a store already" in store("import", export, "--kubeconfig", kubeconfig)
+
+
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_policy_does_not() -> None:
     def template(*options: str) -> Object:
         spec: Object = find(render_chart(*options), "Deployment")["spec"]["template"]
@@ -278,6 +372,4 @@ def install_monitoring_kinds(cluster: ControlPlane) -> None:
     for item in documents((DEPLOY / "check" / "monitoring_kinds.yaml").read_text()):
         cluster.apply(item)
     for kind in ("ServiceMonitor", "PrometheusRule"):
-        from tools import until
-
         until(kind, lambda kind=kind: cluster.path("monitoring.coreos.com/v1", kind, "x"))  # type: ignore[misc]

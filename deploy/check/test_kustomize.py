@@ -1,10 +1,13 @@
 """Plain manifests: they render, a real API server accepts them, and they say what the chart says."""
 
+import os
+from pathlib import Path
+
 import yaml
 
 from cluster import ControlPlane
 from test_chart import install_monitoring_kinds
-from tools import DEPLOY, ROOT, Object, find, kustomize, render_chart
+from tools import DEPLOY, ROOT, Object, find, kustomize, render_chart, run
 
 KUSTOMIZE = DEPLOY / "kustomize"
 
@@ -80,6 +83,36 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
         bound = render_chart("--set", "cluster.watch=true", "--set", *more)
         assert granted(bound, "ClusterRole") - rights == binds, more
     assert granted(render_chart("--set", "cluster.verifyTokens=true"), "ClusterRole") == verified
+
+
+def test_the_store_component_is_what_the_chart_says(cluster: ControlPlane, tmp_path: Path) -> None:
+    cluster.namespace("pumice")
+    objects = kustomize(DEPLOY / "check" / "schedulers" / "store")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    values = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "cluster.watch=true"]
+    chart = render_chart(*values)
+    assert granted(objects, "Role") == granted(chart, "Role")
+    own, other = (find(objects, "Deployment")["spec"] for objects in (objects, chart))
+    assert (own["replicas"], own["strategy"]) == (other["replicas"], other["strategy"])
+    assert find(objects, "PodDisruptionBudget")["spec"] == find(chart, "PodDisruptionBudget")["spec"]
+    pod, rendered = own["template"]["spec"], other["template"]["spec"]
+    assert [volume["name"] for volume in pod["volumes"] if volume["name"] == "data"] == []
+    assert [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "data"] == []
+    env = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+    # The server takes the settings.
+    settings = next(item for item in objects if item["metadata"]["name"].startswith("pumice-settings"))
+    (tmp_path / "pumice.yaml").write_text(settings["data"]["pumice.yaml"])
+    args = pod["containers"][0]["args"]
+    plain = [f"{name}={value}" for name, value in env.items() if value and "$" not in value]
+    command = ["env", *plain, os.environ["PUMICE_BIN"], "serve", "--config", tmp_path / "pumice.yaml", *args[3:]]
+    shown = yaml.safe_load(run(*command, "--print-config").stdout)
+    assert (shown["store"], shown["data_dir"], shown["state"]) == ("kubernetes", "", "kubernetes")
+    advertised = {item["name"]: item.get("value") for item in rendered["containers"][0]["env"]}
+    assert advertised.items() <= env.items()
+    assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
+    egress = find(objects, "NetworkPolicy")["spec"]["egress"]
+    assert egress == find(chart, "NetworkPolicy")["spec"]["egress"]
 
 
 def test_policies_begin_as_the_built_in_one() -> None:

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::config::{ServerConfig, StoreKind, StoreSettings};
 use crate::tls::{FILE_BYTES as PEM_BYTES, read_bounded};
 use pumice_etcd::{Certificate, ClientTlsConfig, EtcdError, EtcdOptions, EtcdStore, Identity};
+use pumice_kubernetes_store::{ApiAccess, KubernetesStore, KubernetesStoreOptions, WriteRates};
+use pumice_live::ClusterAccess;
 use pumice_state::session_prefix;
 use pumice_state::store::{DiskStore, MemoryStore, Store, StoreError};
 
@@ -35,6 +37,10 @@ pub enum OpenStoreError {
 pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn Store>, OpenStoreError> {
     match (config.store_kind(), &config.data_dir) {
         (StoreKind::Etcd, _) => Ok(Box::new(open_etcd(&config.store, &session_prefix(epoch))?)),
+        (StoreKind::Kubernetes, _) => {
+            let (access, prefix) = (&config.cluster.access, session_prefix(epoch));
+            Ok(Box::new(open_kubernetes(&config.store, access, &prefix)?))
+        }
         (StoreKind::Disk | StoreKind::ByDirectory, Some(directory)) => Ok(Box::new(DiskStore::open(directory)?)),
         (StoreKind::Memory | StoreKind::Disk | StoreKind::ByDirectory, _) => Ok(Box::new(MemoryStore::default())),
     }
@@ -62,6 +68,31 @@ pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdS
         options.user = Some((settings.etcd_user.clone(), password));
     }
     Ok(EtcdStore::new(options)?)
+}
+
+/// Opens the store in the Kubernetes API that these settings name, for a server whose sessions have names that begin so. Nothing
+/// is sent yet.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn open_kubernetes(
+    settings: &StoreSettings,
+    access: &ClusterAccess,
+    session_prefix: &str,
+) -> Result<KubernetesStore, StoreError> {
+    let own = &settings.kubernetes;
+    let mut options = KubernetesStoreOptions::new(ApiAccess::Credentials(access.clone()));
+    options.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    options.name.clone_from(&own.name);
+    options.lease = own.lease;
+    options.timeout = own.timeout;
+    options.address.clone_from(&settings.advertised_address);
+    session_prefix.clone_into(&mut options.session_prefix);
+    options.rates = WriteRates {
+        writes_per_second: own.writes_per_second.into(),
+        bytes_per_second: own.bytes_per_second as f64,
+    };
+    KubernetesStore::new(options)
 }
 
 fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenStoreError> {

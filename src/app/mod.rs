@@ -40,7 +40,7 @@ use pumice_state::store::Store;
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
 use cluster::WatchedCluster;
-pub use durable_store::{OpenStoreError, open_etcd};
+pub use durable_store::{OpenStoreError, open_etcd, open_kubernetes};
 use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 

@@ -8,11 +8,14 @@ use clap::{Args, Subcommand};
 use sha2::{Digest as _, Sha256};
 
 use super::store_records::{ExportLine, HeadLine, hexadecimal};
-use pumice::app::open_etcd;
-use pumice::config::{StoreSettings, etcd_members, etcd_prefix};
+use pumice::app::{open_etcd, open_kubernetes};
+use pumice::config::{StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
 use pumice_console::{CommandError, output};
+use pumice_live::ClusterAccess;
 use pumice_state::store::{DiskStore, LogHead, Store, StoreError, StoredState};
 
+/// Beginning of the name of a store in the Kubernetes API.
+const KUBERNETES: &str = "kubernetes:";
 /// Longest line of an export, in bytes: a policy document, escaped.
 const LINE_BYTES: u64 = 64 << 20;
 
@@ -23,14 +26,15 @@ pub(super) enum StoreCommand {
     Check(CheckArgs),
     /// Write all records as text, a JSON object a line
     Export(ExportArgs),
-    /// Make a store from such a text, in an empty directory or in etcd
+    /// Make a store from such a text, in an empty directory, in etcd or in the Kubernetes API
     Import(ImportArgs),
 }
 
 /// Store that a command is about.
 #[derive(Debug, Args)]
 struct StorePlace {
-    /// `data_dir` of the server, or the addresses of the members of its etcd, with commas between them
+    /// `data_dir` of the server, or the addresses of the members of its etcd, with commas between them, or
+    /// `kubernetes:NAMESPACE/NAME` for the log of that name in the Kubernetes API
     #[arg(value_name = "STORE")]
     store: String,
     /// Prefix of the keys in etcd [default: /pumice/]
@@ -51,13 +55,43 @@ struct StorePlace {
     /// File with the password of that user
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
+    /// Kubeconfig of a store in the Kubernetes API [default: KUBECONFIG, or ~/.kube/config, or the account of the pod]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    kubernetes_context: Option<String>,
 }
 
 impl StorePlace {
-    /// Directory of the store; `None`: it is in etcd.
+    /// Directory of the store; `None`: it is in etcd or in the Kubernetes API.
     fn folder(&self) -> Option<&Path> {
-        let is_address = self.store.starts_with("http://") || self.store.starts_with("https://");
-        (!is_address).then(|| Path::new(&self.store))
+        let is_shared = ["http://", "https://", KUBERNETES];
+        let is_shared = is_shared.iter().any(|begin| self.store.starts_with(begin));
+        (!is_shared).then(|| Path::new(&self.store))
+    }
+
+    /// Opens a store that several servers share.
+    fn open_shared(&self) -> Result<Box<dyn Store>, CommandError> {
+        match self.store.strip_prefix(KUBERNETES) {
+            Some(name) => self.open_kubernetes(name),
+            None => self.open_etcd(),
+        }
+    }
+
+    /// Opens the log of this name in the Kubernetes API; the name may have a namespace before it.
+    fn open_kubernetes(&self, name: &str) -> Result<Box<dyn Store>, CommandError> {
+        let wrong = |message: String| CommandError::message(format!("error: {message}"));
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        let mut settings = StoreSettings::default();
+        settings.kubernetes.namespace = log_namespace(namespace).map_err(wrong)?;
+        settings.kubernetes.name = log_name(name).map_err(wrong)?;
+        let access = ClusterAccess {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.kubernetes_context.clone(),
+        };
+        let store = open_kubernetes(&settings, &access, "").map_err(|error| store_error(&error))?;
+        Ok(Box::new(store))
     }
 
     fn open_etcd(&self) -> Result<Box<dyn Store>, CommandError> {
@@ -82,7 +116,7 @@ impl StorePlace {
     /// Store that is there; its content, which is checked on the way.
     fn load(&self) -> Result<StoredState, CommandError> {
         let mut store = match self.folder() {
-            None => self.open_etcd()?,
+            None => self.open_shared()?,
             Some(folder) => {
                 if !DiskStore::exists(folder) {
                     let message = format!("error: {}: there is no store", folder.display());
@@ -104,9 +138,14 @@ impl StorePlace {
     /// Store that is made, and that is not there yet.
     fn make(&self) -> Result<Box<dyn Store>, CommandError> {
         let Some(folder) = self.folder() else {
-            let mut store = self.open_etcd()?;
+            let mut store = self.open_shared()?;
             if store.head().map_err(|error| store_error(&error))? != LogHead::default() {
-                let message = format!("error: {} has a store already; name another prefix", self.store);
+                let other = if self.store.starts_with(KUBERNETES) {
+                    "name"
+                } else {
+                    "prefix"
+                };
+                let message = format!("error: {} has a store already; give another {other}", self.store);
                 return Err(CommandError::message(message));
             }
             return Ok(store);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::ServerConfig;
+use super::StoreKind;
 use super::settings::{Setting, SettingKind};
 use super::values::{assign, parse_value, path, path_text};
 use pumice_kubernetes::object::has_name_characters;
@@ -45,7 +46,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubeconfig",
         value_name: "FILE",
-        help: "Kubeconfig of the watched cluster, which also verifies tokens of service accounts; empty: the files of the variable KUBECONFIG, or ~/.kube/config, or the service account of the pod",
+        help: "Kubeconfig of the watched cluster, which also verifies tokens of service accounts, and of a store in the Kubernetes API; empty: the files of the variable KUBECONFIG, or ~/.kube/config, or the service account of the pod",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.access.kubeconfig, Ok(path(value))),
             |config| path_text(config.cluster.access.kubeconfig.as_ref()),
@@ -168,16 +169,11 @@ impl ServerConfig {
             explained_schedulers,
             binds,
         } = &self.cluster;
+        // Identities may be those of service accounts, whose tokens the cluster verifies; the store may be in its API.
+        let has_other_use = self.identities_file.is_some() || self.store_kind() == StoreKind::Kubernetes;
         let unused = [
-            // Identities may be those of service accounts, whose tokens the cluster verifies.
-            (
-                "kubeconfig",
-                access.kubeconfig.is_some() && self.identities_file.is_none(),
-            ),
-            (
-                "kubernetes_context",
-                access.context.is_some() && self.identities_file.is_none(),
-            ),
+            ("kubeconfig", access.kubeconfig.is_some() && !has_other_use),
+            ("kubernetes_context", access.context.is_some() && !has_other_use),
             ("kubernetes_namespace", !namespaces.is_empty()),
             ("explain_pods_of", !explained_schedulers.is_empty()),
             ("extender_bind", *binds),

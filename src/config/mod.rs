@@ -1,6 +1,7 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
 mod cluster_settings;
+mod kubernetes_store_settings;
 mod plain_text;
 mod security_settings;
 mod serve_args;
@@ -23,6 +24,7 @@ use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
 pub use cluster_settings::{ClusterSettings, KUBERNETES, namespaces};
+pub use kubernetes_store_settings::{KubernetesStoreSettings, log_name, namespace as log_namespace};
 pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};

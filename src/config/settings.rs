@@ -4,6 +4,7 @@ use clap::ValueEnum as _;
 
 use super::ServerConfig;
 use super::cluster_settings::CLUSTER_SETTINGS;
+use super::kubernetes_store_settings::KUBERNETES_STORE_SETTINGS;
 use super::security_settings::SECURITY_SETTINGS;
 use super::store_settings::STORE_SETTINGS;
 use super::values::{
@@ -96,6 +97,7 @@ fn quoted(value: &str) -> String {
             "memory"
                 | "disk"
                 | "etcd"
+                | "kubernetes"
                 | "text"
                 | "json"
                 | "corrected"
@@ -125,6 +127,7 @@ pub fn settings() -> impl Iterator<Item = Setting> {
     let own = PROCESS_SETTINGS
         .iter()
         .chain(STORE_SETTINGS)
+        .chain(KUBERNETES_STORE_SETTINGS)
         .chain(CLUSTER_SETTINGS)
         .chain(SECURITY_SETTINGS)
         .copied();

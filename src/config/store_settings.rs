@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ServerConfig;
+use super::kubernetes_store_settings::KubernetesStoreSettings;
 use super::settings::{Setting, SettingKind};
 use super::values::{assign, path, path_text, positive};
 
@@ -25,6 +26,8 @@ pub enum StoreKind {
     Disk,
     /// An etcd, which other servers share.
     Etcd,
+    /// The Kubernetes API, which other servers share.
+    Kubernetes,
 }
 
 impl StoreKind {
@@ -35,7 +38,8 @@ impl StoreKind {
             "memory" => Ok(Self::Memory),
             "disk" => Ok(Self::Disk),
             "etcd" => Ok(Self::Etcd),
-            _ => Err(format!("`{name}` is none of `memory`, `disk` and `etcd`")),
+            "kubernetes" => Ok(Self::Kubernetes),
+            _ => Err(format!("`{name}` is none of `memory`, `disk`, `etcd` and `kubernetes`")),
         }
     }
 }
@@ -47,6 +51,7 @@ impl fmt::Display for StoreKind {
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Etcd => "etcd",
+            Self::Kubernetes => "kubernetes",
         })
     }
 }
@@ -74,6 +79,8 @@ pub struct StoreSettings {
     pub etcd_lease: Duration,
     /// Longest time of a call to etcd.
     pub etcd_timeout: Duration,
+    /// Settings of a store in the Kubernetes API.
+    pub kubernetes: KubernetesStoreSettings,
     /// Address at which clients find this server; empty: none is known.
     pub advertised_address: String,
 }
@@ -91,6 +98,7 @@ impl Default for StoreSettings {
             etcd_password_file: None,
             etcd_lease: Duration::from_secs(5),
             etcd_timeout: Duration::from_secs(1),
+            kubernetes: KubernetesStoreSettings::default(),
             advertised_address: String::new(),
         }
     }
@@ -101,7 +109,7 @@ pub(super) static STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "store",
         value_name: "NAME",
-        help: "Where durable state is held: `disk`, in `data_dir`; `etcd`, which several servers share; `memory`, lost with the process; empty: `disk` if there is a `data_dir`, otherwise `memory`",
+        help: "Where durable state is held: `disk`, in `data_dir`; `etcd` and `kubernetes`, the Kubernetes API, which several servers share; `memory`, lost with the process; empty: `disk` if there is a `data_dir`, otherwise `memory`",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.store.kind, StoreKind::from_name(value)),
             |config| config.store.kind.to_string(),
@@ -231,7 +239,8 @@ pub fn prefix(value: &str) -> Result<String, String> {
     ))
 }
 
-fn lease(value: &str) -> Result<Duration, String> {
+/// Length of a lease.
+pub(super) fn lease(value: &str) -> Result<Duration, String> {
     let length = positive(value)?;
     let (shortest, longest) = LEASES;
     if length < shortest || length > longest || length.subsec_nanos() > 0 {
@@ -253,7 +262,6 @@ impl StoreSettings {
             ("etcd_key", self.etcd_key.is_some()),
             ("etcd_user", !self.etcd_user.is_empty()),
             ("etcd_password_file", self.etcd_password_file.is_some()),
-            ("advertised_address", !self.advertised_address.is_empty()),
         ];
         all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
@@ -282,17 +290,26 @@ impl ServerConfig {
             etcd_password_file,
             etcd_lease: _,
             etcd_timeout: _,
-            advertised_address: _,
+            kubernetes,
+            advertised_address,
         } = &self.store;
         let kind = self.store_kind();
         let mut problems = Vec::new();
         let mut problem = |name, message: &str| problems.push((name, message.to_owned()));
         match kind {
             StoreKind::Disk if self.data_dir.is_none() => problem("store", "`disk` needs a `data_dir`"),
-            StoreKind::Memory | StoreKind::Etcd if self.data_dir.is_some() => {
+            StoreKind::Memory | StoreKind::Etcd | StoreKind::Kubernetes if self.data_dir.is_some() => {
                 problem("data_dir", "has an effect with `store: disk` only");
             }
-            StoreKind::ByDirectory | StoreKind::Memory | StoreKind::Disk | StoreKind::Etcd => {}
+            StoreKind::ByDirectory | StoreKind::Memory | StoreKind::Disk | StoreKind::Etcd | StoreKind::Kubernetes => {}
+        }
+        if !matches!(kind, StoreKind::Etcd | StoreKind::Kubernetes) && !advertised_address.is_empty() {
+            let message = "has an effect with `store: etcd` and `store: kubernetes` only";
+            problem("advertised_address", message);
+        }
+        if kind != StoreKind::Kubernetes {
+            let unused = kubernetes.settings_that_are_set();
+            unused.for_each(|name| problem(name, "has an effect with `store: kubernetes` only"));
         }
         if kind != StoreKind::Etcd {
             let unused = self.store.etcd_settings_that_are_set();

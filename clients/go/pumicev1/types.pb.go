@@ -536,6 +536,8 @@ const (
 	Durability_DURABILITY_DISK Durability = 2
 	// The write is in etcd.
 	Durability_DURABILITY_ETCD Durability = 3
+	// The write is in the Kubernetes API.
+	Durability_DURABILITY_KUBERNETES Durability = 4
 )
 
 // Enum value maps for Durability.
@@ -545,12 +547,14 @@ var (
 		1: "DURABILITY_MEMORY",
 		2: "DURABILITY_DISK",
 		3: "DURABILITY_ETCD",
+		4: "DURABILITY_KUBERNETES",
 	}
 	Durability_value = map[string]int32{
 		"DURABILITY_UNSPECIFIED": 0,
 		"DURABILITY_MEMORY":      1,
 		"DURABILITY_DISK":        2,
 		"DURABILITY_ETCD":        3,
+		"DURABILITY_KUBERNETES":  4,
 	}
 )
 
@@ -5016,13 +5020,14 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RESOLUTION_UNSCHEDULABLE\x10\x01\x12\x1b\n" +
-	"\x17RESOLUTION_UNRESOLVABLE\x10\x02*i\n" +
+	"\x17RESOLUTION_UNRESOLVABLE\x10\x02*\x84\x01\n" +
 	"\n" +
 	"Durability\x12\x1a\n" +
 	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DURABILITY_MEMORY\x10\x01\x12\x13\n" +
 	"\x0fDURABILITY_DISK\x10\x02\x12\x13\n" +
-	"\x0fDURABILITY_ETCD\x10\x03B\x98\x01\n" +
+	"\x0fDURABILITY_ETCD\x10\x03\x12\x19\n" +
+	"\x15DURABILITY_KUBERNETES\x10\x04B\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
 	"TypesProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"

@@ -208,7 +208,7 @@ pub fn durability(durability: pb::Durability) -> Result<(), CommandError> {
         pb::Durability::Memory => {
             line("durability: MEMORY (a restart of the server loses this change; `data_dir` makes it durable)")
         }
-        pb::Durability::Disk | pb::Durability::Etcd => {
+        pb::Durability::Disk | pb::Durability::Etcd | pb::Durability::Kubernetes => {
             let name = durability.as_str_name().trim_start_matches("DURABILITY_");
             line(&format!("durability: {name}"))
         }

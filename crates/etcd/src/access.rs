@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pumice_state::store::{LogEntry, LogHead, StoreError, StoredContent};
+use pumice_state::store::{AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent};
 use tokio::time::Instant;
 
-use crate::AppendRules;
 use crate::api::TxnRequest;
 use crate::api::response_op::Response as Done;
 use crate::follower::Registration;
-use crate::keys::{EntryAuthor, EntryValue, LogKeys, SnapshotRecord};
+use crate::keys::{LogKeys, SnapshotRecord};
 use crate::link::{EtcdError, EtcdLink, has_value, is_absent, put, read, read_range, was_made_at};
 
 /// Most entries that are read at once.
@@ -87,21 +86,6 @@ impl LogAccess {
     fn read_head(&self, value: Option<&[u8]>) -> Result<LogHead, StoreError> {
         let head = value.map(LogHead::decode).transpose();
         Ok(head.map_err(|what| self.damaged(what))?.unwrap_or_default())
-    }
-
-    /// Applies an entry, and checks that it leads to the head that it names.
-    pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), String> {
-        let here = content.head();
-        if entry.before != here && self.rules.compares {
-            let before = entry.before;
-            return Err(format!("an entry was appended onto {before}, and follows {here}"));
-        }
-        content.apply(&entry.writes);
-        let (reached, after) = (content.head(), entry.after);
-        if reached == after || !self.rules.compares {
-            return Ok(());
-        }
-        Err(format!("an entry leads to {reached}, and should lead to {after}"))
     }
 
     /// Newest head.
@@ -295,7 +279,8 @@ impl LogAccess {
             let page = self.link.range(range, PAGE_ENTRIES, revision).await?;
             for (number, found) in page.kvs.iter().enumerate() {
                 let entry = self.read_entry(next + number as u64, &found.value, revision).await?;
-                self.apply_checked(&mut content, &entry)
+                content
+                    .apply_checked(&entry, &self.rules)
                     .map_err(|what| self.damaged(what))?;
             }
             if !page.more {

@@ -9,58 +9,8 @@
 //! | `snapshot/NUMBER/PART` | a part of a snapshot |
 //! | `replicas/NAME` | address of a server, and the last entry that it has applied; it goes with the lease |
 
-use std::fmt;
-
 use prost::Message;
-use pumice_state::store::LogHead;
-
-/// Bytes in front of an entry: its author and its number of parts.
-const ENTRY_FRONT_BYTES: usize = 24;
-
-/// Author of an entry: a server since its start, and the number of its attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryAuthor {
-    pub(crate) server: u64,
-    pub(crate) attempt: u64,
-}
-
-impl fmt::Display for EntryAuthor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}", self.server, self.attempt)
-    }
-}
-
-/// Value of an entry's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntryValue {
-    pub(crate) author: EntryAuthor,
-    /// Number of parts that hold the entry; 0: the value itself does.
-    pub(crate) parts: u64,
-    /// Bytes of the entry, if it has no parts.
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl EntryValue {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let numbers = [self.author.server, self.author.attempt, self.parts];
-        let front: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        [&front, &*self.bytes].concat()
-    }
-
-    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
-        let (front, bytes) = value.split_first_chunk::<ENTRY_FRONT_BYTES>()?;
-        let (numbers, _) = front.as_chunks::<8>();
-        let [server, attempt, parts] = *<&[[u8; 8]; 3]>::try_from(numbers).ok()?;
-        Some(Self {
-            author: EntryAuthor {
-                server: u64::from_le_bytes(server),
-                attempt: u64::from_le_bytes(attempt),
-            },
-            parts: u64::from_le_bytes(parts),
-            bytes: bytes.to_vec(),
-        })
-    }
-}
+use pumice_state::store::{EntryAuthor, LogHead};
 
 /// Keys of one log.
 #[derive(Clone, Debug)]

@@ -31,6 +31,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use link::EtcdError;
+use pumice_state::store::AppendRules;
 pub use store::EtcdStore;
 pub use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
@@ -58,25 +59,6 @@ pub struct EtcdOptions {
     /// Rules of safety.
     #[doc(hidden)]
     pub rules: AppendRules,
-}
-
-/// Rules of safety. Tests leave one out to prove that they notice a broken promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(hidden)]
-pub struct AppendRules {
-    /// An entry goes onto the head that it was judged by only.
-    pub compares: bool,
-    /// An entry whose outcome is not known is not acknowledged.
-    pub waits: bool,
-}
-
-impl Default for AppendRules {
-    fn default() -> Self {
-        Self {
-            compares: true,
-            waits: true,
-        }
-    }
 }
 
 impl EtcdOptions {

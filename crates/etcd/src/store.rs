@@ -4,13 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, mpsc};
 
 use pumice_state::store::{
-    Durability, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent, StoredState,
+    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent,
+    StoredState,
 };
 use tokio::runtime::{Builder, Runtime};
 
 use crate::access::{AppendOutcome, EntryAttempt, LogAccess, LogPage};
 use crate::follower::Follower;
-use crate::keys::{EntryAuthor, LogKeys};
+use crate::keys::LogKeys;
 use crate::link::{EtcdError, EtcdLink};
 use crate::{EtcdOptions, trim};
 
@@ -229,7 +230,7 @@ impl Store for EtcdStore {
                 return Ok(LogRead::Content(Box::new(state), head));
             };
             for entry in page {
-                let applied = self.access.apply_checked(&mut self.content, &entry);
+                let applied = self.content.apply_checked(&entry, &self.access.rules);
                 applied.map_err(|what| self.access.damaged(what))?;
                 entries.push(entry.writes);
             }

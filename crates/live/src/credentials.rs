@@ -43,6 +43,21 @@ impl ClusterAccess {
     /// # Errors
     /// The credentials are missing or cannot be used.
     pub async fn client(&self) -> Result<Client, CredentialError> {
+        let config = self.config().await?;
+        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+    }
+
+    /// Client whose requests are sent once: what to do after an error, and when, its caller decides.
+    ///
+    /// # Errors
+    /// The errors of [`Self::client`].
+    pub async fn plain_client(&self) -> Result<Client, CredentialError> {
+        let mut config = self.config().await?;
+        config.default_retry = false;
+        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+    }
+
+    async fn config(&self) -> Result<Config, CredentialError> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
             ..KubeConfigOptions::default()
@@ -53,22 +68,21 @@ impl ClusterAccess {
                 reason: causes(&error),
             }
         };
-        let config = match (&self.kubeconfig, &self.context) {
+        match (&self.kubeconfig, &self.context) {
             (Some(path), _) => {
                 let name = path.display().to_string();
                 let kubeconfig = Kubeconfig::read_from(path).map_err(unusable(name.clone()))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options)
                     .await
-                    .map_err(unusable(name))?
+                    .map_err(unusable(name))
             }
             (None, Some(_)) => Config::from_kubeconfig(&options)
                 .await
-                .map_err(unusable("the default kubeconfig".to_owned()))?,
+                .map_err(unusable("the default kubeconfig".to_owned())),
             (None, None) => Config::infer()
                 .await
-                .map_err(|error| CredentialError::None(causes(&error)))?,
-        };
-        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+                .map_err(|error| CredentialError::None(causes(&error))),
+        }
     }
 }
 
@@ -109,7 +123,7 @@ impl SharedClient {
 }
 
 /// An error and its causes, in one line.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -23,7 +23,7 @@ mod token_review;
 
 pub use cluster_watch::{ClusterWatch, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
-pub use credentials::{ClusterAccess, CredentialError};
+pub use credentials::{ClusterAccess, CredentialError, causes};
 pub use feed::FeedError;
 pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};

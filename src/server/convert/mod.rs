@@ -34,6 +34,7 @@ pub fn durability(durability: Durability) -> pb::Durability {
         Durability::Memory => pb::Durability::Memory,
         Durability::Disk => pb::Durability::Disk,
         Durability::Etcd => pb::Durability::Etcd,
+        Durability::Kubernetes => pb::Durability::Kubernetes,
     }
 }
 

@@ -30,6 +30,7 @@ const NO_CODES: &[&str] = &[
     // Words of durability, which docs/operations.md explains.
     "DISK",
     "ETCD",
+    "KUBERNETES",
     "MEMORY",
     // Field of kube-scheduler's extender protocol.
     "UID",

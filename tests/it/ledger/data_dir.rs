@@ -186,7 +186,7 @@ fn a_directory_belongs_to_one_server() {
 #[test]
 fn queries_do_not_wait_for_a_flush() {
     let store = FailingStore::default();
-    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), Box::new(store.clone()));
     put_policy(&server.wire);
     server.wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
     let blocked = store.block_flush();

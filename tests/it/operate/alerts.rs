@@ -220,7 +220,7 @@ fn a_writer_that_falls_behind_fires() {
 #[test]
 fn a_store_that_fails_fires() {
     let store = FailingStore::default();
-    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), Box::new(store.clone()));
     let watched = Watched::new(&[server.http]);
     let line = |beginning: &str| {
         let (status, page) = server.page("/readyz?verbose");
@@ -240,7 +240,7 @@ fn a_store_that_fails_fires() {
 #[test]
 fn a_store_that_hangs_fires() {
     let store = FailingStore::default();
-    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.clone());
+    let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), Box::new(store.clone()));
     put_policy(&server.wire);
     let cluster = pb::Cluster {
         queues: vec![limited("q", 10)],

@@ -86,8 +86,11 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
 fn settings_of_the_store_that_contradict_each_other_are_reported() {
     let scratch = TestDirectory::new();
     let file = scratch.file("settings.yaml", "");
-    let cases: [(&[&str], &str); 9] = [
-        (&["--store", "redis"], "`redis` is none of `memory`, `disk` and `etcd`"),
+    let cases: [(&[&str], &str); 15] = [
+        (
+            &["--store", "redis"],
+            "`redis` is none of `memory`, `disk`, `etcd` and `kubernetes`",
+        ),
         (&["--store", "disk"], "`disk` needs a `data_dir`"),
         (&["--store", "etcd"], "`etcd` needs an `etcd_member`"),
         (
@@ -114,6 +117,30 @@ fn settings_of_the_store_that_contradict_each_other_are_reported() {
             &["--etcd-lease-ms", "1500"],
             "`1500` is not a lease of whole seconds, from 1 to 600",
         ),
+        (
+            &["--kubernetes-store-name", "other"],
+            "has an effect with `store: kubernetes` only",
+        ),
+        (
+            &["--store", "kubernetes", "--kubernetes-store-name", "Mine"],
+            "`Mine` is not the name of a log",
+        ),
+        (
+            &["--store", "kubernetes", "--kubernetes-store-namespace", "a.b"],
+            "`a.b` is not the name of a namespace",
+        ),
+        (
+            &["--store", "kubernetes", "--kubernetes-store-writes-per-second", "0"],
+            "`0` is not within 1 and 1000",
+        ),
+        (
+            &["--store", "kubernetes", "--kubernetes-store-bytes-per-second", "1Ki"],
+            "`1Ki` is not within 64Ki and 1Gi",
+        ),
+        (
+            &["--advertised-address", "a:1"],
+            "has an effect with `store: etcd` and `store: kubernetes` only",
+        ),
     ];
     for (flags, problem) in cases {
         let (good, _, errors) = print(&file, &[], flags);
@@ -130,6 +157,17 @@ fn settings_of_the_store_that_contradict_each_other_are_reported() {
     let (is_good, printed, errors) = print(&file, &[], &good);
     assert!(is_good, "{errors}");
     assert_eq!(lines(&printed)["etcd_member"].0, "[\"http://a:1\", \"http://b:2\"]");
+    let good = [
+        "--store",
+        "kubernetes",
+        "--kubeconfig",
+        "/x",
+        "--advertised-address",
+        "a:1",
+    ];
+    let (is_good, printed, errors) = print(&file, &[], &good);
+    assert!(is_good, "{errors}");
+    assert_eq!(lines(&printed)["store"].0, "kubernetes");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Servers on one etcd, as processes, each behind a proxy that can be cut.
+//! Servers on one store that they share, as processes, each behind a proxy that can be cut.
 
 #![expect(clippy::disallowed_methods, reason = "times are waited for")]
 
@@ -10,7 +10,8 @@ use pumice::server::pb;
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 
-use super::etcd::{CuttableProxy, EtcdCluster};
+use super::etcd::CuttableProxy;
+use super::shared_store::SharedStore;
 use crate::ledger::limited;
 use crate::support::process::ServeProcess;
 use crate::support::records::{full_sync, node};
@@ -23,7 +24,7 @@ pub(super) const CORES: u32 = 10;
 /// Policy of all servers.
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
-/// Server of several on one etcd.
+/// Server of several on one store.
 pub(super) struct Replica {
     pub(super) process: Option<ServeProcess>,
     pub(super) proxies: Vec<CuttableProxy>,
@@ -32,26 +33,19 @@ pub(super) struct Replica {
 
 impl Replica {
     /// Starts a server.
-    pub(super) fn start(etcd: &EtcdCluster) -> Self {
-        Self::start_with(etcd, &[])
+    pub(super) fn start(store: &SharedStore) -> Self {
+        Self::start_with(store, &[])
     }
 
     /// Starts a server that clients find at this address.
-    pub(super) fn start_advertised(etcd: &EtcdCluster, address: &str) -> Self {
-        Self::start_with(etcd, &["--advertised-address", address])
+    pub(super) fn start_advertised(store: &SharedStore, address: &str) -> Self {
+        Self::start_with(store, &["--advertised-address", address])
     }
 
-    fn start_with(etcd: &EtcdCluster, more: &[&str]) -> Self {
-        let proxies: Vec<CuttableProxy> = (0..etcd.size())
-            .map(|number| CuttableProxy::start(etcd.port(number)))
-            .collect();
-        let mut arguments: Vec<String> = ["--store", "etcd", "--etcd-lease-ms", "1000", "--etcd-timeout-ms", "300"]
-            .map(str::to_owned)
-            .to_vec();
+    fn start_with(store: &SharedStore, more: &[&str]) -> Self {
+        let proxies = store.proxies();
+        let mut arguments = store.arguments(&proxies);
         arguments.extend(more.iter().map(ToString::to_string));
-        for proxy in &proxies {
-            arguments.extend(["--etcd-member".to_owned(), format!("http://127.0.0.1:{}", proxy.port())]);
-        }
         let mut own = Self {
             process: None,
             proxies,
@@ -71,12 +65,12 @@ impl Replica {
         self.process.as_ref().unwrap().grpc
     }
 
-    /// Carries no packets between the server and etcd.
+    /// Carries no packets between the server and the store.
     pub(super) fn cut(&self) {
         self.proxies.iter().for_each(CuttableProxy::cut);
     }
 
-    /// Carries no packets from etcd to the server.
+    /// Carries no packets from the store to the server.
     pub(super) fn cut_replies(&self) {
         self.proxies.iter().for_each(CuttableProxy::cut_replies);
     }

@@ -1,7 +1,7 @@
-//! Three servers on a real etcd that are killed, paused and cut off while clients admit near the limit; the histories of all clients
+//! Three servers on a real store that are killed, paused and cut off while clients admit near the limit; the histories of all clients
 //! are checked by a model.
 //!
-//! `PUMICE_TORTURE_SECONDS`: how long; `PUMICE_TORTURE_MEMBERS`: members of etcd; `PUMICE_TORTURE_SEED`: which order of damage.
+//! `PUMICE_TORTURE_SECONDS`: how long; `PUMICE_TORTURE_MEMBERS`: members of etcd, or of the API server's; `PUMICE_TORTURE_SEED`: which order of damage.
 
 #![expect(
     clippy::disallowed_types,
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice_etcd::{AppendRules, EtcdOptions, EtcdStore};
-use pumice_state::store::Store as _;
+use pumice_state::store::AppendRules;
 use tokio::runtime::Runtime;
 
-use super::etcd::{CuttableProxy, EtcdCluster};
+use super::etcd::CuttableProxy;
 use super::history::{ArenaReply, History, JobCall};
 use super::replica::{CORES, Replica, connect, feed, promised, push_policy, runtime, until};
+use super::shared_store::SharedStore;
 use crate::ledger::{ask, confirm, wants};
 use crate::support::EmbeddedServer;
 use crate::support::wire::BlockingClients;
@@ -210,7 +210,7 @@ struct DamageCounts {
 
 /// Makes damage until the time is over, one or two at a time, and mends them.
 fn do_damage(
-    (etcd, replicas, arena, runtime): (&mut EtcdCluster, &mut [Replica], &Arc<Arena>, &Arc<Runtime>),
+    (store, replicas, arena, runtime): (&mut SharedStore, &mut [Replica], &Arc<Arena>, &Arc<Runtime>),
     seed: u64,
     time: Duration,
 ) -> DamageCounts {
@@ -220,7 +220,7 @@ fn do_damage(
         let pause = Duration::from_millis(50 + dice.roll(400));
         // Now and then longer than the lease of a second.
         let long = Duration::from_millis(if dice.roll(3) == 0 { 1_800 } else { 100 + dice.roll(700) });
-        match dice.roll(if etcd.size() > 1 { 5 } else { 4 }) {
+        match dice.roll(if store.members() > 1 { 5 } else { 4 }) {
             0 => {
                 counts.kills += 1;
                 arena.set_address(victim, None);
@@ -248,11 +248,13 @@ fn do_damage(
             }
             _ => {
                 counts.members += 1;
-                let member = usize::try_from(dice.roll(etcd.size() as u64)).unwrap();
-                etcd.kill(member);
+                let member = usize::try_from(dice.roll(store.members() as u64)).unwrap();
+                store.etcd().kill(member);
                 std::thread::sleep(pause);
-                etcd.restart(member);
-                until("the member is back", 20, || etcd.is_healthy(member).then_some(()));
+                store.etcd().restart(member);
+                until("the member is back", 20, || {
+                    store.etcd().is_healthy(member).then_some(())
+                });
             }
         }
         std::thread::sleep(pause);
@@ -270,13 +272,13 @@ fn restart(replica: &mut Replica, arena: &Arc<Arena>, runtime: &Arc<Runtime>, nu
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn servers_that_are_killed_paused_and_cut_off_keep_every_promise() {
     let seconds = number("PUMICE_TORTURE_SECONDS", 20);
     let members = usize::try_from(number("PUMICE_TORTURE_MEMBERS", 1)).unwrap();
     let seed = number("PUMICE_TORTURE_SEED", 1);
-    let (mut etcd, runtime) = (EtcdCluster::start(members), runtime());
-    let mut replicas: Vec<Replica> = (0..3).map(|_| Replica::start(&etcd)).collect();
+    let (mut store, runtime) = (SharedStore::start(members), runtime());
+    let mut replicas: Vec<Replica> = (0..3).map(|_| Replica::start(&store)).collect();
     let arena = Arena::new(replicas.iter().map(|replica| Some(replica.grpc())).collect());
     for replica in &replicas {
         let wire = connect(&runtime, replica.grpc(), CALL_TIMEOUT).unwrap();
@@ -285,7 +287,7 @@ fn servers_that_are_killed_paused_and_cut_off_keep_every_promise() {
     }
     let clients = start_clients(&arena, &runtime, seed);
     let damage = do_damage(
-        (&mut etcd, &mut replicas, &arena, &runtime),
+        (&mut store, &mut replicas, &arena, &runtime),
         seed,
         Duration::from_secs(seconds),
     );
@@ -326,19 +328,11 @@ fn servers_that_are_killed_paused_and_cut_off_keep_every_promise() {
 
 /// Problems that the model finds with three servers of this process that follow these rules and are cut off now and then.
 fn problems_with(rules: AppendRules) -> Vec<String> {
-    let (etcd, runtime) = (EtcdCluster::start(1), runtime());
-    let proxies: Vec<CuttableProxy> = (0..3).map(|_| CuttableProxy::start(etcd.port(0))).collect();
+    let (store, runtime) = (SharedStore::start(1), runtime());
+    let proxies: Vec<Vec<CuttableProxy>> = (0..3).map(|_| store.proxies()).collect();
     let servers: Vec<EmbeddedServer> = proxies
         .iter()
-        .map(|proxy| {
-            let options = EtcdOptions {
-                endpoints: vec![format!("http://127.0.0.1:{}", proxy.port())],
-                timeout: Duration::from_millis(200),
-                rules,
-                ..etcd.options()
-            };
-            EmbeddedServer::on_store(ServerConfig::on_free_ports(), EtcdStore::new(options).unwrap())
-        })
+        .map(|proxies| EmbeddedServer::on_store(ServerConfig::on_free_ports(), store.open(proxies, rules)))
         .collect();
     for server in &servers {
         push_policy(&server.wire);
@@ -346,7 +340,7 @@ fn problems_with(rules: AppendRules) -> Vec<String> {
     }
     let arena = Arena::new(servers.iter().map(|server| Some(server.grpc)).collect());
     let clients = start_clients(&arena, &runtime, 7);
-    for proxy in proxies.iter().cycle().take(9) {
+    for proxy in proxies.iter().flatten().cycle().take(9) {
         std::thread::sleep(Duration::from_millis(300));
         proxy.cut();
         std::thread::sleep(Duration::from_millis(300));
@@ -357,7 +351,7 @@ fn problems_with(rules: AppendRules) -> Vec<String> {
     for client in clients {
         client.join().unwrap();
     }
-    let mut log = EtcdStore::new(etcd.options()).unwrap();
+    let mut log = store.open(&store.proxies(), AppendRules::default());
     let ledger = log.content().map(|content| content.reservations).unwrap_or_default();
     let jobs: Vec<String> = ledger.iter().map(|row| row.job.to_string()).collect();
     let history = arena.history.lock().unwrap().clone();
@@ -365,7 +359,7 @@ fn problems_with(rules: AppendRules) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn the_model_notices_a_rule_that_is_left_out() {
     let all = AppendRules::default();
     assert_eq!(problems_with(all), Vec::<String>::new(), "with all rules");

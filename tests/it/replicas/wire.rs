@@ -7,8 +7,8 @@ use std::time::Duration;
 use pumice::server::pb;
 use tonic::Code;
 
-use super::etcd::EtcdCluster;
 use super::replica::{Replica, connect, feed, promised, push_policy, runtime, until};
+use super::shared_store::SharedStore;
 use crate::ledger::{ask, confirm, wants};
 use crate::support::reason;
 use crate::support::records::{hypothetical_task, session_ref};
@@ -17,8 +17,8 @@ use crate::support::wire::BlockingClients;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Two servers with the policy and the cluster, and a client of each.
-fn two(etcd: &EtcdCluster) -> ([Replica; 2], [BlockingClients; 2]) {
-    let (runtime, replicas) = (runtime(), [Replica::start(etcd), Replica::start(etcd)]);
+fn two(store: &SharedStore) -> ([Replica; 2], [BlockingClients; 2]) {
+    let (runtime, replicas) = (runtime(), [Replica::start(store), Replica::start(store)]);
     let wires = [&replicas[0], &replicas[1]].map(|replica| {
         let wire = connect(&runtime, replica.grpc(), TIMEOUT).unwrap();
         push_policy(&wire);
@@ -30,17 +30,18 @@ fn two(etcd: &EtcdCluster) -> ([Replica; 2], [BlockingClients; 2]) {
 
 fn permitted(wire: &BlockingClients, job: &str, cores: u32) -> bool {
     let reply = wire.admit(confirm(vec![ask(wants(job, "q", cores), 1)])).unwrap();
-    assert_eq!(reply.durability(), pb::Durability::Etcd);
     reply.result.unwrap().items[0].permitted
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn what_one_server_takes_all_serve() {
-    let etcd = EtcdCluster::start(1);
-    let (mut replicas, [one, other]) = two(&etcd);
+    let store = SharedStore::start(1);
+    let (mut replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/a", 6));
-    assert!(!permitted(&other, "ns/b", 6), "the first server promised the room");
+    let again = one.admit(confirm(vec![ask(wants("ns/b", "q", 1), 1)])).unwrap();
+    assert_eq!(again.durability(), store.durability());
+    assert!(!permitted(&other, "ns/c", 6), "the first server promised the room");
     assert_eq!(promised(&one), promised(&other));
     // A policy.
     let document = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n".to_owned();
@@ -63,10 +64,10 @@ fn what_one_server_takes_all_serve() {
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn a_server_that_is_cut_off_decides_and_promises_nothing() {
-    let etcd = EtcdCluster::start(1);
-    let (replicas, [one, other]) = two(&etcd);
+    let store = SharedStore::start(1);
+    let (replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/a", 4));
     replicas[0].cut();
     let (_, text) = until("readiness tells of it", 5, || {
@@ -101,10 +102,10 @@ fn a_server_that_is_cut_off_decides_and_promises_nothing() {
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn a_server_that_slept_longer_than_its_lease_acknowledges_what_is_in_the_log_only() {
-    let etcd = EtcdCluster::start(1);
-    let (replicas, [one, other]) = two(&etcd);
+    let store = SharedStore::start(1);
+    let (replicas, [one, other]) = two(&store);
     let process = replicas[0].process.as_ref().unwrap();
     for round in 0..3 {
         let (job, rival) = (format!("ns/sleeper-{round}"), format!("ns/rival-{round}"));
@@ -143,11 +144,11 @@ fn a_server_that_slept_longer_than_its_lease_acknowledges_what_is_in_the_log_onl
 }
 
 #[test]
-#[ignore = "needs etcd: make replicas"]
+#[ignore = "needs a store: make replicas"]
 fn a_session_is_bound_to_its_server_and_another_one_names_it() {
-    let etcd = EtcdCluster::start(1);
-    let (runtime, own) = (runtime(), Replica::start_advertised(&etcd, "pumice-0.example:7461"));
-    let rest = Replica::start(&etcd);
+    let store = SharedStore::start(1);
+    let (runtime, own) = (runtime(), Replica::start_advertised(&store, "pumice-0.example:7461"));
+    let rest = Replica::start(&store);
     let [one, other] = [&own, &rest].map(|replica| connect(&runtime, replica.grpc(), TIMEOUT).unwrap());
     push_policy(&one);
     feed(&one, 1);

@@ -73,7 +73,7 @@ pub(crate) fn setting_schema(setting: &Setting) -> Value {
         ("insecure", _) => json!({"enum": [false, true, "false", "true", "http"]}),
         ("tls_client_auth", _) => json!({"type": "string", "enum": ["optional", "required"]}),
         (_, "MODE") => json!({"type": "string", "pattern": "^0o?[0-7]{1,3}$"}),
-        ("store", _) => json!({"type": "string", "enum": ["", "disk", "etcd", "memory"]}),
+        ("store", _) => json!({"type": "string", "enum": ["", "disk", "etcd", "kubernetes", "memory"]}),
         ("compatibility", _) => json!({"type": "string", "enum": ["corrected", "upstream"]}),
         _ if setting.is_list() => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
         _ => json!({"type": "string"}),

@@ -40,8 +40,8 @@ impl EmbeddedServer {
     }
 
     /// Server over a store of its own.
-    pub(crate) fn on_store(config: ServerConfig, store: impl Store + 'static) -> Self {
-        Self::started_by(app::bind_on(config, Box::new(store)))
+    pub(crate) fn on_store(config: ServerConfig, store: Box<dyn Store>) -> Self {
+        Self::started_by(app::bind_on(config, store))
     }
 
     fn started_by(bind: impl Future<Output = Result<app::BoundServer, app::ServeError>>) -> Self {

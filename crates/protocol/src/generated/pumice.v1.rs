@@ -1847,6 +1847,8 @@ pub enum Durability {
     Disk = 2,
     /// The write is in etcd.
     Etcd = 3,
+    /// The write is in the Kubernetes API.
+    Kubernetes = 4,
 }
 impl Durability {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1859,6 +1861,7 @@ impl Durability {
             Self::Memory => "DURABILITY_MEMORY",
             Self::Disk => "DURABILITY_DISK",
             Self::Etcd => "DURABILITY_ETCD",
+            Self::Kubernetes => "DURABILITY_KUBERNETES",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1868,6 +1871,7 @@ impl Durability {
             "DURABILITY_MEMORY" => Some(Self::Memory),
             "DURABILITY_DISK" => Some(Self::Disk),
             "DURABILITY_ETCD" => Some(Self::Etcd),
+            "DURABILITY_KUBERNETES" => Some(Self::Kubernetes),
             _ => None,
         }
     }

@@ -29,6 +29,7 @@ mod log;
 mod medium;
 mod memory;
 mod row;
+mod shared_log;
 mod tree;
 mod unlocked;
 
@@ -51,6 +52,9 @@ pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
 pub(crate) use log::{LedgerLog, MAX_APPEND_ATTEMPTS};
 pub use log::{LogHead, LogNews, LogRead, LogServer};
 pub use memory::MemoryStore;
+#[doc(hidden)]
+pub use shared_log::AppendRules;
+pub use shared_log::{EntryAuthor, EntryValue};
 pub use unlocked::UnlockedStore;
 
 use pumice_engine::model::{Reservation, Uid};
@@ -64,6 +68,8 @@ pub enum Durability {
     Disk,
     /// The write is in etcd.
     Etcd,
+    /// The write is in the Kubernetes API.
+    Kubernetes,
 }
 
 impl std::fmt::Display for Durability {
@@ -72,6 +78,7 @@ impl std::fmt::Display for Durability {
             Self::Memory => "MEMORY",
             Self::Disk => "DISK",
             Self::Etcd => "ETCD",
+            Self::Kubernetes => "KUBERNETES",
         })
     }
 }

@@ -65,6 +65,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{/* Store that several servers can share: kubernetes or etcd; empty: a volume, or memory. */}}
+{{- define "pumice.sharedStore" -}}
+{{- if .Values.store.kind -}}
+{{- .Values.store.kind -}}
+{{- else if eq (default "" .Values.settings.store) "etcd" -}}
+etcd
+{{- end -}}
+{{- end -}}
+
+{{/* Namespace of the objects of a store in the Kubernetes API. */}}
+{{- define "pumice.storeNamespace" -}}
+{{- default .Release.Namespace .Values.store.namespace -}}
+{{- end -}}
+
+{{/* Anything if the server has durable state on a volume. */}}
+{{- define "pumice.volume" -}}
+{{- if and .Values.persistence.enabled (not (include "pumice.sharedStore" .)) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Anything if the server asks the API server for something. */}}
+{{- define "pumice.asksTheApiServer" -}}
+{{- if or .Values.cluster.watch .Values.cluster.verifyTokens (eq (include "pumice.sharedStore" .) "kubernetes") -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* Settings file: the values, and the addresses and paths of the pod. */}}
 {{- define "pumice.settings" -}}
 {{- $own := dict "grpc_address" "0.0.0.0:7461" "http_address" "0.0.0.0:7462" -}}
@@ -83,8 +111,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $own "extender_bind" true -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.persistence.enabled -}}
+{{- if include "pumice.volume" . -}}
 {{- $_ := set $own "data_dir" "/var/lib/pumice/data" -}}
+{{- end -}}
+{{- if eq (include "pumice.sharedStore" .) "kubernetes" -}}
+{{- $_ := set $own "store" "kubernetes" -}}
+{{- $_ := set $own "kubernetes_store_namespace" (include "pumice.storeNamespace" .) -}}
+{{- $_ := set $own "kubernetes_store_name" (include "pumice.fullname" . | trunc 40 | trimSuffix "-") -}}
 {{- end -}}
 {{- if include "pumice.tlsSecret" . -}}
 {{- $_ := set $own "tls_certificate" "/etc/pumice/tls/tls.crt" -}}
@@ -122,6 +155,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
 {{- fail "tls.certManager.issuerRef.name is empty: name the issuer that signs the certificate" -}}
+{{- end -}}
+{{- if and (gt (.Values.replicas | int) 1) (not (include "pumice.sharedStore" .)) -}}
+{{- fail (printf "replicas is %d, and servers without a common store would each promise the same quota: set store.kind to kubernetes, or settings.store to etcd" (.Values.replicas | int)) -}}
+{{- end -}}
+{{- if eq (default "" .Values.settings.store) "kubernetes" -}}
+{{- fail "settings.store is kubernetes, which takes rights: set store.kind, and the chart grants them" -}}
+{{- end -}}
+{{- if and .Values.store.kind .Values.settings.store -}}
+{{- fail "store.kind and settings.store name two stores: set one of them" -}}
 {{- end -}}
 {{- if and .Values.cluster.explainPodsOf (not .Values.cluster.watch) -}}
 {{- fail "cluster.explainPodsOf explains pods of a cluster that the server does not watch: set cluster.watch" -}}

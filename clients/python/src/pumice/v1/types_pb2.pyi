@@ -312,6 +312,8 @@ class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability
     """The write is on the server's disk."""
     DURABILITY_ETCD: _Durability.ValueType  # 3
     """The write is in etcd."""
+    DURABILITY_KUBERNETES: _Durability.ValueType  # 4
+    """The write is in the Kubernetes API."""
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
     """Durability of a write."""
@@ -324,6 +326,8 @@ DURABILITY_DISK: Durability.ValueType  # 2
 """The write is on the server's disk."""
 DURABILITY_ETCD: Durability.ValueType  # 3
 """The write is in etcd."""
+DURABILITY_KUBERNETES: Durability.ValueType  # 4
+"""The write is in the Kubernetes API."""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
 @_typing.final

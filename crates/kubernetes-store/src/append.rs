@@ -1,0 +1,220 @@
+//! Appending: the entry is put into its slot, and what became of it is found out if a reply is lost.
+
+use std::time::Duration;
+
+use pumice_state::store::{EntryAuthor, EntryValue, LogHead, StoreError};
+use tokio::time::Instant;
+
+use crate::link::ApiError;
+use crate::names::LogObjectKind;
+use crate::read::SlotAccess;
+use crate::slots::{SlotRead, SlotVersion};
+
+/// Most bytes of an entry that a slot holds: all slots together are bounded by that times their number.
+const SLOT_BYTES: usize = 128 << 10;
+/// Most bytes of a part. A ConfigMap has 1 MiB at most, and etcd takes requests of 1.5 MiB.
+pub(crate) const PART_BYTES: usize = 768 << 10;
+/// Most parts of an entry.
+const MAX_PARTS: usize = 64;
+/// Number of times that the timeout of a request passes before the outcome of an entry is given up as unknown.
+const RESOLVE_TIMEOUTS: u32 = 3;
+/// Pause between two attempts to learn the outcome of an entry.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Outcome of an attempt to append.
+#[derive(Debug)]
+pub(crate) enum SlotOutcome {
+    Appended,
+    /// Others have appended first.
+    Stale,
+}
+
+/// Attempt to append an entry.
+pub(crate) struct SlotUpdate {
+    pub(crate) after: LogHead,
+    pub(crate) author: EntryAuthor,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Conclusion from a slot whose update was refused.
+enum SlotVerdict {
+    /// Outcome of the attempt.
+    Known(SlotOutcome),
+    /// The slot has the entry of the lap before, at another version: somebody touched the object.
+    Again(SlotVersion),
+    /// Another lap has passed meanwhile.
+    Lapped,
+}
+
+impl SlotAccess {
+    /// Appends an entry. The slot may be written: a snapshot covers the entry that is in it.
+    pub(crate) async fn append(&self, attempt: SlotUpdate) -> Result<SlotOutcome, StoreError> {
+        let sequence = attempt.after.sequence;
+        let slot = self.slot_of(sequence);
+        let value = self.write_parts(&attempt).await?;
+        let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        let known = self.slots.version(slot);
+        let mut expected = match known.filter(|known| known.sequence == self.lap_before(sequence)) {
+            Some(version) => version,
+            None => self.read_slot(sequence).await?.version,
+        };
+        if expected.sequence >= sequence && self.rules.compares {
+            return Ok(SlotOutcome::Stale);
+        }
+        self.check_lap(sequence, &expected)?;
+        // True if an update may have been carried out without a reply.
+        let mut is_unknown = false;
+        loop {
+            let error = match self.put(slot, sequence, &value, &expected).await {
+                Ok(()) => return Ok(SlotOutcome::Appended),
+                Err(error) => error,
+            };
+            let wait = match &error {
+                ApiError::Unreachable(_) if !self.rules.waits => return Ok(SlotOutcome::Appended),
+                ApiError::Unreachable(_) => {
+                    is_unknown = true;
+                    RESOLVE_PAUSE
+                }
+                ApiError::Throttled(_, wait) => *wait,
+                ApiError::Conflict(_) | ApiError::Absent(_) => {
+                    match self.judge_slot(sequence, &attempt.author, until).await? {
+                        SlotVerdict::Known(outcome) => return Ok(outcome),
+                        SlotVerdict::Lapped if is_unknown => {
+                            return Err(self.link.failed("whether the change was written is not known"));
+                        }
+                        SlotVerdict::Lapped => return Ok(SlotOutcome::Stale),
+                        SlotVerdict::Again(version) => {
+                            expected = version;
+                            Duration::ZERO
+                        }
+                    }
+                }
+                ApiError::Expired(_) | ApiError::Refused(_) => return Err(self.link.error(&error)),
+            };
+            if Instant::now() + wait >= until {
+                return Err(self.link.error(&error));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Number of the entry that is in the slot of another one before it.
+    pub(crate) fn lap_before(&self, sequence: u64) -> u64 {
+        sequence.saturating_sub(self.slots.slots())
+    }
+
+    /// Checks that a slot without an entry has the one of the lap before: an older one is that of an older copy of the log.
+    pub(crate) fn check_lap(&self, sequence: u64, version: &SlotVersion) -> Result<(), StoreError> {
+        if version.sequence == self.lap_before(sequence) || !self.rules.compares {
+            return Ok(());
+        }
+        Err(self.link.replaced())
+    }
+
+    /// Puts an entry into its slot, if the slot has the expected version.
+    async fn put(&self, slot: u64, sequence: u64, value: &EntryValue, expected: &SlotVersion) -> Result<(), ApiError> {
+        let mut object = self.link.names.slot_object(slot, sequence, value);
+        if self.rules.compares {
+            object.metadata.uid = Some(expected.uid.clone());
+            object.metadata.resource_version = Some(expected.version.clone());
+        }
+        let written = self.link.replace(&object, value.bytes.len()).await?;
+        if let Ok(version) = SlotVersion::of(&written.metadata) {
+            // The uid is the one that was compared.
+            let _: Result<(), _> = self.slots.note(slot, &version, None);
+        }
+        Ok(())
+    }
+
+    /// Finds out from a slot what became of an attempt.
+    async fn judge_slot(&self, sequence: u64, author: &EntryAuthor, until: Instant) -> Result<SlotVerdict, StoreError> {
+        let slot = self.slot_of(sequence);
+        let object = loop {
+            match self.find_slot(slot).await {
+                Ok(Some(object)) => break object,
+                Ok(None) => return Err(self.link.replaced()),
+                Err(error) if Instant::now() >= until => return Err(self.link.error(&error)),
+                Err(ApiError::Throttled(_, wait)) => tokio::time::sleep(wait).await,
+                Err(_) => tokio::time::sleep(RESOLVE_PAUSE).await,
+            }
+        };
+        let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
+        let here = version.sequence;
+        let is_own = value.as_ref().is_some_and(|value| value.author == *author);
+        self.note(slot, &version, value.filter(|_| !is_own))?;
+        Ok(match here.cmp(&sequence) {
+            std::cmp::Ordering::Equal if is_own => SlotVerdict::Known(SlotOutcome::Appended),
+            // An entry is put into its slot once.
+            std::cmp::Ordering::Equal => SlotVerdict::Known(SlotOutcome::Stale),
+            std::cmp::Ordering::Greater => SlotVerdict::Lapped,
+            std::cmp::Ordering::Less => {
+                self.check_lap(sequence, &version)?;
+                SlotVerdict::Again(version)
+            }
+        })
+    }
+
+    /// Value of an entry. The parts of a long entry are written first.
+    async fn write_parts(&self, attempt: &SlotUpdate) -> Result<EntryValue, StoreError> {
+        let SlotUpdate { author, bytes, after } = attempt;
+        let mut value = EntryValue {
+            author: *author,
+            parts: 0,
+            bytes: Vec::new(),
+        };
+        if bytes.len() <= SLOT_BYTES {
+            value.bytes.clone_from(bytes);
+            return Ok(value);
+        }
+        if bytes.len() > PART_BYTES * MAX_PARTS {
+            let most = PART_BYTES * MAX_PARTS;
+            return Err(self.link.failed(&format!(
+                "the change has {} bytes, and at most {most} go at once",
+                bytes.len()
+            )));
+        }
+        for part in bytes.chunks(PART_BYTES) {
+            let name = self.link.names.entry_part(after.sequence, author, value.parts);
+            let sealed = (after.sequence, part.to_vec());
+            self.create_part(LogObjectKind::EntryPart, name, sealed).await?;
+            value.parts += 1;
+        }
+        Ok(value)
+    }
+
+    /// Makes an object that has these bytes afterwards, whoever made it.
+    pub(crate) async fn create_part(
+        &self,
+        kind: LogObjectKind,
+        name: String,
+        (sequence, bytes): (u64, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        let length = bytes.len();
+        let object = self.link.names.bytes_object(kind, name.clone(), (sequence, bytes));
+        loop {
+            let error = match self.link.create(&object, length).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let wait = match &error {
+                ApiError::Conflict(_) => match self.link.find(&name).await {
+                    Ok(Some(found)) if crate::names::bytes_of(&found) == crate::names::bytes_of(&object) => {
+                        return Ok(());
+                    }
+                    Ok(Some(_)) => return Err(self.link.failed(&format!("{name} is there, with another content"))),
+                    Ok(None) | Err(_) => RESOLVE_PAUSE,
+                },
+                ApiError::Throttled(_, wait) => *wait,
+                ApiError::Unreachable(_) => RESOLVE_PAUSE,
+                ApiError::Absent(_) | ApiError::Expired(_) | ApiError::Refused(_) => {
+                    return Err(self.link.error(&error));
+                }
+            };
+            if Instant::now() + wait >= until {
+                return Err(self.link.error(&error));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

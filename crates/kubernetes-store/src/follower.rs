@@ -1,0 +1,230 @@
+//! SlotFollower of the log: it renews the Lease of this server, watches the slots, and says when the API server cannot be reached.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::api::WatchParams;
+use kube_client::core::WatchEvent;
+use pumice_state::store::{LogNews, StoreError};
+use tokio_stream::StreamExt as _;
+
+use crate::KubernetesStoreOptions;
+use crate::lease::ServerLease;
+use crate::names::LogObjectKind;
+use crate::read::SlotAccess;
+use crate::slots::SlotRead;
+
+/// Pauses between two attempts to reach the API server: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Pause before the slots are listed again because a watch cannot go on.
+const LIST_PAUSE: Duration = Duration::from_millis(100);
+/// Number of renewals in the time of a Lease.
+const RENEWALS_PER_LEASE: u32 = 4;
+/// Time after which the API server ends a watch, in seconds: the next one goes on.
+const WATCH_SECONDS: u32 = 240;
+
+/// SlotFollower of the log for one server.
+#[derive(Debug)]
+pub(crate) struct SlotFollower {
+    server: u64,
+    length: Duration,
+    news: Arc<LogNews>,
+    applied: AtomicU64,
+}
+
+/// Way in which a watch ended.
+enum WatchEnd {
+    /// The API server ended it: the next one goes on at this version.
+    Resume(String),
+    /// The slots have to be listed again.
+    ListAgain,
+}
+
+impl SlotFollower {
+    pub(crate) fn new(options: &KubernetesStoreOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            length: options.lease,
+            news,
+            applied: AtomicU64::new(0),
+        })
+    }
+
+    /// Problem that keeps the log from being followed.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.news.problem()
+    }
+
+    /// Notes the last entry that the writer has applied.
+    pub(crate) fn note_applied(&self, sequence: u64) {
+        self.applied.store(sequence, Ordering::Relaxed);
+    }
+
+    fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    /// Follows the log until the store is dropped.
+    pub(crate) async fn follow(self: Arc<Self>, access: SlotAccess, mut lease: ServerLease) {
+        let (mut pause, mut attempts) = (PAUSES.0, 0_u32);
+        loop {
+            let mut was_connected = false;
+            let error = match self.follow_once(&access, &mut lease, &mut was_connected).await {
+                Ok(()) => {
+                    tokio::time::sleep(LIST_PAUSE).await;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            access.link.forget();
+            if was_connected {
+                (pause, attempts) = (PAUSES.0, 0);
+            } else {
+                attempts += 1;
+            }
+            // A connection that broke is made again before anybody is told.
+            if attempts > 0 {
+                if self.news.problem().is_none() {
+                    tracing::error!(%error, "the log cannot be followed: until it can, nothing is confirmed, committed, released or reloaded");
+                }
+                self.news.set_problem(Some(problem_of(&error)));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Lists the slots, and watches them until they have to be listed again.
+    async fn follow_once(
+        &self,
+        access: &SlotAccess,
+        lease: &mut ServerLease,
+        was_connected: &mut bool,
+    ) -> Result<(), StoreError> {
+        let is_made = access.root().await?.is_some();
+        let mut version = if is_made {
+            self.list(access).await?
+        } else {
+            String::new()
+        };
+        self.renew(access, lease).await?;
+        if self.news.problem().is_some() {
+            tracing::info!("the log is followed again");
+        }
+        *was_connected = true;
+        self.news.set_problem(None);
+        // Whatever happened before the watch begins.
+        self.news.post();
+        if !is_made {
+            return self.await_making(access, lease).await;
+        }
+        loop {
+            match self.watch(access, lease, &version).await? {
+                WatchEnd::Resume(at) => version = at,
+                WatchEnd::ListAgain => return Ok(()),
+            }
+        }
+    }
+
+    /// Lists the slots. Returns the version of the list.
+    async fn list(&self, access: &SlotAccess) -> Result<String, StoreError> {
+        let applied = self.applied();
+        let (version, newest) = access.list_slots().await?;
+        if newest < applied {
+            return Err(access.link.replaced());
+        }
+        Ok(version)
+    }
+
+    /// Renews the Lease until somebody makes the log.
+    async fn await_making(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
+        let mut tick = self.ticks();
+        loop {
+            tick.tick().await;
+            self.renew(access, lease).await?;
+            if access.root().await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn ticks(&self) -> tokio::time::Interval {
+        let mut tick = tokio::time::interval(self.length / RENEWALS_PER_LEASE);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        tick
+    }
+
+    async fn watch(&self, access: &SlotAccess, lease: &mut ServerLease, from: &str) -> Result<WatchEnd, StoreError> {
+        let unreachable = |error| access.link.error(&error);
+        let api = access.link.api::<ConfigMap>().await.map_err(unreachable)?;
+        let selector = access.link.names.selector(LogObjectKind::Slot);
+        let asked = WatchParams::default().labels(&selector).timeout(WATCH_SECONDS);
+        let begun = access.link.call(api.watch(&asked, from)).await;
+        let events = match begun {
+            Ok(events) => events,
+            Err(crate::link::ApiError::Expired(_)) => return Ok(WatchEnd::ListAgain),
+            Err(error) => return Err(access.link.error(&error)),
+        };
+        let (mut events, mut tick, mut at) = (pin!(events), self.ticks(), from.to_owned());
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    None => return Ok(WatchEnd::Resume(at)),
+                    Some(Ok(WatchEvent::Added(slot) | WatchEvent::Modified(slot))) => {
+                        if let Some(version) = &slot.metadata.resource_version {
+                            at.clone_from(version);
+                        }
+                        self.take_news(access, &slot)?;
+                    }
+                    Some(Ok(WatchEvent::Deleted(_))) => return Err(access.link.replaced()),
+                    Some(Ok(WatchEvent::Bookmark(mark))) => at = mark.metadata.resource_version,
+                    // Whatever it was, a list says how things are; it fails if that cannot be said.
+                    Some(Ok(WatchEvent::Error(_)) | Err(_)) => return Ok(WatchEnd::ListAgain),
+                },
+                _ = tick.tick() => {
+                    self.renew(access, lease).await?;
+                    access.root().await?;
+                    access.check_applied(self.applied()).await?;
+                }
+            }
+        }
+    }
+
+    /// Takes what the watch brings.
+    fn take_news(&self, access: &SlotAccess, slot: &ConfigMap) -> Result<(), StoreError> {
+        let SlotRead { version, value } = SlotRead::of(slot).map_err(|what| access.link.damaged(&what))?;
+        let name = slot.metadata.name.as_deref().unwrap_or_default();
+        let Some(number) = access.link.names.slot_number(name) else {
+            return Ok(());
+        };
+        let is_own = value.as_ref().is_some_and(|value| value.author.server == self.server);
+        let is_new = version.sequence > self.applied();
+        access.note(number, &version, value.filter(|_| !is_own && is_new))?;
+        if !is_own && is_new {
+            self.news.post();
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
+        let renewed = lease.renew(&access.link, self.applied()).await;
+        renewed.map_err(|error| access.link.error(&error))?;
+        match lease.servers(&access.link).await {
+            Ok(servers) => self.news.set_servers(servers),
+            Err(crate::link::ApiError::Throttled(..)) => {}
+            Err(error) => return Err(access.link.error(&error)),
+        }
+        Ok(())
+    }
+}
+
+/// What others are told: the place is in the message that it becomes part of.
+fn problem_of(error: &StoreError) -> String {
+    match error {
+        StoreError::Failed { message, .. } => message.clone(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,149 @@
+//! Leases: each server that follows the log has one, which says where clients find it, until it is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube_client::api::ListParams;
+use pumice_state::store::LogServer;
+use tokio::time::Instant;
+
+use crate::KubernetesStoreOptions;
+use crate::link::{ApiError, ApiLink};
+use crate::names::LogObjectKind;
+
+/// Annotations of a Lease.
+const ADDRESS: &str = "address";
+const SESSION_PREFIX: &str = "session-prefix";
+/// Most servers that are known to each other.
+const MAX_SERVERS: u32 = 200;
+/// Number of times that a Lease has to pass unrenewed until others remove it.
+const REMOVED_AFTER: u32 = 4;
+
+/// Lease of this server, and those of the others.
+#[derive(Debug)]
+pub(crate) struct ServerLease {
+    server: u64,
+    address: String,
+    session_prefix: String,
+    length: Duration,
+    /// Version of the own Lease; `None`: it has to be looked for.
+    own: Option<String>,
+    acquired: Option<MicroTime>,
+    /// Versions of all Leases, and when this process saw each first: clocks of two machines are not compared.
+    seen: BTreeMap<String, (String, Instant)>,
+}
+
+impl ServerLease {
+    pub(crate) fn new(options: &KubernetesStoreOptions, server: u64) -> Self {
+        Self {
+            server,
+            address: options.address.clone(),
+            session_prefix: options.session_prefix.clone(),
+            length: options.lease,
+            own: None,
+            acquired: None,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// The Lease as of now. `applied`: number of the last entry that the server has applied.
+    fn object(&mut self, link: &ApiLink, applied: u64) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
+        let name = link.names.server(self.server);
+        let mut metadata = link.names.metadata(LogObjectKind::Server, name.clone(), applied);
+        metadata.resource_version.clone_from(&self.own);
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.insert(ADDRESS.to_owned(), self.address.clone());
+            annotations.insert(SESSION_PREFIX.to_owned(), self.session_prefix.clone());
+        }
+        let seconds = i32::try_from(self.length.as_secs()).unwrap_or(i32::MAX);
+        Lease {
+            metadata,
+            spec: Some(LeaseSpec {
+                holder_identity: Some(name),
+                lease_duration_seconds: Some(seconds.max(1)),
+                acquire_time: Some(acquired),
+                renew_time: Some(now),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Renews the Lease; one that is gone is made again.
+    pub(crate) async fn renew(&mut self, link: &ApiLink, applied: u64) -> Result<(), ApiError> {
+        let object = self.object(link, applied);
+        let written = match &self.own {
+            Some(_) => link.replace(&object, 0).await,
+            None => link.create(&object, 0).await,
+        };
+        match written {
+            Ok(written) => {
+                self.own = written.metadata.resource_version;
+                Ok(())
+            }
+            // Its reply was lost, or somebody has removed or touched the object.
+            Err(ApiError::Conflict(_) | ApiError::Absent(_)) => {
+                let found = link.find::<Lease>(&link.names.server(self.server)).await?;
+                self.own = found.and_then(|found| found.metadata.resource_version);
+                let object = self.object(link, applied);
+                let written = match &self.own {
+                    Some(_) => link.replace(&object, 0).await?,
+                    None => link.create(&object, 0).await?,
+                };
+                self.own = written.metadata.resource_version;
+                Ok(())
+            }
+            // The next renewal is soon enough.
+            Err(ApiError::Throttled(..)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Servers whose Leases are renewed. Leases that have not been for long are removed.
+    pub(crate) async fn servers(&mut self, link: &ApiLink) -> Result<Vec<LogServer>, ApiError> {
+        let api = link.api::<Lease>().await?;
+        let selector = link.names.selector(LogObjectKind::Server);
+        let asked = ListParams::default().labels(&selector).limit(MAX_SERVERS);
+        let listed = link.call(api.list(&asked)).await?.items;
+        let (now, mut seen, mut servers) = (Instant::now(), BTreeMap::new(), Vec::new());
+        for lease in listed {
+            let text = |value: Option<String>| value.unwrap_or_default();
+            let (name, version) = (text(lease.metadata.name), text(lease.metadata.resource_version));
+            let first = match self.seen.remove(&name) {
+                Some((known, first)) if known == version => first,
+                Some(_) | None => now,
+            };
+            let spec = lease.spec.unwrap_or_default();
+            let seconds = spec
+                .lease_duration_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok());
+            let length = seconds.map_or(self.length, Duration::from_secs);
+            let age = now.saturating_duration_since(first);
+            if age > length * REMOVED_AFTER {
+                // Somebody may have renewed it after all.
+                let _: Result<(), _> = link.delete::<Lease>(&name, Some(version)).await;
+                continue;
+            }
+            if age <= length {
+                let mut annotations = lease.metadata.annotations.unwrap_or_default();
+                servers.push(LogServer {
+                    session_prefix: annotations.remove(SESSION_PREFIX).unwrap_or_default(),
+                    address: annotations.remove(ADDRESS).unwrap_or_default(),
+                });
+            }
+            seen.insert(name, (version, first));
+        }
+        self.seen = seen;
+        Ok(servers)
+    }
+}
+
+/// Removes the Lease of a server that ends.
+pub(crate) async fn leave(link: &Arc<ApiLink>, server: u64) -> Result<(), ApiError> {
+    link.delete::<Lease>(&link.names.server(server), None).await
+}

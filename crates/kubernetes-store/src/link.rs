@@ -1,0 +1,303 @@
+//! Requests to the API server: their client, their bounds in time and pace, and what their errors mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::api::{DeleteParams, ListParams, ObjectList, PostParams, Preconditions};
+use kube_client::core::PartialObjectMeta;
+use kube_client::{Api, Client, Error};
+use pumice_engine::short_lock::ShortLock;
+use pumice_live::causes;
+use pumice_state::store::StoreError;
+
+use crate::names::{LogNames, MANAGER};
+use crate::pace::WritePace;
+use crate::{ApiAccess, KubernetesStoreOptions};
+
+/// Wait after a request that the API server has no time for and that does not say how long.
+const THROTTLED_WAIT: Duration = Duration::from_millis(500);
+/// Longest wait that the API server may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Most objects of one page of a list.
+const PAGE: u32 = 250;
+/// Most objects of one page of a list with their content.
+pub(crate) const CONTENT_PAGE: u32 = 64;
+
+/// Error of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ApiError {
+    /// The request was not carried out: the object has another version, or is there already.
+    Conflict(String),
+    /// The request was not carried out: there is no such object.
+    Absent(String),
+    /// The request was not carried out: the API server has no time for it, and asks to wait.
+    Throttled(String, Duration),
+    /// The version to begin at is gone.
+    Expired(String),
+    /// The request was not carried out, and will not be the next time.
+    Refused(String),
+    /// Whether the request was carried out is not known.
+    Unreachable(String),
+}
+
+impl ApiError {
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Conflict(message) | Self::Absent(message) | Self::Expired(message) | Self::Refused(message) => {
+                format!("the API server refuses: {message}")
+            }
+            Self::Throttled(message, _) => format!("the API server has no time: {message}"),
+            Self::Unreachable(message) => format!("the API server cannot be reached: {message}"),
+        }
+    }
+
+    fn of(error: &Error) -> Self {
+        let Error::Api(status) = error else {
+            let was_never_sent = matches!(error, Error::BuildRequest(_) | Error::HttpError(_));
+            let problem = if was_never_sent {
+                Self::Refused
+            } else {
+                Self::Unreachable
+            };
+            return problem(causes(error));
+        };
+        let message = if status.message.is_empty() {
+            format!("status {}", status.code)
+        } else {
+            status.message.clone()
+        };
+        match status.code {
+            404 => Self::Absent(message),
+            409 => Self::Conflict(message),
+            410 => Self::Expired(message),
+            429 => {
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                let asked = Duration::from_secs(seconds.into());
+                let wait = if asked.is_zero() { THROTTLED_WAIT } else { asked };
+                Self::Throttled(message, wait.min(LONGEST_WAIT))
+            }
+            403 => Self::Refused(format!(
+                "{message}: let the account get, list, watch, create, update and delete ConfigMaps, and get, list, create, \
+                 update and delete Leases, in the namespace of the log"
+            )),
+            400..=499 => Self::Refused(message),
+            _ => Self::Unreachable(message),
+        }
+    }
+}
+
+/// Requests about one log.
+#[derive(Debug)]
+pub(crate) struct ApiLink {
+    access: ApiAccess,
+    namespace: Option<String>,
+    pub(crate) names: LogNames,
+    timeout: Duration,
+    pace: WritePace,
+    client: ShortLock<Option<Client>>,
+}
+
+/// What the log needs of an object: its resource is namespaced, and its objects are read and written as JSON.
+pub(crate) trait LogResource:
+    kube_client::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + serde::Serialize
+    + serde::de::DeserializeOwned
+    + 'static
+{
+}
+
+impl LogResource for ConfigMap {}
+impl LogResource for Lease {}
+
+impl ApiLink {
+    pub(crate) fn new(options: &KubernetesStoreOptions) -> Arc<Self> {
+        Arc::new(Self {
+            access: options.access.clone(),
+            namespace: options.namespace.clone(),
+            names: LogNames::new(&options.name),
+            timeout: options.timeout,
+            pace: WritePace::new(options.rates),
+            client: ShortLock::default(),
+        })
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The log, for messages.
+    pub(crate) fn place(&self) -> String {
+        let root = self.names.root();
+        match &self.namespace {
+            Some(namespace) => format!("the log {namespace}/{root} in the Kubernetes API"),
+            None => format!("the log {root} in the Kubernetes API"),
+        }
+    }
+
+    pub(crate) fn failed(&self, message: &str) -> StoreError {
+        StoreError::Failed {
+            place: self.place(),
+            message: message.to_owned(),
+        }
+    }
+
+    pub(crate) fn error(&self, error: &ApiError) -> StoreError {
+        self.failed(&error.message())
+    }
+
+    pub(crate) fn stale(&self) -> StoreError {
+        StoreError::Stale { place: self.place() }
+    }
+
+    pub(crate) fn replaced(&self) -> StoreError {
+        self.failed(
+            "it is not the store that was there: another log, or an older copy, is in its place. Put the right one back, or start \
+             the server again to serve this one",
+        )
+    }
+
+    pub(crate) fn damaged(&self, what: &str) -> StoreError {
+        self.failed(&format!(
+            "it is damaged: {what}. Import an export under another `kubernetes_store_name`, or begin with an empty log under \
+             another one"
+        ))
+    }
+
+    /// Objects of a resource. Credentials are read with the first request, and after a failure.
+    pub(crate) async fn api<K: LogResource>(&self) -> Result<Api<K>, ApiError> {
+        let client = match self.client.with(|client| client.clone()) {
+            Some(client) => client,
+            None => self.connect().await?,
+        };
+        Ok(match &self.namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::default_namespaced(client),
+        })
+    }
+
+    async fn connect(&self) -> Result<Client, ApiError> {
+        let client = match &self.access {
+            ApiAccess::Ready(client) => client.clone(),
+            ApiAccess::Credentials(access) => access
+                .plain_client()
+                .await
+                .map_err(|error| ApiError::Unreachable(error.to_string()))?,
+        };
+        self.client.with(|place| *place = Some(client.clone()));
+        Ok(client)
+    }
+
+    /// Drops the client, whose connections may be dead: the next request begins with fresh ones.
+    pub(crate) fn forget(&self) {
+        let former = self.client.with(Option::take);
+        drop(former);
+    }
+
+    /// Makes a request.
+    pub(crate) async fn call<T>(&self, request: impl Future<Output = kube_client::Result<T>>) -> Result<T, ApiError> {
+        let reply = match tokio::time::timeout(self.timeout, request).await {
+            Ok(reply) => reply.map_err(|error| ApiError::of(&error)),
+            Err(_) => Err(ApiError::Unreachable(format!(
+                "no reply within {} ms",
+                self.timeout.as_millis()
+            ))),
+        };
+        // A connection may be dead, and credentials may have ended.
+        if matches!(reply, Err(ApiError::Unreachable(_) | ApiError::Refused(_))) {
+            self.forget();
+        }
+        reply
+    }
+
+    /// Newest version of an object.
+    pub(crate) async fn get<K: LogResource>(&self, name: &str) -> Result<K, ApiError> {
+        let api = self.api::<K>().await?;
+        self.call(api.get(name)).await
+    }
+
+    /// Newest version of an object; `None`: it is not there.
+    pub(crate) async fn find<K: LogResource>(&self, name: &str) -> Result<Option<K>, ApiError> {
+        match self.get(name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(ApiError::Absent(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an object that must not be there yet.
+    pub(crate) async fn create<K: LogResource>(&self, object: &K, bytes: usize) -> Result<K, ApiError> {
+        self.pace.wait(bytes).await;
+        let api = self.api::<K>().await?;
+        self.call(api.create(&post(), object)).await
+    }
+
+    /// Changes an object, whose version must be the one that it names.
+    pub(crate) async fn replace<K: LogResource>(&self, object: &K, bytes: usize) -> Result<K, ApiError> {
+        self.pace.wait(bytes).await;
+        let api = self.api::<K>().await?;
+        let name = object.meta().name.clone().unwrap_or_default();
+        self.call(api.replace(&name, &post(), object)).await
+    }
+
+    /// Removes an object; `version`: only if it has that one. One that is gone is no error.
+    pub(crate) async fn delete<K: LogResource>(&self, name: &str, version: Option<String>) -> Result<(), ApiError> {
+        self.pace.wait(0).await;
+        let api = self.api::<K>().await?;
+        let mut how = DeleteParams::default();
+        if version.is_some() {
+            how.preconditions = Some(Preconditions {
+                resource_version: version,
+                uid: None,
+            });
+        }
+        match self.call(api.delete(name, &how)).await {
+            Ok(_) | Err(ApiError::Absent(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One page of the newest versions of ConfigMaps with their content.
+    pub(crate) async fn page(
+        &self,
+        selector: &str,
+        continuation: Option<&str>,
+    ) -> Result<ObjectList<ConfigMap>, ApiError> {
+        let api = self.api::<ConfigMap>().await?;
+        let mut asked = ListParams::default().labels(selector).limit(CONTENT_PAGE);
+        asked.continue_token = continuation.map(str::to_owned);
+        self.call(api.list(&asked)).await
+    }
+
+    /// Metadata of all ConfigMaps that a selector names, at one version of the whole list.
+    pub(crate) async fn list_metadata(
+        &self,
+        selector: &str,
+    ) -> Result<(Vec<PartialObjectMeta<ConfigMap>>, String), ApiError> {
+        let (mut all, mut continuation) = (Vec::new(), None);
+        loop {
+            let api = self.api::<ConfigMap>().await?;
+            let mut asked = ListParams::default().labels(selector).limit(PAGE);
+            asked.continue_token = continuation;
+            let page = self.call(api.list_metadata(&asked)).await?;
+            all.extend(page.items);
+            continuation = page.metadata.continue_.filter(|token| !token.is_empty());
+            if continuation.is_none() {
+                return Ok((all, page.metadata.resource_version.unwrap_or_default()));
+            }
+        }
+    }
+}
+
+fn post() -> PostParams {
+    PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}

@@ -1,0 +1,177 @@
+//! Reading the log: slots, entries with their parts, and what follows an entry.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pumice_state::store::{AppendRules, EntryValue, LogEntry, LogHead, StoreError, StoredContent};
+
+use crate::link::{ApiError, ApiLink};
+use crate::names::{LogObjectKind, LogRoot, bytes_of};
+use crate::slots::{SlotRead, SlotTable, SlotVersion};
+
+/// Access to the log, which all parts of the store share.
+#[derive(Clone, Debug)]
+pub(crate) struct SlotAccess {
+    pub(crate) link: Arc<ApiLink>,
+    pub(crate) slots: Arc<SlotTable>,
+    pub(crate) rules: AppendRules,
+}
+
+/// Entry that follows another one.
+pub(crate) enum NextEntry {
+    Entry(Box<LogEntry>),
+    /// There is none yet.
+    None,
+    /// Another one is in its place by now: a snapshot covers it.
+    Gone,
+}
+
+impl SlotAccess {
+    /// Root of the log, as its object and as it is read; `None`: the log has not been made.
+    ///
+    /// # Errors
+    /// It cannot be read, or it is that of another log than the one that was read before.
+    pub(crate) async fn root(&self) -> Result<Option<(ConfigMap, LogRoot)>, StoreError> {
+        let found = self.link.find::<ConfigMap>(&self.link.names.root()).await;
+        let Some(object) = found.map_err(|error| self.link.error(&error))? else {
+            if self.slots.slots() > 0 {
+                return Err(self.link.replaced());
+            }
+            return Ok(None);
+        };
+        let root = LogRoot::read(&object).map_err(|what| self.link.damaged(&what))?;
+        let noted = self.slots.note_root(&object, &root);
+        noted.map_err(|_| self.link.replaced())?;
+        Ok(Some((object, root)))
+    }
+
+    /// Slot of an entry.
+    pub(crate) fn slot_of(&self, sequence: u64) -> u64 {
+        sequence.checked_rem(self.slots.slots()).unwrap_or_default()
+    }
+
+    /// Notes a slot; one of another log is an error.
+    pub(crate) fn note(&self, slot: u64, version: &SlotVersion, value: Option<EntryValue>) -> Result<(), StoreError> {
+        let noted = self.slots.note(slot, version, value);
+        noted.map_err(|_| self.link.replaced())
+    }
+
+    /// Newest version of the slot of an entry.
+    pub(crate) async fn read_slot(&self, sequence: u64) -> Result<SlotRead, StoreError> {
+        let slot = self.slot_of(sequence);
+        let read = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
+        let object = read.ok_or_else(|| self.link.replaced())?;
+        let read = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
+        self.note(slot, &read.version, None)?;
+        Ok(read)
+    }
+
+    pub(crate) async fn find_slot(&self, slot: u64) -> Result<Option<ConfigMap>, ApiError> {
+        self.link.find::<ConfigMap>(&self.link.names.slot(slot)).await
+    }
+
+    /// The entry after a head.
+    pub(crate) async fn entry_after(&self, head: LogHead) -> Result<NextEntry, StoreError> {
+        let sequence = head.sequence + 1;
+        if self.slots.slots() == 0 && self.root().await?.is_none() {
+            return Ok(NextEntry::None);
+        }
+        let value = match self.slots.take(sequence) {
+            Some(value) => value,
+            None => {
+                let read = self.read_slot(sequence).await?;
+                let here = read.version.sequence;
+                match read.value {
+                    Some(value) if here == sequence => value,
+                    _ if here > sequence => return Ok(NextEntry::Gone),
+                    _ => {
+                        self.check_lap(sequence, &read.version)?;
+                        return Ok(NextEntry::None);
+                    }
+                }
+            }
+        };
+        match self.read_entry(sequence, value).await {
+            Ok(Some(entry)) => Ok(NextEntry::Entry(Box::new(entry))),
+            Ok(None) => Ok(NextEntry::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Entry of a value, with its parts; `None`: a part is gone, because a snapshot covers the entry.
+    pub(crate) async fn read_entry(&self, sequence: u64, value: EntryValue) -> Result<Option<LogEntry>, StoreError> {
+        let EntryValue {
+            author,
+            parts,
+            mut bytes,
+        } = value;
+        for part in 0..parts {
+            let name = self.link.names.entry_part(sequence, &author, part);
+            let found = self.link.find::<ConfigMap>(&name).await;
+            match found.map_err(|error| self.link.error(&error))? {
+                Some(object) => bytes.extend_from_slice(bytes_of(&object)),
+                None => return Ok(None),
+            }
+        }
+        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(&format!("entry {sequence}: {what}")))?;
+        Ok(Some(entry))
+    }
+
+    /// Newest head: the one that is known, if no entry follows it.
+    pub(crate) async fn head(&self, known: LogHead) -> Result<LogHead, StoreError> {
+        if self.slots.slots() == 0 {
+            if self.root().await?.is_none() {
+                return Ok(LogHead::default());
+            }
+        } else {
+            let next = self.read_slot(known.sequence + 1).await?;
+            if next.version.sequence <= known.sequence {
+                return Ok(known);
+            }
+        }
+        self.newest_head().await
+    }
+
+    /// Newest head, by the numbers of all slots.
+    async fn newest_head(&self) -> Result<LogHead, StoreError> {
+        let selector = self.link.names.selector(LogObjectKind::Slot);
+        let listed = self.link.list_metadata(&selector).await;
+        let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
+        let numbers = listed
+            .iter()
+            .filter_map(|object| crate::names::sequence_of(&object.metadata));
+        let newest = numbers.max().unwrap_or_default();
+        if newest == 0 {
+            return Ok(LogHead::default());
+        }
+        let read = self.read_slot(newest).await?;
+        let (sequence, value) = (read.version.sequence, read.value);
+        let value = value.ok_or_else(|| self.link.damaged(&format!("entry {newest} is missing")))?;
+        match self.read_entry(sequence, value).await? {
+            Some(entry) => Ok(entry.after),
+            // A snapshot covers it by now, so it is not the newest head; whoever asks reads on.
+            None => Ok(LogHead {
+                sequence,
+                ..LogHead::default()
+            }),
+        }
+    }
+
+    /// Checks that an entry that this process has applied is in the log still.
+    pub(crate) async fn check_applied(&self, sequence: u64) -> Result<(), StoreError> {
+        if sequence == 0 || self.slots.slots() == 0 {
+            return Ok(());
+        }
+        let read = self.read_slot(sequence).await?;
+        if read.version.sequence < sequence {
+            return Err(self.link.replaced());
+        }
+        Ok(())
+    }
+
+    /// Applies an entry, and checks that it leads to the head that it names.
+    pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), StoreError> {
+        let applied = content.apply_checked(entry, &self.rules);
+        applied.map_err(|what| self.link.damaged(&what))
+    }
+}

@@ -1,0 +1,290 @@
+//! Store in the Kubernetes API, as the writer has it: it waits for the API server on the writer's own thread.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use pumice_state::store::{
+    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent,
+    StoredState,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::KubernetesStoreOptions;
+use crate::append::{SlotOutcome, SlotUpdate};
+use crate::follower::SlotFollower;
+use crate::lease::{ServerLease, leave};
+use crate::link::ApiLink;
+use crate::read::{NextEntry, SlotAccess};
+use crate::slots::SlotTable;
+
+/// Bytes of entries after a snapshot that make the next one due.
+const SNAPSHOT_BYTES: usize = 16 << 20;
+
+/// Store in the Kubernetes API. Its calls wait on the thread that makes them; a runtime of its own makes them progress.
+#[derive(Debug)]
+pub struct KubernetesStore {
+    access: SlotAccess,
+    options: KubernetesStoreOptions,
+    /// Content that the log adds up to, as far as this process has read it.
+    content: StoredContent,
+    author: EntryAuthor,
+    follower: Option<Arc<SlotFollower>>,
+    /// Bytes that this server has appended since it made a snapshot.
+    appended_bytes: usize,
+    is_snapshot_under_way: Arc<AtomicBool>,
+    /// Runtime of the requests; `None`: it is being shut down.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for KubernetesStore {
+    fn drop(&mut self) {
+        if self
+            .follower
+            .take()
+            .is_some_and(|follower| follower.problem().is_none())
+        {
+            // The others need not wait for the Lease to end.
+            let (link, server) = (Arc::clone(&self.access.link), self.author.server);
+            drop(self.run(async move { leave(&link, server).await.map_err(|error| link.error(&error)) }));
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl KubernetesStore {
+    /// Prepares the store. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn new(options: KubernetesStoreOptions) -> Result<Self, StoreError> {
+        let link = ApiLink::new(&options);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("pumice-kube")
+            .enable_all()
+            .build()
+            .map_err(|error| link.failed(&error.to_string()))?;
+        let server = RandomState::new().hash_one(std::process::id());
+        Ok(Self {
+            access: SlotAccess {
+                link,
+                slots: Arc::new(SlotTable::default()),
+                rules: options.rules,
+            },
+            options,
+            content: StoredContent::default(),
+            author: EntryAuthor { server, attempt: 0 },
+            follower: None,
+            appended_bytes: 0,
+            is_snapshot_under_way: Arc::default(),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Waits on this thread for work on the store's runtime.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (sender, result) = mpsc::sync_channel(1);
+        let closed = || self.access.link.failed("the store is closed");
+        let runtime = self.runtime.as_ref().ok_or_else(closed)?;
+        runtime.spawn(async move { sender.send(work.await) });
+        result.recv().map_err(|_| closed())?
+    }
+
+    /// Fails at once while the API server is known to be out of reach, so that the writer is not held up.
+    fn check_reachable(&self) -> Result<(), StoreError> {
+        let problem = self.follower.as_ref().and_then(|follower| follower.problem());
+        problem.map_or(Ok(()), |problem| Err(self.access.link.failed(&problem)))
+    }
+
+    /// Reads the whole content again.
+    fn reload(&mut self) -> Result<(StoredState, LogHead), StoreError> {
+        let access = self.access.clone();
+        let content = self.run(async move { access.load().await })?;
+        let known = self.content.head();
+        if content.head().sequence < known.sequence {
+            return Err(self.access.link.replaced());
+        }
+        self.content = content;
+        self.note_applied();
+        Ok((self.content.to_state(), self.content.head()))
+    }
+
+    /// Says how far this server has come.
+    fn note_applied(&self) {
+        let sequence = self.content.head().sequence;
+        self.access.slots.drop_applied(sequence);
+        if let Some(follower) = &self.follower {
+            follower.note_applied(sequence);
+        }
+    }
+
+    /// Makes the log with the first entry, and the snapshot that the next entry needs: the entry before it in the slot goes.
+    fn prepare(&self) -> Result<(), StoreError> {
+        let (access, slots) = (self.access.clone(), self.options.slots);
+        if access.slots.slots() == 0 {
+            return self.run(async move { access.ensure_made(slots).await });
+        }
+        let next = self.content.head().sequence + 1;
+        if access.lap_before(next) <= access.slots.snapshot() {
+            return Ok(());
+        }
+        let content = self.content.clone();
+        self.run(async move {
+            access.root().await?;
+            if access.lap_before(next) <= access.slots.snapshot() {
+                return Ok(());
+            }
+            access.write_snapshot(content).await?;
+            if access.lap_before(next) <= access.slots.snapshot() {
+                return Ok(());
+            }
+            Err(access
+                .link
+                .failed("no snapshot covers the entry whose slot the next one takes"))
+        })
+    }
+
+    fn send_entry(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<SlotOutcome, StoreError> {
+        self.author.attempt += 1;
+        let after = self.content.head();
+        let entry = LogEntry {
+            before: *expected,
+            after,
+            writes: writes.to_vec(),
+        };
+        let attempt = SlotUpdate {
+            after,
+            author: self.author,
+            bytes: entry.encode(),
+        };
+        self.appended_bytes = self.appended_bytes.saturating_add(attempt.bytes.len());
+        let access = self.access.clone();
+        self.run(async move { access.append(attempt).await })
+    }
+
+    /// Makes a snapshot beside the writer, if it is time for one.
+    fn make_snapshot_if_due(&mut self) {
+        let sequence = self.content.head().sequence;
+        let every = self
+            .options
+            .snapshot_every
+            .clamp(1, (self.access.slots.slots() / 2).max(1));
+        if !sequence.is_multiple_of(every) && self.appended_bytes < SNAPSHOT_BYTES {
+            return;
+        }
+        self.appended_bytes = 0;
+        if self.is_snapshot_under_way.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (access, content) = (self.access.clone(), self.content.clone());
+        let is_under_way = Arc::clone(&self.is_snapshot_under_way);
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(async move {
+                if let Err(error) = access.write_snapshot(content).await {
+                    // The next one makes up for it.
+                    tracing::warn!(%error, "a snapshot of the log was not made");
+                }
+                is_under_way.store(false, Ordering::SeqCst);
+            });
+        }
+    }
+}
+
+impl Store for KubernetesStore {
+    fn durability(&self) -> Durability {
+        Durability::Kubernetes
+    }
+
+    fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
+        // Whatever log is there now.
+        self.access.slots.clear();
+        self.content = StoredContent::default();
+        let (state, head) = self.reload()?;
+        tracing::info!(
+            store = %self.access.link.place(),
+            entries = head.sequence,
+            reservations = state.reservations.len(),
+            released = state.tombstones.len(),
+            commits = state.assumptions.len(),
+            policies = state.policies.len(),
+            "the store was checked"
+        );
+        Ok((state, head))
+    }
+
+    fn head(&mut self) -> Result<LogHead, StoreError> {
+        self.check_reachable()?;
+        let (access, known) = (self.access.clone(), self.content.head());
+        self.run(async move { access.head(known).await })
+    }
+
+    fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
+        self.check_reachable()?;
+        if self.content.head() != *expected {
+            return Err(self.access.link.stale());
+        }
+        self.prepare()?;
+        let inverse = self.content.try_apply(writes);
+        let outcome = self.send_entry(expected, writes);
+        if !matches!(outcome, Ok(SlotOutcome::Appended)) {
+            self.content.undo(&inverse);
+        }
+        match outcome? {
+            SlotOutcome::Appended => {
+                self.note_applied();
+                self.make_snapshot_if_due();
+                Ok(self.content.head())
+            }
+            SlotOutcome::Stale => Err(self.access.link.stale()),
+        }
+    }
+
+    fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
+        self.check_reachable()?;
+        if self.content.head() != *known {
+            let (state, head) = self.reload()?;
+            return Ok(LogRead::Content(Box::new(state), head));
+        }
+        let mut entries = Vec::new();
+        loop {
+            let (access, from) = (self.access.clone(), self.content.head());
+            let next = match self.run(async move { access.entry_after(from).await }) {
+                Ok(next) => next,
+                // The entries that were read are applied already.
+                Err(_) if !entries.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            match next {
+                NextEntry::Entry(entry) => {
+                    let access = self.access.clone();
+                    access.apply_checked(&mut self.content, &entry)?;
+                    entries.push(entry.writes);
+                }
+                NextEntry::None => break,
+                NextEntry::Gone => {
+                    let (state, head) = self.reload()?;
+                    return Ok(LogRead::Content(Box::new(state), head));
+                }
+            }
+        }
+        self.note_applied();
+        Ok(LogRead::Entries(entries, self.content.head()))
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
+        follower.note_applied(self.content.head().sequence);
+        let lease = ServerLease::new(&self.options, self.author.server);
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
+        }
+        self.follower = Some(follower);
+        true
+    }
+}
