@@ -193,9 +193,8 @@ impl SlotAccess {
         let length = bytes.len();
         let object = self.link.names.bytes_object(kind, name.clone(), (sequence, bytes));
         loop {
-            let error = match self.link.create(&object, length).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
+            let Err(error) = self.link.create(&object, length).await else {
+                return Ok(());
             };
             let wait = match &error {
                 ApiError::Conflict(_) => match self.link.find(&name).await {

@@ -1,4 +1,4 @@
-//! SlotFollower of the log: it renews the Lease of this server, watches the slots, and says when the API server cannot be reached.
+//! Follower of the log: it renews the Lease of this server, watches the slots, and says when the API server cannot be reached.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const RENEWALS_PER_LEASE: u32 = 4;
 /// Time after which the API server ends a watch, in seconds: the next one goes on.
 const WATCH_SECONDS: u32 = 240;
 
-/// SlotFollower of the log for one server.
+/// Follower of the log for one server.
 #[derive(Debug)]
 pub(crate) struct SlotFollower {
     server: u64,
@@ -223,8 +223,8 @@ impl SlotFollower {
 
 /// What others are told: the place is in the message that it becomes part of.
 fn problem_of(error: &StoreError) -> String {
-    match error {
-        StoreError::Failed { message, .. } => message.clone(),
-        error => error.to_string(),
+    if let StoreError::Failed { message, .. } = error {
+        return message.clone();
     }
+    error.to_string()
 }

@@ -76,18 +76,17 @@ impl SlotAccess {
         if self.slots.slots() == 0 && self.root().await?.is_none() {
             return Ok(NextEntry::None);
         }
-        let value = match self.slots.take(sequence) {
-            Some(value) => value,
-            None => {
-                let read = self.read_slot(sequence).await?;
-                let here = read.version.sequence;
-                match read.value {
-                    Some(value) if here == sequence => value,
-                    _ if here > sequence => return Ok(NextEntry::Gone),
-                    _ => {
-                        self.check_lap(sequence, &read.version)?;
-                        return Ok(NextEntry::None);
-                    }
+        let value = if let Some(value) = self.slots.take(sequence) {
+            value
+        } else {
+            let read = self.read_slot(sequence).await?;
+            let here = read.version.sequence;
+            match read.value {
+                Some(value) if here == sequence => value,
+                _ if here > sequence => return Ok(NextEntry::Gone),
+                _ => {
+                    self.check_lap(sequence, &read.version)?;
+                    return Ok(NextEntry::None);
                 }
             }
         };

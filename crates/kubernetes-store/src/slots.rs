@@ -164,9 +164,9 @@ impl SlotTable {
 
     /// Drops entries up to this number: they are applied.
     pub(crate) fn drop_applied(&self, sequence: u64) {
-        let dropped: Vec<Option<EntryValue>> = self.0.with(|known| {
+        let dropped: Vec<EntryValue> = self.0.with(|known| {
             let applied = known.slots.iter_mut().filter(|slot| slot.version.sequence <= sequence);
-            applied.map(|slot| slot.value.take()).filter(Option::is_some).collect()
+            applied.filter_map(|slot| slot.value.take()).collect()
         });
         drop(dropped);
     }

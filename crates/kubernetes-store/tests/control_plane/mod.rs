@@ -107,7 +107,7 @@ impl ControlPlane {
             .arg(file("accounts.key"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().unwrap());
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         while !self.is_ready() {
             let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
             assert!(

@@ -28,7 +28,7 @@ const OBJECT_BYTES: usize = 3 << 19;
 /// Runtime of all clients.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-/// RequestProblem of one request.
+/// Problem of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestProblem {
     None,
@@ -172,10 +172,13 @@ impl ApiState {
                 object["metadata"]["uid"] = json!(format!("uid-{}", self.version + 1));
                 self.store(&path, "ADDED", object)
             }
-            ("GET", false) => match self.objects.get(path) {
-                Some(object) => Reply::Object(StatusCode::OK, object.clone()),
-                None => status(404, &format!("{path} not found")),
-            },
+            ("GET", false) => {
+                let found = self.objects.get(path).cloned();
+                found.map_or_else(
+                    || status(404, &format!("{path} not found")),
+                    |object| Reply::Object(StatusCode::OK, object),
+                )
+            }
             ("PUT", false) => {
                 let Some(found) = self.objects.get(path) else {
                     return status(404, &format!("{path} not found"));
@@ -220,10 +223,12 @@ impl ApiState {
             "a read of a cache"
         );
         let (mut rest, version) = match query.get("continue") {
-            Some(token) => match self.pages.remove(token) {
-                Some(page) => page,
-                None => return status(410, "the continue token is too old"),
-            },
+            Some(token) => {
+                let Some(page) = self.pages.remove(token) else {
+                    return status(410, "the continue token is too old");
+                };
+                page
+            }
             None => {
                 let (selector, begin) = (
                     query.get("labelSelector").cloned().unwrap_or_default(),
