@@ -95,6 +95,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "pumice tune nodes.csv tasks.csv\npumice tune nodes.csv tasks.csv --held-out other.csv --winner winner.yaml",
     ),
     ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
+    (
+        "bench fleet",
+        "pumice bench fleet\npumice bench fleet --nodes 1000 --tasks 50000 --data-dir /tmp/fleet",
+    ),
     ("top", "pumice top\npumice top --once"),
     (
         "state sync",

@@ -82,92 +82,90 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
     }
 }
 
+/// Settings of the store that cannot be together, and what is said of them.
+const STORE_CONTRADICTIONS: [(&str, &str); 15] = [
+    (
+        "--store redis",
+        "`redis` is none of `memory`, `disk`, `etcd` and `kubernetes`",
+    ),
+    ("--store disk", "`disk` needs a `data_dir`"),
+    ("--store etcd", "`etcd` needs an `etcd_member`"),
+    ("--store memory --data-dir /x", "has an effect with `store: disk` only"),
+    ("--etcd-member http://h:2379", "has an effect with `store: etcd` only"),
+    (
+        "--store etcd --etcd-member h:2379",
+        "`h:2379` is not an address as https://host:2379",
+    ),
+    (
+        "--store etcd --etcd-member https://h:2379",
+        "name the authority that vouches for members with https://",
+    ),
+    (
+        "--store etcd --etcd-member http://h:2379 --etcd-user me",
+        "`etcd_user` and `etcd_password_file` belong together",
+    ),
+    (
+        "--etcd-lease-ms 1500",
+        "`1500` is not a lease of whole seconds, from 1 to 600",
+    ),
+    (
+        "--kubernetes-store-name other",
+        "has an effect with `store: kubernetes` only",
+    ),
+    (
+        "--store kubernetes --kubernetes-store-name Mine",
+        "`Mine` is not the name of a log",
+    ),
+    (
+        "--store kubernetes --kubernetes-store-namespace a.b",
+        "`a.b` is not the name of a namespace",
+    ),
+    (
+        "--store kubernetes --kubernetes-store-writes-per-second 0",
+        "`0` is not within 1 and 1000",
+    ),
+    (
+        "--store kubernetes --kubernetes-store-bytes-per-second 1Ki",
+        "`1Ki` is not within 64Ki and 1Gi",
+    ),
+    (
+        "--advertised-address a:1",
+        "has an effect with `store: etcd` and `store: kubernetes` only",
+    ),
+];
+
 #[test]
 fn settings_of_the_store_that_contradict_each_other_are_reported() {
     let scratch = TestDirectory::new();
     let file = scratch.file("settings.yaml", "");
-    let cases: [(&[&str], &str); 15] = [
-        (
-            &["--store", "redis"],
-            "`redis` is none of `memory`, `disk`, `etcd` and `kubernetes`",
-        ),
-        (&["--store", "disk"], "`disk` needs a `data_dir`"),
-        (&["--store", "etcd"], "`etcd` needs an `etcd_member`"),
-        (
-            &["--store", "memory", "--data-dir", "/x"],
-            "has an effect with `store: disk` only",
-        ),
-        (
-            &["--etcd-member", "http://h:2379"],
-            "has an effect with `store: etcd` only",
-        ),
-        (
-            &["--store", "etcd", "--etcd-member", "h:2379"],
-            "`h:2379` is not an address as https://host:2379",
-        ),
-        (
-            &["--store", "etcd", "--etcd-member", "https://h:2379"],
-            "name the authority that vouches for members with https://",
-        ),
-        (
-            &["--store", "etcd", "--etcd-member", "http://h:2379", "--etcd-user", "me"],
-            "`etcd_user` and `etcd_password_file` belong together",
-        ),
-        (
-            &["--etcd-lease-ms", "1500"],
-            "`1500` is not a lease of whole seconds, from 1 to 600",
-        ),
-        (
-            &["--kubernetes-store-name", "other"],
-            "has an effect with `store: kubernetes` only",
-        ),
-        (
-            &["--store", "kubernetes", "--kubernetes-store-name", "Mine"],
-            "`Mine` is not the name of a log",
-        ),
-        (
-            &["--store", "kubernetes", "--kubernetes-store-namespace", "a.b"],
-            "`a.b` is not the name of a namespace",
-        ),
-        (
-            &["--store", "kubernetes", "--kubernetes-store-writes-per-second", "0"],
-            "`0` is not within 1 and 1000",
-        ),
-        (
-            &["--store", "kubernetes", "--kubernetes-store-bytes-per-second", "1Ki"],
-            "`1Ki` is not within 64Ki and 1Gi",
-        ),
-        (
-            &["--advertised-address", "a:1"],
-            "has an effect with `store: etcd` and `store: kubernetes` only",
-        ),
-    ];
-    for (flags, problem) in cases {
-        let (good, _, errors) = print(&file, &[], flags);
-        assert!(!good && errors.contains(problem), "{flags:?}: {errors}");
+    for (flags, problem) in STORE_CONTRADICTIONS {
+        let words: Vec<&str> = flags.split(' ').collect();
+        let (good, _, errors) = print(&file, &[], &words);
+        assert!(!good && errors.contains(problem), "{flags}: {errors}");
     }
-    let good = [
-        "--store",
-        "etcd",
-        "--etcd-member",
-        "http://a:1",
-        "--etcd-member",
-        "http://b:2",
-    ];
-    let (is_good, printed, errors) = print(&file, &[], &good);
-    assert!(is_good, "{errors}");
-    assert_eq!(lines(&printed)["etcd_member"].0, "[\"http://a:1\", \"http://b:2\"]");
-    let good = [
-        "--store",
-        "kubernetes",
-        "--kubeconfig",
-        "/x",
-        "--advertised-address",
-        "a:1",
-    ];
-    let (is_good, printed, errors) = print(&file, &[], &good);
-    assert!(is_good, "{errors}");
-    assert_eq!(lines(&printed)["store"].0, "kubernetes");
+}
+
+#[test]
+fn settings_of_a_shared_store_are_taken() {
+    let scratch = TestDirectory::new();
+    let file = scratch.file("settings.yaml", "");
+    for (flags, name, value) in [
+        (
+            "--store etcd --etcd-member http://a:1 --etcd-member http://b:2",
+            "etcd_member",
+            "[\"http://a:1\", \"http://b:2\"]",
+        ),
+        (
+            "--store kubernetes --kubeconfig /x --advertised-address a:1",
+            "store",
+            "kubernetes",
+        ),
+    ] {
+        let words: Vec<&str> = flags.split(' ').collect();
+        let (is_good, printed, errors) = print(&file, &[], &words);
+        assert!(is_good, "{errors}");
+        assert_eq!(lines(&printed)[name].0, value);
+    }
 }
 
 #[test]

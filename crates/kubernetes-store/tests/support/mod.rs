@@ -222,22 +222,17 @@ impl ApiState {
             Some("0"),
             "a read of a cache"
         );
-        let (mut rest, version) = match query.get("continue") {
-            Some(token) => {
-                let Some(page) = self.pages.remove(token) else {
-                    return status(410, "the continue token is too old");
-                };
-                page
-            }
-            None => {
-                let (selector, begin) = (
-                    query.get("labelSelector").cloned().unwrap_or_default(),
-                    format!("{path}/"),
-                );
-                let all = self.objects.iter().filter(|(path, _)| path.starts_with(&begin));
-                let chosen = all.filter(|(_, object)| has_labels(object, &selector));
-                (chosen.map(|(_, object)| object.clone()).collect(), self.version)
-            }
+        let (mut rest, version) = if let Some(token) = query.get("continue") {
+            let Some(page) = self.pages.remove(token) else {
+                return status(410, "the continue token is too old");
+            };
+            page
+        } else {
+            let selector = query.get("labelSelector").cloned().unwrap_or_default();
+            let begin = format!("{path}/");
+            let all = self.objects.iter().filter(|(path, _)| path.starts_with(&begin));
+            let chosen = all.filter(|(_, object)| has_labels(object, &selector));
+            (chosen.map(|(_, object)| object.clone()).collect(), self.version)
         };
         let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap());
         let later = rest.split_off(limit.min(rest.len()));

@@ -47,7 +47,7 @@ impl Coefficient {
     }
 
     /// Number of decimal digits; 0 has none.
-    fn len(self) -> u32 {
+    pub(super) fn len(self) -> u32 {
         self.0.checked_ilog10().map_or(0, |log| log + 1)
     }
 

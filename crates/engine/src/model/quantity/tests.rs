@@ -233,9 +233,11 @@ fn away_from_zero(nanos: i128, unit: i128) -> i128 {
 }
 
 #[test]
-fn a_number_with_a_huge_exponent_reads_back() {
-    // With zeros behind its digits it would have more than are read with such an exponent.
+fn a_number_with_many_digits_or_a_huge_exponent_reads_back() {
+    // With zeros behind its digits it would have more than are read.
     for text in [
+        "922318060921092231806092092600921039.51",
+        "-9.2231806092109223180609209260092103951e40",
         "92023714159767677e3775808",
         "-92023714159767677e3775807",
         "999999999999999999e2147483646",

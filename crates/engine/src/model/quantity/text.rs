@@ -1,6 +1,6 @@
 //! Text of a quantity: the canonical form of Kubernetes, and one that never loses a factor.
 
-use super::coefficient::Coefficient;
+use super::coefficient::{Coefficient, MAX_DIGITS};
 use super::{MAX_WRITTEN_EXPONENT, Quantity, QuantityFormat};
 
 /// Treatment of a power of ten that has no letter in `DecimalSI`.
@@ -29,9 +29,10 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     let (number, tens) = quantity.coefficient.split_tens();
     let exponent = i64::from(quantity.exponent) + i64::from(tens);
     let odd = exponent.rem_euclid(3);
-    // A number with such an exponent is read if it has few digits only, so that it gets no zeros.
+    // Zeros would make a number too long to be read, and one with a huge exponent is read if it has few digits only.
+    let is_long = i64::from(number.len()) + odd > i64::from(MAX_DIGITS);
     let is_huge = exponent > i64::from(MAX_WRITTEN_EXPONENT);
-    let odd = if is_lossless && is_huge { 0 } else { odd };
+    let odd = if is_lossless && (is_long || is_huge) { 0 } else { odd };
     let zeros = "0".repeat(usize::try_from(odd).unwrap_or(0));
     let number = format!("{number}{zeros}");
     let exponent = exponent - odd;

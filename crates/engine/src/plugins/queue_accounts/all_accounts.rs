@@ -311,10 +311,10 @@ impl QueueAccounts {
         if old != next {
             touched.requests |= self.replace(name, next);
         }
-        if let Some(row) = changes.new.reservations().get(name) {
-            if let Some(queue) = self.count_detached(row) {
-                touched.add(&self.by_queue, &queue);
-            }
+        if let Some(row) = changes.new.reservations().get(name)
+            && let Some(queue) = self.count_detached(row)
+        {
+            touched.add(&self.by_queue, &queue);
         }
     }
 
