@@ -1,6 +1,5 @@
 //! Accounts of queues in one list: a name is looked up once, and its place reaches the accounts of the queues above it, too.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,7 +9,7 @@ use super::all_accounts::QueueAncestors;
 use crate::model::name_order;
 
 /// Number of accounts in a group: a change copies one group and the list of groups.
-const ACCOUNTS_PER_GROUP: usize = 32;
+const ACCOUNTS_PER_GROUP: usize = 16;
 
 /// Place of a queue's account in the list, valid until queues come or go.
 pub(crate) type QueuePlace = u32;
@@ -127,7 +126,7 @@ impl AccountList {
     }
 
     /// Changes the accounts at some places.
-    pub(crate) fn update_at(&mut self, places: &BTreeSet<QueuePlace>, mut change: impl FnMut(&mut QueueTotals)) {
+    pub(crate) fn update_at(&mut self, places: &[QueuePlace], mut change: impl FnMut(&mut QueueTotals)) {
         for place in places {
             if let Some(account) = self.at_mut(*place) {
                 change(account);

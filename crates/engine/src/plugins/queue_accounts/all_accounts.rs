@@ -274,6 +274,8 @@ impl QueueAccounts {
         for (name, of_job) in moved {
             self.advance_job(changes, name, &of_job, &mut touched);
         }
+        touched.places.sort_unstable();
+        touched.places.dedup();
         touched
     }
 
@@ -305,8 +307,13 @@ impl QueueAccounts {
         let row = changes.new.reservations().get(name).map(|row| &**row);
         next.set_promise(row, |row| promised_amounts(&self.resources, row));
         let next = is_known.then_some(sums);
-        for own in old.iter().chain(&next) {
-            touched.add(&self.by_queue, &own.queue);
+        let moved_from = old.as_ref().map(|own| &own.queue);
+        let moved_to = next.as_ref().map(|own| &own.queue);
+        for queue in moved_from
+            .iter()
+            .chain(moved_to.iter().filter(|queue| moved_from != Some(**queue)))
+        {
+            touched.add(&self.by_queue, queue);
         }
         if old != next {
             touched.requests |= self.replace(name, next);
@@ -443,8 +450,8 @@ impl QueueAccounts {
 /// Changes of the accounts between two cluster states.
 #[derive(Debug, Default)]
 pub(crate) struct AccountChanges {
-    /// Places of the accounts that may have changed, with those of the queues above, as long as no queue comes or goes.
-    pub(crate) places: BTreeSet<QueuePlace>,
+    /// Places of the accounts that may have changed, with those of the queues above, each once, as long as no queue comes or goes.
+    pub(crate) places: SmallVec<[QueuePlace; 8]>,
     /// True if the requests of any job changed, or its queue.
     pub(crate) requests: bool,
 }
@@ -452,7 +459,7 @@ pub(crate) struct AccountChanges {
 impl AccountChanges {
     fn add(&mut self, accounts: &AccountList, queue: &str) {
         if let Some(place) = accounts.find(queue) {
-            self.places.extend(accounts.to_root(place));
+            self.places.extend_from_slice(accounts.to_root(place));
         }
     }
 }
