@@ -128,7 +128,7 @@ struct PlacePreview {
 
 /// True if plugins of the policy admit tasks, which may take plugin states.
 fn admits(context: &EvaluationContext) -> bool {
-    context.policy.policy.allocators().iter().any(|tier| !tier.is_empty())
+    context.policy.policy.has_allocators()
 }
 
 impl DecisionCall for PlacePreview {

@@ -28,7 +28,7 @@ use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, PlaceQuery, PlaceResult, PluginStateOrigin};
 use pumice_engine::model::{ClusterState, ResourceTotals};
 use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::policy::{DecisionKind, Policy};
+use pumice_engine::policy::DecisionKind;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::{
     CommitOutcome, CommitRejection, PlacedCall, PlacedCalls, ProposedJob, ProposedPlacement, policy_in_snapshot,
@@ -102,7 +102,7 @@ impl ChoiceState {
     pub(super) fn newest(edge: &ServerContext, call: &CommitCall) -> Result<Self, CallError> {
         let snapshot = edge.state.snapshot();
         let policy = policy_in_snapshot(&snapshot, &call.policy.0, &call.policy.1)?;
-        let plugin_states = if reads_plugin_states(&policy.policy) {
+        let plugin_states = if policy.policy.places_by_plugin_state() {
             snapshot.plugin_states(&policy)
         } else {
             PluginStates::default()
@@ -114,11 +114,6 @@ impl ChoiceState {
             plugin_states,
         })
     }
-}
-
-/// True if placing, or counting what is placed, needs the states of plugins.
-fn reads_plugin_states(policy: &Policy) -> bool {
-    policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
 }
 
 impl CommitCall {

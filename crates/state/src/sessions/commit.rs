@@ -143,6 +143,21 @@ impl CommitArbiter {
         }
     }
 
+    /// Checks that this many more placements can be assumed. `asked` says what for, in the message of the error.
+    pub(super) fn check_room(
+        &self,
+        draft: &AssumptionDraft,
+        placements: usize,
+        asked: impl FnOnce() -> String,
+    ) -> Result<(), StateError> {
+        let there = self.assumptions.len_with(draft);
+        if there + placements <= self.limit {
+            return Ok(());
+        }
+        let message = format!("{there} are in use, and {}", asked());
+        Err(limit_error("assumptions", self.limit, message))
+    }
+
     fn draft_commit(
         &self,
         commit: &SessionCommit,
@@ -156,11 +171,7 @@ impl CommitArbiter {
             durability,
         } = context;
         let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
-        let there = self.assumptions.len_with(draft);
-        if there + placements > self.limit {
-            let message = format!("{there} are in use, and the commit has {placements} placements");
-            return Err(limit_error("assumptions", self.limit, message));
-        }
+        self.check_room(draft, placements, || format!("the commit has {placements} placements"))?;
         let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
         let mut released = Vec::new();
         for (task, node) in &commit.withdrawn {
@@ -178,14 +189,8 @@ impl CommitArbiter {
                 .draft_placement(draft, reported, cluster_state, (&commit.session, None));
         }
         Ok(CommitOutcome {
-            revision: next.revision,
-            policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
-            applied_through: 0,
-            durability,
-            jobs: judged.jobs,
             released,
-            evicted: Vec::new(),
-            pipelined: Vec::new(),
+            ..CommitOutcome::of_jobs(next.revision, &policy, durability, judged.jobs)
         })
     }
 }
@@ -197,16 +202,10 @@ pub(super) fn states_to_judge(
     cluster_state: &ClusterState,
 ) -> PluginStates {
     match newest {
-        _ if !reads_plugin_states(policy) => PluginStates::default(),
+        _ if !policy.policy.places_by_plugin_state() => PluginStates::default(),
         Some(newest) => newest.plugin_states(policy),
         None => policy.policy.compute_plugin_states(cluster_state),
     }
-}
-
-/// True if judging a commit under the policy needs plugin states.
-fn reads_plugin_states(policy: &PolicyInForce) -> bool {
-    let policy = &policy.policy;
-    policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
 }
 
 /// Changes of a session, sorted for the commit.
@@ -415,7 +414,7 @@ impl SharedState {
     pub(super) fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
         let snapshot = self.snapshot();
         if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
-            && reads_plugin_states(&policy)
+            && policy.policy.places_by_plugin_state()
         {
             snapshot.plugin_states(&policy);
         }

@@ -336,7 +336,7 @@ impl CommitJudge<'_> {
     fn admitted_card(&self, task: &TaskRecord, node: &str, card: &Arc<str>) -> Result<Arc<str>, MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
         let context = self.plugin_context();
-        let asks = self.policy.allocators().iter().any(|tier| !tier.is_empty());
+        let asks = self.policy.has_allocators();
         let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);
         if !asks && !queue.is_some_and(|queue| cluster_state.queues().contains(queue)) {
             return Ok(Arc::clone(card));

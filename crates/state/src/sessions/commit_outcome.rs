@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::store::Durability;
-use pumice_engine::Revision;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::model::Uid;
 use pumice_engine::plugin::{Measurement, Reason};
+use pumice_engine::{PolicyInForce, Revision};
 
 /// Outcome of a commit.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,25 @@ pub struct CommitOutcome {
 }
 
 impl CommitOutcome {
+    /// Outcome of a commit that was judged, which nothing else goes with.
+    pub(crate) fn of_jobs(
+        revision: Revision,
+        policy: &PolicyInForce,
+        durability: Durability,
+        jobs: Vec<JobCommitOutcome>,
+    ) -> Self {
+        Self {
+            revision,
+            policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
+            applied_through: 0,
+            durability,
+            jobs,
+            released: Vec::new(),
+            evicted: Vec::new(),
+            pipelined: Vec::new(),
+        }
+    }
+
     /// Number of jobs, tasks and conflicts in the outcome.
     pub(crate) fn item_count(&self) -> usize {
         let conflicts: usize = self.jobs.iter().map(|job| job.rejections.len()).sum();

@@ -12,7 +12,6 @@ use super::commit_outcome::{CommitRejection, ProposedJob, ProposedPlacement};
 use super::steps::policy_in_snapshot;
 use crate::SharedState;
 use crate::error::StateError;
-use crate::intake::sources::limit_error;
 use crate::ledger::assumptions::AssumptionDraft;
 use crate::writer::ports::WriterRequest;
 use pumice_engine::Revision;
@@ -64,11 +63,7 @@ impl CommitArbiter {
             newest,
             durability: _,
         } = context;
-        let there = self.assumptions.len_with(draft);
-        if there >= self.limit {
-            let message = format!("{there} are in use, and task `{}` would be one more", hold.task);
-            return Err(limit_error("assumptions", self.limit, message));
-        }
+        self.check_room(draft, 1, || format!("task `{}` would be one more", hold.task))?;
         let policy = policy_in_snapshot(next, &hold.policy.0, &hold.policy.1)?;
         let before = [Arc::clone(&hold.task)];
         let released = self.assumptions.draft_release(draft, "", &before, cluster_state);

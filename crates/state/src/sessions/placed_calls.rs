@@ -115,11 +115,9 @@ impl CommitArbiter {
             durability,
         } = context;
         let placements: usize = asked.calls.iter().map(|call| call.job.placements.len()).sum();
-        let there = self.assumptions.len_with(draft);
-        if there + placements > self.limit {
-            let message = format!("{there} are in use, and {placements} placements are to be committed");
-            return Err(limit_error("assumptions", self.limit, message));
-        }
+        self.check_room(draft, placements, || {
+            format!("{placements} placements are to be committed")
+        })?;
         let policy = policy_in_snapshot(next, &asked.policy.0, &asked.policy.1)?;
         let derived = states_to_judge(&policy, newest, cluster_state);
         let jobs: Vec<&ProposedJob> = asked.calls.iter().map(|call| &call.job).collect();
@@ -143,16 +141,7 @@ impl CommitArbiter {
                     .draft_placement(draft, reported, cluster_state, (&call.hold, None));
             }
         }
-        Ok(CommitOutcome {
-            revision: next.revision,
-            policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
-            applied_through: 0,
-            durability,
-            jobs: judged.jobs,
-            released: Vec::new(),
-            evicted: Vec::new(),
-            pipelined: Vec::new(),
-        })
+        Ok(CommitOutcome::of_jobs(next.revision, &policy, durability, judged.jobs))
     }
 }
 

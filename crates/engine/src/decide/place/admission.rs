@@ -54,7 +54,7 @@ impl<'q> GroupAdmitter<'q> {
             policy,
             group,
             group_number,
-            admits_each: policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
+            admits_each: policy.places_by_plugin_state(),
             refilters_each: reads_unadmitted_accounts(policy),
             placed_count: 0,
             now,

@@ -90,7 +90,7 @@ impl VictimSelection<'_> {
         let evaluated = self.policy.evaluated_constraints();
         let reads_pods = evaluated.contains(ConstraintKind::HostPorts) || evaluated.selects_pods();
         let reads_accounts = self.policy.filters().iter().any(|hook| hook.plugin.hooks().accounts);
-        let admits = self.policy.allocators().iter().any(|tier| !tier.is_empty());
+        let admits = self.policy.has_allocators();
         reads_pods || reads_accounts || (self.asks_admit() && admits)
     }
 

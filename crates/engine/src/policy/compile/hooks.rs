@@ -166,6 +166,16 @@ impl Policy {
         plugins.iter().filter_map(|name| self.registered(name)).any(reads)
     }
 
+    /// True if some plugin checks tasks.
+    pub fn has_allocators(&self) -> bool {
+        self.allocators.iter().any(|tier| !tier.is_empty())
+    }
+
+    /// True if placing tasks, or judging placements, needs plugin states.
+    pub fn places_by_plugin_state(&self) -> bool {
+        self.has_allocators() || self.reads_plugin_state(&[])
+    }
+
     /// True if a plugin's Filter or Score reads the holdings of this task's job.
     pub fn reads_job(&self, task: &TaskRecord) -> bool {
         let mut hooks = self
