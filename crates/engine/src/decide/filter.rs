@@ -141,36 +141,27 @@ impl<'a> FilterPass<'a> {
 
     /// Judges nodes of one chunk, or uses a stored verdict on them, and returns those that pass.
     pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>, reuse: Option<&mut ClassReuse<'_>>) -> NodeMask {
-        let left = match reuse {
-            None => self.judge_slice(part),
-            Some(reuse) => match reuse.filtered(part) {
-                Some(stored) => {
-                    self.tally.count_rejections(&stored.rejections, part);
-                    let passed = stored.passed;
-                    reuse.count_reused();
-                    passed
-                }
-                None => self.judge_and_store(part, reuse),
-            },
+        let stored = reuse.as_deref().and_then(|reuse| reuse.filtered(part));
+        let left = if let Some(stored) = stored {
+            self.tally.count_rejections(&stored.rejections, part);
+            let passed = stored.passed;
+            if let Some(reuse) = reuse {
+                reuse.count_reused();
+            }
+            passed
+        } else {
+            let left = self.run_stages(part);
+            let rejections = self.tally.end_slice(part);
+            if let Some(reuse) = reuse {
+                reuse.put_filtered(part, left, rejections);
+            }
+            self.tally.count_slice(part);
+            left
         };
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
             part.push_slots(&left, fit);
         }
-        left
-    }
-
-    fn judge_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
-        let left = self.run_stages(part);
-        self.tally.end_slice(part);
-        self.tally.count_slice(part);
-        left
-    }
-
-    fn judge_and_store(&mut self, part: &ChunkSlice<'_>, reuse: &mut ClassReuse<'_>) -> NodeMask {
-        let left = self.run_stages(part);
-        reuse.put_filtered(part, left, self.tally.end_slice(part));
-        self.tally.count_slice(part);
         left
     }
 

@@ -70,6 +70,7 @@ struct CachedClasses {
 /// Verdicts of a class, with the time of their last use.
 struct CachedClass {
     verdicts: Arc<ClassVerdicts>,
+    bytes: usize,
     used: u64,
 }
 
@@ -119,13 +120,15 @@ impl VerdictCache {
 
     /// Stores verdicts of a class, and discards those of classes that were not used for long if there are too many.
     fn store(&self, fingerprint: u64, verdicts: ClassVerdicts) {
-        if verdicts.bytes() > self.max_bytes {
+        // They are counted before the lock is taken: their number grows with that of the nodes.
+        let bytes = verdicts.bytes();
+        if bytes > self.max_bytes {
             return;
         }
         let verdicts = Arc::new(verdicts);
         // The discarded values are dropped after the lock is free.
         let discarded = self.classes.with(|classes| {
-            let replaced = classes.insert(fingerprint, verdicts);
+            let replaced = classes.insert(fingerprint, verdicts, bytes);
             let mut discarded = classes.shrink(self.max_bytes);
             discarded.extend(replaced);
             discarded
@@ -140,14 +143,15 @@ impl VerdictCache {
 }
 
 impl CachedClasses {
-    fn insert(&mut self, fingerprint: u64, verdicts: Arc<ClassVerdicts>) -> Option<CachedClass> {
-        self.bytes += verdicts.bytes();
+    fn insert(&mut self, fingerprint: u64, verdicts: Arc<ClassVerdicts>, bytes: usize) -> Option<CachedClass> {
+        self.bytes += bytes;
         let class = CachedClass {
             verdicts,
+            bytes,
             used: self.clock,
         };
         let replaced = self.by_fingerprint.insert(fingerprint, class);
-        self.bytes -= replaced.as_ref().map_or(0, |old| old.verdicts.bytes());
+        self.bytes -= replaced.as_ref().map_or(0, |old| old.bytes);
         replaced
     }
 
@@ -167,7 +171,7 @@ impl CachedClasses {
                 break;
             }
             if let Some(class) = self.by_fingerprint.remove(&fingerprint) {
-                self.bytes -= class.verdicts.bytes();
+                self.bytes -= class.bytes;
                 removed.push(class);
             }
         }

@@ -105,11 +105,6 @@ impl AccountList {
         self.at(self.find(queue)?)
     }
 
-    /// Account of a queue that exists, to change it.
-    pub(crate) fn get_mut(&mut self, queue: &str) -> Option<&mut QueueTotals> {
-        self.at_mut(self.find(queue)?)
-    }
-
     /// Places of the accounts of the queue at a place and of those above it, from below.
     pub(crate) fn to_root(&self, place: QueuePlace) -> &[QueuePlace] {
         self.places.to_root.get(place as usize).map_or(&[], |places| places)

@@ -155,20 +155,30 @@ impl QueueAccounts {
             return;
         }
         let contribution = job.contribution(self.rules);
-        self.count_contribution(&job.queue, &contribution, add);
-        if let Some(account) = self.by_queue.get_mut(&job.queue) {
-            account.job_count = count(account.job_count, add);
-        }
+        self.count_contribution(&job.queue, &contribution, add, |own| &mut own.job_count);
     }
 
-    fn count_contribution(&mut self, queue: &str, contribution: &AccountContribution, add: bool) {
-        self.update(queue, |account| {
+    /// Accounts a contribution, or takes it out again, and changes this count of the queue's own account.
+    fn count_contribution(
+        &mut self,
+        queue: &str,
+        contribution: &AccountContribution,
+        add: bool,
+        number: fn(&mut QueueTotals) -> &mut u32,
+    ) {
+        let Some(place) = self.by_queue.find(queue) else {
+            return;
+        };
+        self.by_queue.update_to_root(place, |account| {
             if add {
                 account.add(contribution);
             } else {
                 account.subtract(contribution);
             }
         });
+        if let Some(number) = self.by_queue.at_mut(place).map(number) {
+            *number = count(*number, add);
+        }
     }
 
     fn count_row(&mut self, row: &Reservation, add: bool) {
@@ -176,10 +186,7 @@ impl QueueAccounts {
             inqueue: promised_amounts(&self.resources, row),
             ..AccountContribution::default()
         };
-        self.count_contribution(&row.queue, &contribution, add);
-        if let Some(account) = self.by_queue.get_mut(&row.queue) {
-            account.promise_count = count(account.promise_count, add);
-        }
+        self.count_contribution(&row.queue, &contribution, add, |own| &mut own.promise_count);
     }
 
     /// Accounts a promise that no job's own sums hold; returns its queue.
