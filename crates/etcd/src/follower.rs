@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use pumice_engine::short_lock::ShortLock;
-use pumice_state::store::{LogHead, LogNews, LogServer};
+use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -23,8 +23,8 @@ use crate::api::{
 use crate::keys::ReplicaRecord;
 use crate::link::{EtcdError, error_of, put, was_made_at};
 
-/// Pauses between two attempts to reach etcd: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// Longest pause between two attempts to reach etcd.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Most servers that are known to each other.
 const MAX_SERVERS: i64 = 1_000;
 /// Number of renewals in the time of a lease.
@@ -162,7 +162,7 @@ impl Follower {
 
     /// Follows the log until the store is dropped.
     pub(crate) async fn follow(self: Arc<Self>, access: LogAccess) {
-        let (mut pause, mut attempts) = (PAUSES.0, 0);
+        let mut attempts = FollowAttempts::new(LONGEST_PAUSE);
         loop {
             let mut was_connected = false;
             let error = match self.follow_once(&access, &mut was_connected).await {
@@ -173,20 +173,10 @@ impl Follower {
                 access.link.forget_token();
             }
             access.link.fail_over();
-            if was_connected {
-                (pause, attempts) = (PAUSES.0, 0);
-            } else {
-                attempts += 1;
-            }
             // Every member is tried before anybody is told.
-            if attempts >= access.link.member_count() {
-                if self.news.problem().is_none() {
-                    tracing::error!(%error, "the log cannot be followed: until it can, nothing is confirmed, committed, released or reloaded");
-                }
-                self.news.set_problem(Some(error.to_string()));
-            }
+            let (patience, problem) = (access.link.member_count(), error.to_string());
+            let pause = attempts.note_end(was_connected, patience, &self.news, (&error, problem));
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 
@@ -198,13 +188,8 @@ impl Follower {
         let (_watch_requests, mut changes) = self.watch(access).await?;
         let (renewals, mut renewed) = self.renew(access).await?;
         self.renew_once(access, &renewals, &mut renewed).await?;
-        if self.news.problem().is_some() {
-            tracing::info!("the log is followed again");
-        }
         *was_connected = true;
-        self.news.set_problem(None);
-        // Whatever happened before the watch began.
-        self.news.post();
+        self.news.note_followed();
         let mut tick = tokio::time::interval(self.lease / RENEWALS_PER_LEASE);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut published = None;

@@ -1,13 +1,12 @@
 //! Store in etcd, as the writer has it: it waits for etcd on the writer's own thread.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use pumice_state::store::{
-    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent,
-    StoredState,
+    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreRuntime, StoreWrite,
+    StoredContent, StoredState, report_checked,
 };
-use tokio::runtime::{Builder, Runtime};
 
 use crate::access::{AppendOutcome, EntryAttempt, LogAccess, LogPage};
 use crate::follower::Follower;
@@ -24,8 +23,8 @@ pub struct EtcdStore {
     content: StoredContent,
     author: EntryAuthor,
     follower: Option<Arc<Follower>>,
-    /// Runtime of the calls; `None`: it is being shut down.
-    runtime: Option<Runtime>,
+    /// Runtime of the calls.
+    runtime: StoreRuntime,
 }
 
 impl Drop for EtcdStore {
@@ -34,9 +33,6 @@ impl Drop for EtcdStore {
             // The others need not wait for the lease to end.
             let access = self.access.clone();
             drop(self.run(async move { follower.leave(&access).await }));
-        }
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
         }
     }
 }
@@ -47,12 +43,7 @@ impl EtcdStore {
     /// # Errors
     /// An address is not one, or a thread cannot be started.
     pub fn new(options: EtcdOptions) -> Result<Self, EtcdError> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("pumice-etcd")
-            .enable_all()
-            .build()
-            .map_err(|error| EtcdError::Address(error.to_string()))?;
+        let runtime = StoreRuntime::start("pumice-etcd").map_err(|error| EtcdError::Address(error.to_string()))?;
         let entered = runtime.enter();
         let link = EtcdLink::new(&options)?;
         drop(entered);
@@ -67,7 +58,7 @@ impl EtcdStore {
             content: StoredContent::default(),
             author: EntryAuthor { server, attempt: 0 },
             follower: None,
-            runtime: Some(runtime),
+            runtime,
         })
     }
 
@@ -76,13 +67,8 @@ impl EtcdStore {
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (sender, result) = mpsc::sync_channel(1);
-        let runtime = self
-            .runtime
-            .as_ref()
-            .ok_or_else(|| self.failed("the store is closed"))?;
-        runtime.spawn(async move { sender.send(work.await) });
-        result.recv().map_err(|_| self.failed("the store is closed"))?
+        let result = self.runtime.wait(work);
+        result.unwrap_or_else(|| Err(self.failed("the store is closed")))
     }
 
     fn failed(&self, message: &str) -> StoreError {
@@ -143,10 +129,9 @@ impl EtcdStore {
         if !head.sequence.is_multiple_of(self.options.snapshot_every.max(1)) {
             return;
         }
-        if let Some(runtime) = &self.runtime {
-            let every = self.options.snapshot_every;
-            runtime.spawn(trim::make_snapshot(self.access.clone(), self.content.clone(), every));
-        }
+        let every = self.options.snapshot_every;
+        self.runtime
+            .spawn(trim::make_snapshot(self.access.clone(), self.content.clone(), every));
     }
 }
 
@@ -157,15 +142,7 @@ impl Store for EtcdStore {
 
     fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         let (state, head) = self.reload()?;
-        tracing::info!(
-            store = %self.access.link.place(),
-            entries = head.sequence,
-            reservations = state.reservations.len(),
-            released = state.tombstones.len(),
-            commits = state.assumptions.len(),
-            policies = state.policies.len(),
-            "the store was checked"
-        );
+        report_checked(&self.access.link.place(), &state, &head);
         Ok((state, head))
     }
 
@@ -254,9 +231,7 @@ impl Store for EtcdStore {
         if let Err(error) = first {
             tracing::warn!(%error, "etcd cannot be followed yet");
         }
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(Arc::clone(&follower).follow(self.access.clone()));
-        }
+        self.runtime.spawn(Arc::clone(&follower).follow(self.access.clone()));
         self.follower = Some(follower);
         true
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::WatchParams;
 use kube_client::core::WatchEvent;
-use pumice_state::store::{LogNews, StoreError};
+use pumice_state::store::{FollowAttempts, LogNews, StoreError};
 use tokio_stream::StreamExt as _;
 
 use crate::KubernetesStoreOptions;
@@ -17,8 +17,8 @@ use crate::names::LogObjectKind;
 use crate::read::SlotAccess;
 use crate::slots::SlotRead;
 
-/// Pauses between two attempts to reach the API server: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Longest pause between two attempts to reach the API server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Pause before the slots are listed again because a watch cannot go on.
 const LIST_PAUSE: Duration = Duration::from_millis(100);
 /// Number of renewals in the time of a Lease.
@@ -69,7 +69,7 @@ impl SlotFollower {
 
     /// Follows the log until the store is dropped.
     pub(crate) async fn follow(self: Arc<Self>, access: SlotAccess, mut lease: ServerLease) {
-        let (mut pause, mut attempts) = (PAUSES.0, 0_u32);
+        let mut attempts = FollowAttempts::new(LONGEST_PAUSE);
         loop {
             let mut was_connected = false;
             let error = match self.follow_once(&access, &mut lease, &mut was_connected).await {
@@ -80,20 +80,9 @@ impl SlotFollower {
                 Err(error) => error,
             };
             access.link.forget();
-            if was_connected {
-                (pause, attempts) = (PAUSES.0, 0);
-            } else {
-                attempts += 1;
-            }
             // A connection that broke is made again before anybody is told.
-            if attempts > 0 {
-                if self.news.problem().is_none() {
-                    tracing::error!(%error, "the log cannot be followed: until it can, nothing is confirmed, committed, released or reloaded");
-                }
-                self.news.set_problem(Some(problem_of(&error)));
-            }
+            let pause = attempts.note_end(was_connected, 1, &self.news, (&error, problem_of(&error)));
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 
@@ -111,13 +100,8 @@ impl SlotFollower {
             String::new()
         };
         self.renew(access, lease).await?;
-        if self.news.problem().is_some() {
-            tracing::info!("the log is followed again");
-        }
         *was_connected = true;
-        self.news.set_problem(None);
-        // Whatever happened before the watch begins.
-        self.news.post();
+        self.news.note_followed();
         if !is_made {
             return self.await_making(access, lease).await;
         }
@@ -221,7 +205,7 @@ impl SlotFollower {
     }
 }
 
-/// What others are told: the place is in the message that it becomes part of.
+/// Problem of the follower in words, without the place: the message that it becomes part of has it.
 fn problem_of(error: &StoreError) -> String {
     if let StoreError::Failed { message, .. } = error {
         return message.clone();

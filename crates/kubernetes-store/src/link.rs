@@ -100,7 +100,7 @@ pub(crate) struct ApiLink {
     client: ShortLock<Option<Client>>,
 }
 
-/// What the log needs of an object: its resource is namespaced, and its objects are read and written as JSON.
+/// Kind of objects of the log: the resource is namespaced, and its objects are read and written as JSON.
 pub(crate) trait LogResource:
     kube_client::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone

@@ -30,7 +30,7 @@ impl SlotAccess {
     /// Root of the log, as its object and as it is read; `None`: the log has not been made.
     ///
     /// # Errors
-    /// It cannot be read, or it is that of another log than the one that was read before.
+    /// The root cannot be read, or is that of another log than the one that was read before.
     pub(crate) async fn root(&self) -> Result<Option<(ConfigMap, LogRoot)>, StoreError> {
         let found = self.link.find::<ConfigMap>(&self.link.names.root()).await;
         let Some(object) = found.map_err(|error| self.link.error(&error))? else {

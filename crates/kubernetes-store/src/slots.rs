@@ -61,7 +61,7 @@ impl SlotRead {
     }
 }
 
-/// What is known of the log's objects.
+/// Versions of the log's objects, as far as they are known.
 #[derive(Debug, Default)]
 struct KnownObjects {
     root_uid: String,
@@ -105,7 +105,7 @@ impl SlotTable {
     /// Notes the root of the log.
     ///
     /// # Errors
-    /// It is that of another log.
+    /// The object is that of another log.
     pub(crate) fn note_root(&self, object: &ConfigMap, root: &LogRoot) -> Result<(), OtherLog> {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         self.0.with(|known| {
@@ -125,7 +125,7 @@ impl SlotTable {
     /// Notes a slot as it was read. An older one than is known is passed over.
     ///
     /// # Errors
-    /// It is that of another log.
+    /// The object is that of another log.
     pub(crate) fn note(&self, slot: u64, version: &SlotVersion, value: Option<EntryValue>) -> Result<(), OtherLog> {
         self.0.with(|known| {
             let Some(known) = index(slot).and_then(|slot| known.slots.get_mut(slot)) else {

@@ -1,14 +1,13 @@
 //! Store in the Kubernetes API, as the writer has it: it waits for the API server on the writer's own thread.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 
 use pumice_state::store::{
-    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent,
-    StoredState,
+    Durability, EntryAuthor, LogEntry, LogHead, LogNews, LogRead, Store, StoreError, StoreRuntime, StoreWrite,
+    StoredContent, StoredState, report_checked,
 };
-use tokio::runtime::{Builder, Runtime};
 
 use crate::KubernetesStoreOptions;
 use crate::append::{SlotOutcome, SlotUpdate};
@@ -33,8 +32,8 @@ pub struct KubernetesStore {
     /// Bytes that this server has appended since it made a snapshot.
     appended_bytes: usize,
     is_snapshot_under_way: Arc<AtomicBool>,
-    /// Runtime of the requests; `None`: it is being shut down.
-    runtime: Option<Runtime>,
+    /// Runtime of the requests.
+    runtime: StoreRuntime,
 }
 
 impl Drop for KubernetesStore {
@@ -48,9 +47,6 @@ impl Drop for KubernetesStore {
             let (link, server) = (Arc::clone(&self.access.link), self.author.server);
             drop(self.run(async move { leave(&link, server).await.map_err(|error| link.error(&error)) }));
         }
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -61,12 +57,7 @@ impl KubernetesStore {
     /// A thread cannot be started.
     pub fn new(options: KubernetesStoreOptions) -> Result<Self, StoreError> {
         let link = ApiLink::new(&options);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("pumice-kube")
-            .enable_all()
-            .build()
-            .map_err(|error| link.failed(&error.to_string()))?;
+        let runtime = StoreRuntime::start("pumice-kube").map_err(|error| link.failed(&error.to_string()))?;
         let server = RandomState::new().hash_one(std::process::id());
         Ok(Self {
             access: SlotAccess {
@@ -80,7 +71,7 @@ impl KubernetesStore {
             follower: None,
             appended_bytes: 0,
             is_snapshot_under_way: Arc::default(),
-            runtime: Some(runtime),
+            runtime,
         })
     }
 
@@ -89,11 +80,8 @@ impl KubernetesStore {
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (sender, result) = mpsc::sync_channel(1);
-        let closed = || self.access.link.failed("the store is closed");
-        let runtime = self.runtime.as_ref().ok_or_else(closed)?;
-        runtime.spawn(async move { sender.send(work.await) });
-        result.recv().map_err(|_| closed())?
+        let result = self.runtime.wait(work);
+        result.unwrap_or_else(|| Err(self.access.link.failed("the store is closed")))
     }
 
     /// Fails at once while the API server is known to be out of reach, so that the writer is not held up.
@@ -184,15 +172,13 @@ impl KubernetesStore {
         }
         let (access, content) = (self.access.clone(), self.content.clone());
         let is_under_way = Arc::clone(&self.is_snapshot_under_way);
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(async move {
-                if let Err(error) = access.write_snapshot(content).await {
-                    // The next one makes up for it.
-                    tracing::warn!(%error, "a snapshot of the log was not made");
-                }
-                is_under_way.store(false, Ordering::SeqCst);
-            });
-        }
+        self.runtime.spawn(async move {
+            if let Err(error) = access.write_snapshot(content).await {
+                // The next one makes up for it.
+                tracing::warn!(%error, "a snapshot of the log was not made");
+            }
+            is_under_way.store(false, Ordering::SeqCst);
+        });
     }
 }
 
@@ -206,15 +192,7 @@ impl Store for KubernetesStore {
         self.access.slots.clear();
         self.content = StoredContent::default();
         let (state, head) = self.reload()?;
-        tracing::info!(
-            store = %self.access.link.place(),
-            entries = head.sequence,
-            reservations = state.reservations.len(),
-            released = state.tombstones.len(),
-            commits = state.assumptions.len(),
-            policies = state.policies.len(),
-            "the store was checked"
-        );
+        report_checked(&self.access.link.place(), &state, &head);
         Ok((state, head))
     }
 
@@ -281,9 +259,8 @@ impl Store for KubernetesStore {
         let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
         follower.note_applied(self.content.head().sequence);
         let lease = ServerLease::new(&self.options, self.author.server);
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
-        }
+        self.runtime
+            .spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
         self.follower = Some(follower);
         true
     }

@@ -85,6 +85,15 @@ impl LogNews {
         self.problem.with(|last| *last = problem);
     }
 
+    /// Says that the log is followed from now on. What others appended before is news.
+    pub fn note_followed(&self) {
+        if self.problem().is_some() {
+            tracing::info!("the log is followed again");
+        }
+        self.set_problem(None);
+        self.post();
+    }
+
     /// Problem that keeps the log from being followed.
     pub fn problem(&self) -> Option<String> {
         self.problem.with(|problem| problem.clone())

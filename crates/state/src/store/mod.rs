@@ -30,6 +30,7 @@ mod medium;
 mod memory;
 mod row;
 mod shared_log;
+mod shared_service;
 mod tree;
 mod unlocked;
 
@@ -55,6 +56,7 @@ pub use memory::MemoryStore;
 #[doc(hidden)]
 pub use shared_log::AppendRules;
 pub use shared_log::{EntryAuthor, EntryValue};
+pub use shared_service::{FollowAttempts, StoreRuntime, report_checked};
 pub use unlocked::UnlockedStore;
 
 use pumice_engine::model::{Reservation, Uid};

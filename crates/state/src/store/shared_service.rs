@@ -1,0 +1,115 @@
+//! Way of a store to the service that holds its log: a runtime of its own, and attempts to reach the service again.
+
+use std::fmt::Display;
+use std::io;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, EnterGuard, Runtime};
+
+use super::{LogHead, LogNews, StoredState};
+
+/// Pause after the first attempt that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Runtime of a store's requests. The store waits for them on the threads that call it.
+#[derive(Debug)]
+pub struct StoreRuntime(Option<Runtime>);
+
+impl StoreRuntime {
+    /// Starts the runtime, whose thread has this name.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(thread: &str) -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name(thread).enable_all().build();
+        Ok(Self(Some(runtime?)))
+    }
+
+    /// Waits on this thread for the result of work on the runtime; `None`: the work was given up.
+    pub fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (sender, result) = mpsc::sync_channel(1);
+        self.spawn(async move { drop(sender.send(work.await)) });
+        result.recv().ok()
+    }
+
+    /// Carries out work beside the store's calls.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.0 {
+            runtime.spawn(work);
+        }
+    }
+
+    /// Makes what is constructed now belong to the runtime.
+    pub fn enter(&self) -> Option<EnterGuard<'_>> {
+        self.0.as_ref().map(Runtime::enter)
+    }
+}
+
+impl Drop for StoreRuntime {
+    /// Gives up the work that is under way.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Attempts of a follower to reach the service.
+#[derive(Debug)]
+pub struct FollowAttempts {
+    pause: Duration,
+    longest: Duration,
+    /// Number of attempts in a row without a connection.
+    failed: usize,
+}
+
+impl FollowAttempts {
+    /// Attempts with pauses of at most this length.
+    pub fn new(longest: Duration) -> Self {
+        Self {
+            pause: FIRST_PAUSE,
+            longest,
+            failed: 0,
+        }
+    }
+
+    /// Notes an attempt that ended with an error, and returns the pause before the next one. The problem is news once this
+    /// many attempts in a row had no connection.
+    pub fn note_end(
+        &mut self,
+        was_connected: bool,
+        patience: usize,
+        news: &LogNews,
+        (error, problem): (&impl Display, String),
+    ) -> Duration {
+        if was_connected {
+            (self.pause, self.failed) = (FIRST_PAUSE, 0);
+        } else {
+            self.failed += 1;
+        }
+        if self.failed >= patience {
+            if news.problem().is_none() {
+                tracing::error!(%error, "the log cannot be followed: until it can, nothing is confirmed, committed, released or reloaded");
+            }
+            news.set_problem(Some(problem));
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(self.longest);
+        pause
+    }
+}
+
+/// Reports a shared log that was read and checked.
+pub fn report_checked(place: &str, state: &StoredState, head: &LogHead) {
+    tracing::info!(
+        store = %place,
+        entries = head.sequence,
+        reservations = state.reservations.len(),
+        released = state.tombstones.len(),
+        commits = state.assumptions.len(),
+        policies = state.policies.len(),
+        "the store was checked"
+    );
+}
