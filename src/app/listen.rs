@@ -167,6 +167,7 @@ impl Stream for GrpcListener {
                 ready!(breath.as_mut().poll(context));
                 self.accept_pause = None;
             }
+            ready!(self.table.poll_ended(context));
             match ready!(self.poll_accept(context)) {
                 Ok(accepted) => {
                     let Some(connection) = self.table.admit(accepted.peer()) else {

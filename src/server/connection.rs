@@ -26,7 +26,8 @@ tokio::task_local! {
     static CALLER: Arc<CallerConnection>;
 }
 
-/// Number of connections beyond the limit that may be open while closed ones end.
+/// Number of connections beyond the limit that may be open while closed ones end. Beyond them a new connection waits in the
+/// listener until one has ended.
 const CLOSING_CONNECTIONS: usize = 32;
 /// Time for which a response must have made no progress before its connection is closed for the sake of another.
 const STALL_GRACE: Duration = Duration::from_secs(2);
@@ -40,11 +41,18 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ConnectionTable {
     limit: usize,
     next: AtomicU64,
-    open: ShortLock<BTreeMap<u64, Arc<CallerConnection>>>,
+    open: ShortLock<OpenConnections>,
     /// Largest number of open connections since the last call of `fallen`.
     peak: AtomicUsize,
     metrics: Arc<Metrics>,
     closings: WarningGate,
+}
+
+/// Connections that have not ended, by number, and the listener that waits for one to end.
+#[derive(Debug, Default)]
+struct OpenConnections {
+    by_number: BTreeMap<u64, Arc<CallerConnection>>,
+    waiting: Option<Waker>,
 }
 
 /// One connection of a caller.
@@ -282,6 +290,17 @@ impl ConnectionTable {
         })
     }
 
+    /// Is ready when a new connection can be admitted or rejected: closed ones end first if there are too many of them.
+    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
+        self.open.with(|open| {
+            if open.by_number.len() < self.limit.saturating_add(CLOSING_CONNECTIONS) {
+                return Poll::Ready(());
+            }
+            open.waiting = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
     /// Admits a new connection. If the table is full, an idle connection makes room; `None`: there is none.
     pub(crate) fn admit(&self, peer: TcpConnectInfo) -> Option<Arc<CallerConnection>> {
         let open = self.open();
@@ -289,14 +308,12 @@ impl ConnectionTable {
             let idle = open.iter().filter(|connection| connection.is_idle());
             let longest = idle.min_by_key(|connection| connection.idle_rank());
             self.metrics.record_limit_rejection("connections");
-            let room = open.len() < self.limit.saturating_add(CLOSING_CONNECTIONS);
-            let longest = longest.filter(|_| room)?;
-            self.close(longest, "it was idle, and a new connection needs its place");
+            self.close(longest?, "it was idle, and a new connection needs its place");
         }
         let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
         let count = self.open.with(|open| {
-            open.insert(connection.number, Arc::clone(&connection));
-            open.len()
+            open.by_number.insert(connection.number, Arc::clone(&connection));
+            open.by_number.len()
         });
         self.peak.fetch_max(count, Ordering::Relaxed);
         self.metrics.connections().inc();
@@ -305,19 +322,25 @@ impl ConnectionTable {
 
     /// Number by which the open connections are fewer than the most since the last call.
     pub(super) fn fallen(&self) -> usize {
-        let open = self.open.with(|open| open.len());
+        let open = self.open.with(|open| open.by_number.len());
         self.peak.swap(open, Ordering::Relaxed).saturating_sub(open)
     }
 
     fn open(&self) -> Vec<Arc<CallerConnection>> {
-        self.open.with(|open| open.values().map(Arc::clone).collect())
+        self.open.with(|open| open.by_number.values().map(Arc::clone).collect())
     }
 
     /// Removes a connection that has ended.
     pub(crate) fn leave(&self, connection: &CallerConnection) {
         connection.state_share.end();
-        if self.open.with(|open| open.remove(&connection.number)).is_some() {
+        let (removed, waiting) = self
+            .open
+            .with(|open| (open.by_number.remove(&connection.number), open.waiting.take()));
+        if removed.is_some() {
             self.metrics.connections().dec();
+        }
+        if let Some(waiting) = waiting {
+            waiting.wake();
         }
     }
 
@@ -389,5 +412,33 @@ impl ConnectionTable {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_connections_wait_until_closed_ones_have_ended() {
+        let table = ConnectionTable::new(2, Arc::new(Metrics::new()));
+        let context = Context::from_waker(Waker::noop());
+        let admit = || {
+            table.admit(TcpConnectInfo {
+                local_addr: None,
+                remote_addr: None,
+            })
+        };
+        let mut open = Vec::new();
+        while table.poll_ended(&context).is_ready() {
+            open.push(admit().expect("an idle connection makes room"));
+        }
+        assert_eq!(open.len(), 2 + CLOSING_CONNECTIONS);
+        let closed = open.iter().filter(|connection| connection.is_closed()).count();
+        assert_eq!(closed, CLOSING_CONNECTIONS);
+        let _ = table.poll_ended(&context);
+        table.leave(&open[0]);
+        assert!(table.poll_ended(&context).is_ready(), "one has ended");
+        assert!(table.open.with(|open| open.waiting.is_none()), "the listener was woken");
     }
 }
