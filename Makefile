@@ -127,7 +127,7 @@ fuzz: rust ## Feed every decoder with mutated bytes under libFuzzer, and compare
 
 fuzz-replay: rust ## Replay the inputs of the fuzzer, those beside programs of Go, too
 	@crates/fuzz/go.sh
-	@$(CARGO) test --locked --quiet --package pumice-fuzz -- --include-ignored
+	@$(CARGO) test --locked --quiet --workspace --test replay -- --include-ignored
 
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release
