@@ -17,9 +17,9 @@ pub(crate) const PART_BYTES: usize = 768 << 10;
 /// Most parts of an entry.
 const MAX_PARTS: usize = 64;
 /// Number of times that the timeout of a request passes before the outcome of an entry is given up as unknown.
-const RESOLVE_TIMEOUTS: u32 = 3;
+pub(crate) const RESOLVE_TIMEOUTS: u32 = 3;
 /// Pause between two attempts to learn the outcome of an entry.
-const RESOLVE_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const RESOLVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Outcome of an attempt to append.
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pumice_state::store::{LogHead, StoreError, StoredContent};
+use tokio::time::Instant;
 
-use crate::append::PART_BYTES;
+use crate::append::{PART_BYTES, RESOLVE_PAUSE, RESOLVE_TIMEOUTS};
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot, sequence_of};
 use crate::read::SlotAccess;
@@ -12,6 +13,33 @@ use crate::read::SlotAccess;
 const MAX_ATTEMPTS: usize = 4;
 
 impl SlotAccess {
+    /// Waits for a snapshot that covers the entry whose slot an entry takes, or makes it of this content. Whatever fails is
+    /// tried again as long as the outcome of an entry is: nothing of the entry is written yet.
+    pub(crate) async fn cover_slot_of(&self, sequence: u64, content: StoredContent) -> Result<(), StoreError> {
+        let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        loop {
+            let error = match self.try_to_cover(sequence, &content).await {
+                Ok(()) if self.lap_before(sequence) <= self.slots.snapshot() => return Ok(()),
+                Ok(()) => self
+                    .link
+                    .failed("no snapshot covers the entry whose slot the next one takes"),
+                Err(error) => error,
+            };
+            if Instant::now() + RESOLVE_PAUSE >= until {
+                return Err(error);
+            }
+            tokio::time::sleep(RESOLVE_PAUSE).await;
+        }
+    }
+
+    async fn try_to_cover(&self, sequence: u64, content: &StoredContent) -> Result<(), StoreError> {
+        self.root().await?;
+        if self.lap_before(sequence) <= self.slots.snapshot() {
+            return Ok(());
+        }
+        self.write_snapshot(content.clone()).await
+    }
+
     /// Makes a snapshot of a content, and removes the parts of older entries and snapshots.
     pub(crate) async fn write_snapshot(&self, content: StoredContent) -> Result<(), StoreError> {
         let head = content.head();

@@ -123,19 +123,7 @@ impl KubernetesStore {
             return Ok(());
         }
         let content = self.content.clone();
-        self.run(async move {
-            access.root().await?;
-            if access.lap_before(next) <= access.slots.snapshot() {
-                return Ok(());
-            }
-            access.write_snapshot(content).await?;
-            if access.lap_before(next) <= access.slots.snapshot() {
-                return Ok(());
-            }
-            Err(access
-                .link
-                .failed("no snapshot covers the entry whose slot the next one takes"))
-        })
+        self.run(async move { access.cover_slot_of(next, content).await })
     }
 
     fn send_entry(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<SlotOutcome, StoreError> {
