@@ -3,7 +3,7 @@
 //! Some feed a decoder or a parser, and check what has to hold of whatever it reads. The others are *differential*: they make a
 //! value of the bytes ([`choices`]) and compare fast code with a plain, separately written version of it.
 //!
-//! The programs in `src/programs` run a target under libFuzzer. `tests/it.rs` replays the inputs in `corpus`.
+//! The programs in `src/programs` run a target under libFuzzer. `tests/replay.rs` replays the inputs in `corpus`.
 #![cfg(debug_assertions)]
 
 pub mod choices;
