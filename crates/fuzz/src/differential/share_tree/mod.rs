@@ -20,7 +20,7 @@ pub fn compare_share_tree(data: &[u8]) {
     let choice = data.first().copied().unwrap_or(0);
     let compatibility = Compatibility::ALL[usize::from(choice) % Compatibility::ALL.len()];
     let mut numbers = SeededNumbers::new(u64::from_le_bytes(seed));
-    let state = if choice < 224 {
+    let state = if choice < 252 {
         random_cluster_state(&mut numbers)
     } else {
         full_cluster_state(&mut numbers)
