@@ -34,7 +34,7 @@ func asked(t *testing.T, may repeat, failures ...error) int {
 	t.Helper()
 	client := dial(t, DefaultTarget, Options{Backoff: 1, MaxBackoff: 1, Attempts: 3})
 	times := 0
-	_, _ = call(context.Background(), client, "Test", may, func(context.Context, int, ...grpc.CallOption) (int, error) {
+	_, _ = call(context.Background(), client, "Test", may, func(context.Context, *server, int, ...grpc.CallOption) (int, error) {
 		times++
 		if times <= len(failures) {
 			return 0, failures[times-1]

@@ -81,13 +81,13 @@ type decision[Q decisionRequest, R decisionResponse] struct {
 
 // decide sends a request to the service.
 func decide[Q decisionRequest, R decisionResponse](ctx context.Context, client *Client, decision *decision[Q, R], request Q) (Reply[R], error) {
-	reply, err := decision.ask(ctx, client, request)
+	reply, err := decision.ask(ctx, client, nil, request)
 	return decision.judge(request, reply, err)
 }
 
 // ask sends a request. Without an answer the reply is that of the fallback.
-func (decision *decision[Q, R]) ask(ctx context.Context, client *Client, request Q) (Reply[R], error) {
-	response, err := decision.sendTo(ctx, client, request)
+func (decision *decision[Q, R]) ask(ctx context.Context, client *Client, session *Session, request Q) (Reply[R], error) {
+	response, err := decision.sendTo(ctx, client, session, request)
 	if err != nil {
 		return decision.fallback(client, request, err)
 	}
@@ -95,12 +95,28 @@ func (decision *decision[Q, R]) ask(ctx context.Context, client *Client, request
 	return Reply[R]{Response: response, Origin: OriginService}, nil
 }
 
-func (decision *decision[Q, R]) sendTo(ctx context.Context, client *Client, request Q) (R, error) {
+// sendTo sends a request, of a session to the server that opened it.
+func (decision *decision[Q, R]) sendTo(ctx context.Context, client *Client, session *Session, request Q) (R, error) {
 	if decision.prepared != nil {
 		request = decision.prepared(request)
 	}
-	send := func(ctx context.Context, request Q, options ...grpc.CallOption) (R, error) {
-		return decision.send(client.decisions, ctx, request, options...)
+	if session != nil {
+		response, err := callAt(ctx, client, session.server, string(decision.call), repeatable, decisions(decision.send), request)
+		return response, session.unreachable(err)
+	}
+	if request.GetAgainst().GetInline() != nil {
+		return call(ctx, client, string(decision.call), repeatable, decisions(decision.send), request)
+	}
+	send := func(ctx context.Context, server *server, request Q, options ...grpc.CallOption) (R, error) {
+		response, err := decision.send(server.decisions, ctx, request, options...)
+		if err != nil || !client.restartedSince(server, response.GetMetadata().GetRevision().GetEpoch()) {
+			return response, err
+		}
+		// The response is about a state without the records of this client's feeds.
+		if err := client.restoreFeeds(ctx, server); err != nil {
+			return response, err
+		}
+		return decision.send(server.decisions, ctx, request, options...)
 	}
 	return call(ctx, client, string(decision.call), repeatable, send, request)
 }

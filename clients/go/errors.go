@@ -25,7 +25,8 @@ type Error struct {
 	Metadata map[string]string
 	// Fields has the fields of the request that are wrong, and the reason of each.
 	Fields map[string]string
-	// RetryAfter is the wait that the service asks for before the next attempt. If it is set, the call had no effect.
+	// RetryAfter is the wait that the service asks for before the next attempt. If it is set, the call had no effect, unless the
+	// reason is STORE_FAILED.
 	RetryAfter time.Duration
 	// ResponseMetadata has the effects of a session's changes. Nil outside of a session.
 	ResponseMetadata *pb.ResponseMetadata
@@ -44,6 +45,11 @@ const (
 	ReasonEpochChanged   = "EPOCH_CHANGED"
 	ReasonSessionBusy    = "SESSION_BUSY"
 	ReasonResyncNeeded   = "RESYNC_NEEDED"
+	// ReasonStoreFailed is of a server that cannot write to its store. Whether the call had an effect is unknown.
+	ReasonStoreFailed = "STORE_FAILED"
+	// ReasonSessionUnreachable is set by this client: the server that opened the session does not answer, and another one is in
+	// use. Whether the call had an effect is unknown. The session is lost: open another one.
+	ReasonSessionUnreachable = "SESSION_UNREACHABLE"
 	// ReasonCircuitOpen is set by this client: after several failures in a row it sends no calls for a while.
 	ReasonCircuitOpen = "CIRCUIT_OPEN"
 )
@@ -82,8 +88,12 @@ func (failure *Error) Unwrap() error {
 	return failure.cause
 }
 
-// Unavailable reports whether the service gave no answer: it cannot be reached, is stopping, or took too long.
+// Unavailable reports whether the service gave no answer: it cannot be reached, is stopping, or took too long. With several
+// addresses, none of them did.
 func (failure *Error) Unavailable() bool {
+	if failure.Reason == ReasonSessionUnreachable {
+		return false
+	}
 	switch failure.Code {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return true
@@ -93,6 +103,14 @@ func (failure *Error) Unavailable() bool {
 	default:
 		return false
 	}
+}
+
+// movesOn reports whether another server may answer where this one did not.
+func (failure *Error) movesOn() bool {
+	if failure.Reason == ReasonStoreFailed {
+		return true
+	}
+	return failure.Code != codes.ResourceExhausted && failure.Unavailable() && failure.RetryAfter == 0
 }
 
 // Decided reports whether the service answered, and the call had no effect.
@@ -105,9 +123,10 @@ func (failure *Error) Decided() bool {
 	}
 }
 
-// SessionEnded reports whether the session has ended or the service does not know it.
+// SessionEnded reports whether the session has ended, the service does not know it (then Metadata may name the server that does,
+// under "server"), or its server cannot be reached while another one is in use.
 func (failure *Error) SessionEnded() bool {
-	return failure.Reason == ReasonSessionExpired || failure.Reason == ReasonSessionUnknown
+	return failure.Reason == ReasonSessionExpired || failure.Reason == ReasonSessionUnknown || failure.Reason == ReasonSessionUnreachable
 }
 
 // ErrFenced is the error of a feed after another process with a higher epoch has begun to write its source.

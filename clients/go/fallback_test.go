@@ -75,7 +75,7 @@ func quick(fallback map[Call]Fallback) Options {
 // TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable goes through the table of the README, cell by cell, under every outage.
 func TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable(t *testing.T) {
 	feeder := loaded(t, Options{})
-	service := feeder.connection.Target()
+	service := feeder.Connection().Target()
 	cells := 0
 	for call, choices := range Fallbacks() {
 		for _, chosen := range choices {
@@ -119,9 +119,9 @@ func checkFallback(t *testing.T, service string, call Call, chosen Fallback, out
 // ready waits until the connection stands, so that a outage meets an result and not the greeting.
 func ready(t *testing.T, client *Client) {
 	t.Helper()
-	client.connection.Connect()
-	for state := client.connection.GetState(); state != connectivity.Ready; state = client.connection.GetState() {
-		if !client.connection.WaitForStateChange(within(t), state) {
+	client.Connection().Connect()
+	for state := client.Connection().GetState(); state != connectivity.Ready; state = client.Connection().GetState() {
+		if !client.Connection().WaitForStateChange(within(t), state) {
 			t.Fatal(state)
 		}
 	}
@@ -139,7 +139,7 @@ func TestAnErrorThatTheServiceDecidedIsNoAbsence(t *testing.T) {
 
 func TestTheServiceIsUsedAgainOnceItIsBack(t *testing.T) {
 	feeder := loaded(t, Options{})
-	between := newProxy(t, feeder.connection.Target())
+	between := newProxy(t, feeder.Connection().Target())
 	options := quick(map[Call]Fallback{CallFilter: FailClosed})
 	options.Timeout, options.BreakAfter, options.BreakFor = 2*time.Second, 2, time.Millisecond
 	options.AttemptTimeout = 200 * time.Millisecond

@@ -3,12 +3,12 @@ package pumice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
+
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -28,49 +28,62 @@ const (
 //
 // The service refuses a bad record and applies the rest; the last good record of that name stays in force. The outcome
 // names the refused records, Options.Logger gets a warning for each, and Options.Metrics their number.
+//
+// With several addresses every server gets every batch: that in use within Flush, the others in the background. So another
+// server can take over at once, and a process that was fenced is fenced by all of them.
 type Feed struct {
 	client *Client
 	source string
-	epoch  uint64
 	// life ends with Close, or with the client.
-	life   context.Context
-	end    context.CancelFunc
-	beats  sync.Once
-	closed bool
+	life  context.Context
+	end   context.CancelFunc
+	beats sync.Once
+	over  atomic.Bool
 	// resync asks the next Flush for a full sync. It waits for no batch that is being sent.
 	resync atomic.Bool
+	links  []*feedLink
 
-	// sending is held while a batch is being sent: batches go one after the other.
-	sending  sync.Mutex
-	sequence uint64
-	inSync   bool
-	fenced   bool
-	// heard is the time at which the last batch was sent that the service answered, restarts the epoch of the service then.
-	heard    time.Time
-	restarts uint64
+	// mutex belongs to the fields below, and to some of the links. It is never held while something is being sent.
+	mutex sync.Mutex
+	// epoch is the same for all servers, and for the whole life of the feed: a process that was paused cannot fence a newer one.
+	epoch, sequence uint64
+	closed, fenced  bool
+	store           store
 	// onRefused is called with refused records. May be nil.
 	onRefused func([]RefusedRecord)
-	// beat is a heartbeat without an outcome, which is repeated under its own number.
-	beat *pb.Batch
-
-	mutex sync.Mutex
-	store store
+	// onItsWay is called when the last batch of a Flush leaves. May be nil.
+	onItsWay func(*pb.SourcePosition)
 }
 
 // Feed makes a feed. With epoch 0 its epoch is the time of its first batch, in nanoseconds: a process that begins to write
 // later fences an older one, and a process on standby, which sends nothing, fences none.
 func (client *Client) Feed(source string, epoch uint64) *Feed {
 	life, end := context.WithCancel(client.life)
-	return &Feed{client: client, source: source, epoch: epoch, life: life, end: end}
+	feed := &Feed{client: client, source: source, epoch: epoch, life: life, end: end}
+	for _, server := range client.servers.all {
+		feed.links = append(feed.links, &feedLink{server: server, lost: true, wake: make(chan struct{}, 1)})
+	}
+	return feed
 }
 
 // Close ends the feed: it sends no more heartbeats and no more batches, and the source becomes stale unless another
 // process writes it. Closing twice is allowed.
 func (feed *Feed) Close() {
 	feed.end()
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
+	feed.mutex.Lock()
 	feed.closed = true
+	feed.mutex.Unlock()
+	feed.over.Store(true)
+	for _, link := range feed.links {
+		// What is being sent ends first.
+		link.sending.Lock()
+		//lint:ignore SA2001 nothing else is to be done
+		link.sending.Unlock()
+	}
+}
+
+func (feed *Feed) isOver() bool {
+	return feed.over.Load()
 }
 
 // Put adds or replaces records, which the next Flush sends. An unchanged record is not sent again. The feed keeps the
@@ -88,66 +101,130 @@ func (feed *Feed) Remove(gone *pb.Removals) {
 	feed.store.remove(gone)
 }
 
-// Position returns the number of the last batch. A request can wait for it (LatestRef.Positions).
+// Position returns the number of the last batch that the server in use has. A request can wait for it (LatestRef.Positions),
+// whatever server it is sent to.
 func (feed *Feed) Position() *pb.SourcePosition {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	return &pb.SourcePosition{Source: feed.source, SourceEpoch: feed.epoch, Sequence: feed.sequence}
+	link := feed.linkTo(feed.client.servers.inUse())
+	feed.mutex.Lock()
+	defer feed.mutex.Unlock()
+	return &pb.SourcePosition{Source: feed.source, SourceEpoch: feed.epoch, Sequence: link.through}
+}
+
+// OnItsWay sets the function that is called when the last batch of a Flush is on its way, with its position: a question that names
+// the position may follow at once, because the service lets it wait for the batch. The function must not call the feed.
+func (feed *Feed) OnItsWay(call func(*pb.SourcePosition)) {
+	feed.mutex.Lock()
+	defer feed.mutex.Unlock()
+	feed.onItsWay = call
 }
 
 // Flush sends the changes: a delta, or a full sync at first and after a loss. If nothing changed, nothing is sent and the
 // outcome is nil.
 func (feed *Feed) Flush(ctx context.Context) (*pb.BatchOutcome, error) {
-	return feed.flush(ctx, feed.applyCall)
+	return feed.flush(ctx)
 }
 
-// sender sends one batch and returns its outcome.
-type sender func(context.Context, *pb.Batch) (*pb.BatchOutcome, error)
-
-// apply sends a batch as a call of its own.
-func (feed *Feed) applyCall(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
-	response, err := call(ctx, feed.client, "Apply", repeatable, feed.client.state.Apply, &pb.ApplyRequest{Batch: batch})
+// applyCall sends a batch as a call of its own.
+func (feed *Feed) applyCall(ctx context.Context, to *server, batch *pb.Batch, leaves func()) (*pb.BatchOutcome, error) {
+	if leaves != nil {
+		leaves()
+	}
+	may := repeatable
+	if feed.client.servers.several() {
+		// Another server is asked sooner; this one gets the batch again in the background.
+		may = once
+	}
+	request := &pb.ApplyRequest{Batch: batch}
+	response, err := callAt(ctx, feed.client, to, "Apply", may, states(pb.StateServiceClient.Apply), request)
 	return response.GetOutcome(), err
 }
 
-func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	if err := feed.begin(); err != nil {
-		return nil, err
-	}
-	if feed.resync.Swap(false) {
-		feed.inSync = false
-	}
-	if !feed.inSync {
-		return feed.fullSync(ctx, send)
-	}
-	delta := feed.delta()
-	if delta == nil {
-		return nil, nil
-	}
-	outcome, err := feed.apply(ctx, send, delta)
-	if err != nil {
-		return nil, err
-	}
-	if resync := outcome.GetResync(); resync != nil {
-		feed.client.options.Metrics.Resync(feed.source, resync.GetReason())
-		return feed.fullSync(ctx, send)
-	}
-	feed.inSync = true
-	return outcome, nil
+// flush delivers the changes to the server in use. If another one takes its place meanwhile, that one has to have them.
+func (feed *Feed) flush(ctx context.Context) (outcome *pb.BatchOutcome, err error) {
+	err = feed.atServerInUse(ctx, func(ctx context.Context, link *feedLink) error {
+		outcome, err = feed.deliver(ctx, link, delivery{send: feed.applyCall, leaves: feed.leaving(), early: true})
+		return err
+	})
+	return outcome, err
 }
 
-// begin reports why the feed cannot send. The first time it starts the heartbeats.
+// leaving is what hears of batches that are on their way.
+func (feed *Feed) leaving() func(*pb.SourcePosition) {
+	feed.mutex.Lock()
+	defer feed.mutex.Unlock()
+	return feed.onItsWay
+}
+
+// atServerInUse takes the changes, and does something with the server in use. After a failure of that server it does so with
+// the next one.
+func (feed *Feed) atServerInUse(ctx context.Context, do func(context.Context, *feedLink) error) error {
+	if err := feed.begin(); err != nil {
+		return err
+	}
+	servers := feed.client.servers
+	var tried []*server
+	for used := servers.inUse(); ; {
+		tried = append(tried, used)
+		within, cancel := servers.whileUsed(ctx, used)
+		err := feed.alone(within, feed.linkTo(used), do)
+		cancel()
+		if err == nil {
+			servers.answered(used)
+			return nil
+		}
+		next := servers.next(tried)
+		var failure *Error
+		if next == nil || ctx.Err() != nil || !errors.As(err, &failure) || !failure.movesOn() && failure.Code != codes.Canceled {
+			return err
+		}
+		used = next
+	}
+}
+
+// alone takes the changes and does something with a server while nothing else is sent to it.
+func (feed *Feed) alone(ctx context.Context, link *feedLink, do func(context.Context, *feedLink) error) error {
+	link.sending.Lock()
+	defer link.sending.Unlock()
+	if err := feed.stopped(); err != nil {
+		return err
+	}
+	feed.mutex.Lock()
+	if feed.resync.Swap(false) {
+		link.lose()
+	}
+	feed.number()
+	feed.mutex.Unlock()
+	return do(ctx, link)
+}
+
+// begin reports why the feed cannot send. The first time it starts the heartbeats, and the ways to the other servers.
 func (feed *Feed) begin() error {
+	if err := feed.stopped(); err != nil {
+		return err
+	}
+	feed.beats.Do(func() {
+		feed.client.feedsMutex.Lock()
+		feed.client.feeds = append(feed.client.feeds, feed)
+		feed.client.feedsMutex.Unlock()
+		if feed.client.options.Heartbeat < 0 && len(feed.links) == 1 {
+			return
+		}
+		for _, link := range feed.links {
+			go feed.keepAlive(feed.life, link)
+		}
+	})
+	return nil
+}
+
+// stopped reports why the feed cannot send.
+func (feed *Feed) stopped() error {
+	feed.mutex.Lock()
+	defer feed.mutex.Unlock()
 	switch {
 	case feed.closed:
 		return ErrFeedClosed
 	case feed.fenced:
 		return ErrFenced
-	}
-	if feed.client.options.Heartbeat >= 0 {
-		feed.beats.Do(func() { go feed.keepAlive(feed.life) })
 	}
 	return nil
 }
@@ -157,77 +234,12 @@ func (feed *Feed) Resync() {
 	feed.resync.Store(true)
 }
 
-// delta is the next batch with the changes; nil: nothing changed.
-func (feed *Feed) delta() *pb.Batch {
-	feed.mutex.Lock()
-	defer feed.mutex.Unlock()
-	if !feed.store.changed() {
-		return nil
-	}
-	changes := feed.store.take()
-	return feed.numbered(&pb.Batch{
-		Kind: pb.BatchKind_BATCH_KIND_DELTA, Put: changes.put, Remove: changes.gone, Unreadable: changes.unreadable,
-	})
-}
-
-func (feed *Feed) numbered(batch *pb.Batch) *pb.Batch {
-	if feed.epoch == 0 {
-		feed.epoch = uint64(time.Now().UnixNano())
-	}
-	// A heartbeat that was lost leaves a gap now, for which the service asks for a full sync.
-	feed.beat = nil
-	feed.sequence++
-	batch.Source, batch.SourceEpoch, batch.Sequence = feed.source, feed.epoch, feed.sequence
-	batch.SourceKind = pb.SourceKind_SOURCE_KIND_LIVE
-	return batch
-}
-
-// fullSync sends all records, in parts.
-func (feed *Feed) fullSync(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
-	feed.mutex.Lock()
-	list := parts(feed.store.everything(), partRecords)
-	feed.mutex.Unlock()
-	var outcome *pb.BatchOutcome
-	for number, part := range list {
-		batch := &pb.Batch{
-			Kind: pb.BatchKind_BATCH_KIND_FULL_SYNC_PART, Part: uint32(number) + 1, Put: part.put, Unreadable: part.unreadable,
-		}
-		if number == len(list)-1 {
-			batch.Kind = pb.BatchKind_BATCH_KIND_FULL_SYNC_LAST
-		}
-		var err error
-		if outcome, err = feed.apply(ctx, send, feed.numbered(batch)); err != nil {
-			return nil, err
-		}
-		if resync := outcome.GetResync(); resync != nil {
-			return nil, fmt.Errorf("source %s: %s: %s", feed.source, resync.GetReason(), resync.GetMessage())
-		}
-	}
-	feed.inSync = true
-	return outcome, nil
-}
-
-// apply sends one batch. While its outcome is unknown, it may be lost: then the next batch is a full sync.
-func (feed *Feed) apply(ctx context.Context, send sender, batch *pb.Batch) (*pb.BatchOutcome, error) {
-	feed.inSync = false
-	sent := time.Now()
-	outcome, err := send(ctx, batch)
-	if err != nil {
-		return nil, err
-	}
-	return outcome, feed.answered(sent, batch, outcome)
-}
-
-// answered takes note of the outcome of a batch.
-func (feed *Feed) answered(sent time.Time, batch *pb.Batch, outcome *pb.BatchOutcome) error {
-	feed.heard, feed.restarts = sent, outcome.GetRevision().GetEpoch()
-	feed.reportRefused(batch, outcome)
-	return feed.checkFenced(outcome)
-}
-
 func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
 	if outcome.GetResync().GetReason() == "FENCED" {
+		feed.mutex.Lock()
 		feed.fenced = true
+		feed.mutex.Unlock()
+		feed.over.Store(true)
 		feed.end()
 		return ErrFenced
 	}
@@ -235,59 +247,11 @@ func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
 }
 
 // OpenSession sends the changes and opens a session after them, in one call: against is a LatestRef or nil. The outcome of
-// the batch, with refused records, is in Session.Opened.
-func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	if err := feed.begin(); err != nil {
-		return nil, err
-	}
-	if feed.resync.Swap(false) {
-		feed.inSync = false
-	}
-	if !feed.inSync {
-		if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
-			return nil, err
-		}
-	}
-	delta, sent := feed.delta(), time.Now()
-	feed.inSync = delta == nil
-	session, err := feed.client.openSession(ctx, against, delta)
-	var failure *Error
-	if errors.As(err, &failure) && failure.Reason == ReasonResyncNeeded {
-		if fenced := feed.checkFenced(failure.Outcome); fenced != nil {
-			return nil, fenced
-		}
-		feed.client.options.Metrics.Resync(feed.source, failure.Outcome.GetResync().GetReason())
-		if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
-			return nil, err
-		}
-		session, err = feed.client.openSession(ctx, against, nil)
-	}
-	if err == nil && delta == nil && session.opened.GetMetadata().GetRevision().GetEpoch() != feed.restarts {
-		session, err = feed.reopen(ctx, session, against)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if outcome := session.Opened().GetOutcome(); outcome != nil {
-		if err := feed.answered(sent, delta, outcome); err != nil {
-			return nil, err
-		}
-	}
-	feed.inSync = true
-	return session, nil
-}
-
-// reopen sends everything to a service that was restarted since the last batch, and opens another session after it. With
-// nothing to send, the first session has told so.
-func (feed *Feed) reopen(ctx context.Context, session *Session, against *pb.EvaluationRef) (*Session, error) {
-	feed.inSync = false
-	feed.client.options.Metrics.Resync(feed.source, reasonRestarted)
-	// Without this call the session ends with its lease.
-	_ = session.Close(ctx)
-	if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
-		return nil, err
-	}
-	return feed.client.openSession(ctx, against, nil)
+// the batch, with refused records, is in Session.Opened. If the server in use fails, the session opens at the next one.
+func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (session *Session, err error) {
+	err = feed.atServerInUse(ctx, func(ctx context.Context, link *feedLink) error {
+		session, err = feed.openAt(ctx, link, against)
+		return err
+	})
+	return session, err
 }

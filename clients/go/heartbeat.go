@@ -17,20 +17,22 @@ const (
 	defaultHeartbeat = 20 * time.Second
 	// shortestHeartbeat bounds the rate of heartbeats.
 	shortestHeartbeat = 10 * time.Millisecond
+	// never is an interval that does not end.
+	never = 365 * 24 * time.Hour
 )
 
-// keepAlive sends a heartbeat whenever the feed has been silent for an interval, until the context ends. One heartbeat is
-// under way at a time, and none waits for another.
-func (feed *Feed) keepAlive(ctx context.Context) {
-	interval, restarts, known := feed.interval(ctx)
+// keepAlive sends a server of the feed what is in its outbox, and a heartbeat whenever it has heard nothing for an interval, until
+// the context ends. One heartbeat is under way at a time, and none waits for another.
+func (feed *Feed) keepAlive(ctx context.Context, link *feedLink) {
+	interval, restarts, known := feed.interval(ctx, link)
 	failures := 0
-	for wait := feed.retryWait(interval, failures); sleep(ctx, wait); {
+	for wait := feed.retryWait(interval, failures); link.rest(ctx, wait, failures == 0); {
 		var current uint64
 		var err error
-		wait, current, err = feed.beatOnce(ctx, interval)
+		wait, current, err = feed.beatOnce(ctx, link, interval)
 		if !known || current != restarts {
 			// The limits of a service that was restarted may be others.
-			interval, restarts, known = feed.interval(ctx)
+			interval, restarts, known = feed.interval(ctx, link)
 			wait = min(wait, interval)
 		}
 		switch {
@@ -40,7 +42,7 @@ func (feed *Feed) keepAlive(ctx context.Context) {
 			return
 		default:
 			if failures++; failures == 1 {
-				feed.client.options.Logger.Warn("Pumice got no heartbeat of a feed", "source", feed.source, "error", err.Error())
+				feed.client.options.Logger.Warn("Pumice got no heartbeat of a feed", "source", feed.source, "address", link.server.target, "error", err.Error())
 			}
 			wait = feed.retryWait(interval, failures)
 		}
@@ -50,23 +52,43 @@ func (feed *Feed) keepAlive(ctx context.Context) {
 	}
 }
 
+// rest waits, until something is in the outbox if `wakes`; false: the context has ended.
+func (link *feedLink) rest(ctx context.Context, wait time.Duration, wakes bool) bool {
+	wake := link.wake
+	if !wakes {
+		wake = nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-timer.C:
+	}
+	return true
+}
+
 // retryWait is the wait after failed heartbeats, up to the interval.
 func (feed *Feed) retryWait(interval time.Duration, failures int) time.Duration {
 	return min(interval, feed.client.options.MaxBackoff<<min(max(failures-1, 0), 8))
 }
 
-// interval is the silence before a heartbeat: that of the options, otherwise a third of the limit of the service. It also
-// returns the epoch of the service that has this limit, and whether the service answered.
-func (feed *Feed) interval(ctx context.Context) (interval time.Duration, restarts uint64, known bool) {
-	if own := feed.client.options.Heartbeat; own > 0 {
-		return own, feed.epochOfService(), true
+// interval is the silence before a heartbeat: that of the options, otherwise a third of the limit of the server. It also
+// returns the epoch of the server that has this limit, and whether the server answered.
+func (feed *Feed) interval(ctx context.Context, link *feedLink) (interval time.Duration, restarts uint64, known bool) {
+	switch own := feed.client.options.Heartbeat; {
+	case own > 0:
+		return own, feed.restartsOf(link), true
+	case own < 0:
+		return never, feed.restartsOf(link), true
 	}
-	info, err := feed.client.GetServerInfo(ctx)
+	info, err := callAt(ctx, feed.client, link.server, "GetServerInfo", repeatable, states(pb.StateServiceClient.GetServerInfo), &pb.GetServerInfoRequest{})
 	if err != nil {
 		var failure *Error
 		// A service that lacks the call will not list the limit later.
 		lacks := errors.As(err, &failure) && failure.Code == codes.Unimplemented
-		return defaultHeartbeat, feed.epochOfService(), lacks
+		return defaultHeartbeat, feed.restartsOf(link), lacks
 	}
 	interval = defaultHeartbeat
 	for _, limit := range info.GetLimits() {
@@ -79,68 +101,25 @@ func (feed *Feed) interval(ctx context.Context) (interval time.Duration, restart
 
 // third is a third of a number of milliseconds.
 func third(milliseconds uint64) time.Duration {
-	const longest = 365 * 24 * time.Hour
-	return max(time.Duration(min(milliseconds, uint64(longest.Milliseconds())))*time.Millisecond/3, shortestHeartbeat)
+	return max(time.Duration(min(milliseconds, uint64(never.Milliseconds())))*time.Millisecond/3, shortestHeartbeat)
 }
 
-func (feed *Feed) epochOfService() uint64 {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	return feed.restarts
-}
-
-// beatOnce sends a heartbeat if the feed has been silent for an interval. It returns the wait before the next one, and the
-// epoch of the service.
-func (feed *Feed) beatOnce(ctx context.Context, interval time.Duration) (time.Duration, uint64, error) {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
-	if err := feed.begin(); err != nil {
-		return 0, feed.restarts, err
+// beatOnce sends a server what is in its outbox, and a heartbeat if it has heard nothing for an interval. It returns the wait before
+// the next one, and the epoch of the server. Changes stay for the next Flush, so that they become visible together.
+func (feed *Feed) beatOnce(ctx context.Context, link *feedLink, interval time.Duration) (time.Duration, uint64, error) {
+	link.sending.Lock()
+	defer link.sending.Unlock()
+	if err := feed.stopped(); err != nil {
+		return 0, feed.restartsOf(link), err
 	}
-	if silence := time.Since(feed.heard); feed.inSync && silence < interval {
-		return interval - silence, feed.restarts, nil
+	silence := time.Since(link.heard)
+	if batch, _ := feed.first(link); batch == nil && !feed.isLost(link) && silence < interval {
+		return interval - silence, feed.restartsOf(link), nil
 	}
-	err := feed.sendBeat(ctx)
-	return interval, feed.restarts, err
-}
-
-// sendBeat sends an empty delta, or repeats one without an outcome. Changes stay for the next Flush, so that they become
-// visible together.
-func (feed *Feed) sendBeat(ctx context.Context) error {
-	if !feed.inSync {
-		return feed.repair(ctx)
+	if err := feed.reaches(ctx, link); err != nil {
+		return interval, feed.restartsOf(link), err
 	}
-	if feed.beat == nil {
-		feed.beat = feed.numbered(&pb.Batch{Kind: pb.BatchKind_BATCH_KIND_DELTA})
-	}
-	sent := time.Now()
-	outcome, err := feed.applyCall(ctx, feed.beat)
-	if err != nil {
-		// Nothing is lost with an empty batch.
-		return err
-	}
-	beat := feed.beat
-	feed.beat = nil
-	if err := feed.answered(sent, beat, outcome); err != nil {
-		return err
-	}
-	if resync := outcome.GetResync(); resync != nil {
-		feed.client.options.Metrics.Resync(feed.source, resync.GetReason())
-		feed.inSync = false
-		return feed.repair(ctx)
-	}
-	return nil
-}
-
-// repair sends a full sync after a loss. If changes wait for a Flush, that Flush sends it: a part of them might not be
-// meant to be seen.
-func (feed *Feed) repair(ctx context.Context) error {
-	feed.mutex.Lock()
-	changed := feed.store.changed()
-	feed.mutex.Unlock()
-	if changed {
-		return nil
-	}
-	_, err := feed.fullSync(ctx, feed.applyCall)
-	return err
+	feed.beat(link)
+	_, err := feed.deliver(ctx, link, delivery{send: feed.applyCall})
+	return interval, feed.restartsOf(link), err
 }

@@ -233,7 +233,8 @@ func TestTheIntervalIsAThirdOfTheLimitInForce(t *testing.T) {
 		pb.RegisterStateServiceServer(server, service)
 		t.Cleanup(server.Stop)
 		go func() { _ = server.Serve(listener) }()
-		interval, _, known := dial(t, listener.Addr().String(), options).Feed("tests", 0).interval(within(t))
+		feed := dial(t, listener.Addr().String(), options).Feed("tests", 0)
+		interval, _, known := feed.interval(within(t), feed.links[0])
 		return interval, known
 	}
 	limit := func(value uint64) *otherService {
@@ -255,7 +256,8 @@ func TestTheIntervalIsAThirdOfTheLimitInForce(t *testing.T) {
 			t.Errorf("%s: %s %v", name, got, known)
 		}
 	}
-	if got, _, known := dial(t, "127.0.0.1:1", Options{Attempts: 1}).Feed("tests", 0).interval(within(t)); got != defaultHeartbeat || known {
+	away := dial(t, "127.0.0.1:1", Options{Attempts: 1}).Feed("tests", 0)
+	if got, _, known := away.interval(within(t), away.links[0]); got != defaultHeartbeat || known {
 		t.Error(got, known)
 	}
 }

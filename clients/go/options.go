@@ -21,9 +21,11 @@ type Options struct {
 	TokenFile string
 	// Timeout bounds a whole call, attempts and waits included, unless its context ends sooner. Default 2 s.
 	Timeout time.Duration
-	// AttemptTimeout bounds one attempt. Default: the time that is left.
+	// AttemptTimeout bounds one attempt. Default: the time that is left; with several addresses an equal part of it for each that
+	// is left to be tried.
 	AttemptTimeout time.Duration
-	// Attempts is the largest number of attempts of a call that may be repeated. Default 3.
+	// Attempts is the largest number of attempts of a call that may be repeated. Default 3. With several addresses each attempt
+	// tries one after the other.
 	Attempts int
 	// Backoff is the wait before the second attempt. It doubles after each, up to MaxBackoff, and a random part of up to
 	// one half is taken off. Defaults 50 ms and 1 s.
@@ -32,7 +34,11 @@ type Options struct {
 	Keepalive time.Duration
 	// KeepaliveTimeout is the time that the service has to answer the probe. Default 10 s.
 	KeepaliveTimeout time.Duration
-	// BreakAfter is the number of failed calls in a row after which no call is sent. Default 5; less than 0: never.
+	// ReturnAfter is the time for which an address that failed is not used while another one works. It doubles each time that the
+	// address fails again as soon as it is used again, up to 32 times of it. Default 10 s.
+	ReturnAfter time.Duration
+	// BreakAfter is the number of failed calls in a row after which no call is sent, to whatever address. Default 5; less than 0:
+	// never.
 	BreakAfter int
 	// BreakFor is the time for which no call is sent; then one call probes the service. Default 5 s.
 	BreakFor time.Duration
@@ -43,8 +49,8 @@ type Options struct {
 	Fallback map[Call]Fallback
 	// Metrics is notified of every call. Default: NoMetrics.
 	Metrics Metrics
-	// Logger gets a warning for each record of a feed that cannot be read or that the service refused, and for a heartbeat
-	// that failed. Default: slog.Default().
+	// Logger gets a warning for each record of a feed that cannot be read or that the service refused, for a heartbeat that
+	// failed, and for each change to another address. Default: slog.Default().
 	Logger *slog.Logger
 	// DialOptions are added to those of the connection.
 	DialOptions []grpc.DialOption
@@ -112,6 +118,7 @@ func (options Options) withDefaults() (Options, error) {
 	fill(&options.MaxBackoff, time.Second)
 	fill(&options.Keepalive, 30*time.Second)
 	fill(&options.KeepaliveTimeout, 10*time.Second)
+	fill(&options.ReturnAfter, 10*time.Second)
 	fill(&options.BreakAfter, 5)
 	fill(&options.BreakFor, 5*time.Second)
 	if options.Metrics == nil {
@@ -147,6 +154,7 @@ func (options Options) wrongNumbers() (wrong []error) {
 		{"Keepalive", options.Keepalive},
 		{"KeepaliveTimeout", options.KeepaliveTimeout},
 		{"BreakFor", options.BreakFor},
+		{"ReturnAfter", options.ReturnAfter},
 	} {
 		if field.time < 0 {
 			wrong = append(wrong, fmt.Errorf("Options.%s: %s is below 0", field.name, field.time))
@@ -171,6 +179,8 @@ type Metrics interface {
 	Call(method, reason string, attempts int, took time.Duration)
 	// Replied reports the origin of the reply to a decision call.
 	Replied(call Call, origin Origin)
+	// InUse reports the address that calls go to from now on, the one before, which is empty at first, and the reason of the change.
+	InUse(address, before, reason string)
 	// Circuit reports that the circuit opened or closed.
 	Circuit(open bool)
 	// Resync reports that a source had to send a full sync, and the reason.
@@ -187,6 +197,9 @@ func (NoMetrics) Call(string, string, int, time.Duration) {}
 
 // Replied does nothing.
 func (NoMetrics) Replied(Call, Origin) {}
+
+// InUse does nothing.
+func (NoMetrics) InUse(string, string, string) {}
 
 // Circuit does nothing.
 func (NoMetrics) Circuit(bool) {}

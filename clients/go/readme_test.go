@@ -38,7 +38,7 @@ func TestTwoCommandsToAFirstDecision(t *testing.T) {
 func TestTheExampleOfASchedulerPlacesAGang(t *testing.T) {
 	client := loaded(t, Options{})
 	run := exec.Command("go", "run", "./examples/scheduler")
-	run.Env = append(os.Environ(), "PUMICE_SERVER="+client.connection.Target())
+	run.Env = append(os.Environ(), "PUMICE_SERVER="+client.Connection().Target())
 	said, err := run.Output()
 	if err != nil || string(said) != "default/gang-0 -> n2\ndefault/gang-1 -> n3\n" {
 		t.Fatalf("%v: %s", err, said)

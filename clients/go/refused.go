@@ -19,14 +19,17 @@ type RefusedRecord struct {
 // OnRefused sets the function that is called with the records that the service refused, after each batch with any. Records
 // that the feed itself marked unreadable are not among them. The function must not call the feed.
 func (feed *Feed) OnRefused(call func([]RefusedRecord)) {
-	feed.sending.Lock()
-	defer feed.sending.Unlock()
+	feed.mutex.Lock()
+	defer feed.mutex.Unlock()
 	feed.onRefused = call
 }
 
 // reportRefused warns about refused records: the service has an older record of that name, or none. Records that the feed
-// itself marked unreadable are already in the log.
-func (feed *Feed) reportRefused(batch *pb.Batch, outcome *pb.BatchOutcome) {
+// itself marked unreadable are already in the log. Only the server in use is heard: the others refuse the same.
+func (feed *Feed) reportRefused(link *feedLink, batch *pb.Batch, outcome *pb.BatchOutcome) {
+	if link.server != feed.client.servers.inUse() {
+		return
+	}
 	options := &feed.client.options
 	var refused []RefusedRecord
 	for _, problem := range outcome.GetRefused() {
@@ -45,8 +48,11 @@ func (feed *Feed) reportRefused(batch *pb.Batch, outcome *pb.BatchOutcome) {
 	}
 	if len(refused) > 0 {
 		options.Metrics.Refused(feed.source, len(refused))
-		if feed.onRefused != nil {
-			feed.onRefused(refused)
+		feed.mutex.Lock()
+		call := feed.onRefused
+		feed.mutex.Unlock()
+		if call != nil {
+			call(refused)
 		}
 	}
 }

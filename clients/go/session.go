@@ -3,10 +3,13 @@ package pumice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -20,7 +23,9 @@ var ErrReplayDiffers = errors.New("the new session gives another result than the
 // After the service has ended the session, every call returns that error: the caller opens another session, or calls
 // Replay.
 type Session struct {
-	client  *Client
+	client *Client
+	// server is the one that opened the session: no other knows it.
+	server  *server
 	against *pb.EvaluationRef
 
 	mutex   sync.Mutex
@@ -43,18 +48,31 @@ type logEntry struct {
 }
 
 // OpenSession opens a session, which pins cluster state and policy: against is a LatestRef, an InlineSnapshot or nil. The
-// call is never repeated, because nobody would close the first session.
+// call is repeated at another address only, because nobody would close the first session.
 func (client *Client) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
-	return client.openSession(ctx, against, nil)
+	return client.openSession(ctx, nil, against, nil)
 }
 
-func (client *Client) openSession(ctx context.Context, against *pb.EvaluationRef, batch *pb.Batch) (*Session, error) {
+// openSession opens a session at a server; nil: at the one in use, or others after it.
+func (client *Client) openSession(ctx context.Context, at *server, against *pb.EvaluationRef, batch *pb.Batch) (*Session, error) {
 	request := &pb.OpenSessionRequest{Against: against, Batch: batch}
-	opened, err := call(ctx, client, "OpenSession", once, client.decisions.OpenSession, request)
-	if err != nil {
+	opened := &Session{client: client, against: against, server: at}
+	send := func(ctx context.Context, server *server, request *pb.OpenSessionRequest, options ...grpc.CallOption) (*pb.OpenSessionResponse, error) {
+		opened.server = server
+		return server.decisions.OpenSession(ctx, request, options...)
+	}
+	var err error
+	if opened.opened, err = callAt(ctx, client, at, "OpenSession", elsewhere, send, request); err != nil {
 		return nil, err
 	}
-	return &Session{client: client, against: against, opened: opened}, nil
+	return opened, nil
+}
+
+// Address returns the address of the server that opened the session. All calls of the session go there.
+func (session *Session) Address() string {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	return session.server.target
 }
 
 // Opened returns the response that opened the session: its metadata, lease, and the outcome of the batch.
@@ -172,7 +190,9 @@ func (session *Session) Flush(ctx context.Context) error {
 	return err
 }
 
-// Commit commits the placements that still hold, and ends the session. Without jobs it commits those of all jobs.
+// Commit commits the placements that still hold, and ends the session. Without jobs it commits those of all jobs. Only the server
+// that opened the session can repeat a commit: after SESSION_UNREACHABLE or another error without a decision (Error.Decided) it may
+// have been made, and ListTasks shows its tasks as assumed then.
 func (session *Session) Commit(ctx context.Context, jobs ...string) (*pb.CommitSessionResponse, error) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
@@ -180,7 +200,8 @@ func (session *Session) Commit(ctx context.Context, jobs ...string) (*pb.CommitS
 		return nil, err
 	}
 	request := &pb.CommitSessionRequest{Session: session.ref(), Jobs: jobs}
-	return call(ctx, session.client, "CommitSession", repeatable, session.client.decisions.CommitSession, request)
+	response, err := callAt(ctx, session.client, session.server, "CommitSession", repeatable, decisions(pb.DecisionServiceClient.CommitSession), request)
+	return response, session.unreachable(err)
 }
 
 // Close ends the session without a commit; the scheduler binds on its own. Closing twice is allowed.
@@ -188,8 +209,27 @@ func (session *Session) Close(ctx context.Context) error {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	request := &pb.CloseSessionRequest{Session: session.opened.GetSession()}
-	_, err := call(ctx, session.client, "CloseSession", repeatable, session.client.decisions.CloseSession, request)
-	return err
+	_, err := callAt(ctx, session.client, session.server, "CloseSession", repeatable, decisions(pb.DecisionServiceClient.CloseSession), request)
+	return session.unreachable(err)
+}
+
+// unreachable is the error of a call whose server does not answer, where another one is in use: the session is lost.
+func (session *Session) unreachable(err error) error {
+	var failure *Error
+	if !errors.As(err, &failure) || !failure.Unavailable() || failure.Reason == ReasonCircuitOpen {
+		return err
+	}
+	used := session.client.servers.inUse()
+	if used == session.server {
+		// No other address is known to work.
+		return err
+	}
+	return &Error{
+		Code: codes.Unavailable, Reason: ReasonSessionUnreachable, cause: failure, ResponseMetadata: failure.ResponseMetadata,
+		Message: fmt.Sprintf("the session is lost with the server at %s, and calls go to %s now: open another session; the last failure: %s",
+			session.server.target, used.target, failure.Message),
+		Metadata: map[string]string{"session": session.opened.GetSession(), "server": session.server.target},
+	}
 }
 
 // decideIn sends a request with the pending changes.
@@ -226,7 +266,7 @@ func askIn[Q decisionRequest, R decisionResponse](
 	send := func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
 		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
 		var err error
-		reply, err = decision.ask(ctx, session.client, request)
+		reply, err = decision.ask(ctx, session.client, session, request)
 		if err == nil && reply.Cause != nil {
 			return nil, nil, reply.Cause
 		}
@@ -237,7 +277,7 @@ func askIn[Q decisionRequest, R decisionResponse](
 		return reply, errorOf(reply, err)
 	}
 	// After a loss the same request is sent again, even if the caller has changed its own by then.
-	entry := &logEntry{ref: ref, send: resend(session.client, decision, proto.CloneOf(request), table)}
+	entry := &logEntry{ref: ref, send: resend(session, decision, proto.CloneOf(request), table)}
 	session.unanswered = entry
 	first := &logEntry{send: send, ref: ref}
 	err := session.send(ctx, first)
@@ -256,11 +296,11 @@ func errorOf[R any](reply Reply[R], err error) error {
 
 // resend sends a call that changes a session again.
 func resend[Q decisionRequest, R decisionResponse](
-	client *Client, decision *decision[Q, R], request Q, table *pb.NodeTableVersion,
+	session *Session, decision *decision[Q, R], request Q, table *pb.NodeTableVersion,
 ) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
 	return func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
 		*decision.against(request) = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
-		response, err := decision.sendTo(ctx, client, request)
+		response, err := decision.sendTo(ctx, session.client, session, request)
 		return response, response.GetMetadata(), err
 	}
 }
@@ -336,7 +376,7 @@ func (session *Session) confirm(effects *pb.SessionEffects, sent int) {
 // changed it. If one of these calls has another result now, Replay closes the new session and returns ErrReplayDiffers;
 // the caller begins its cycle again.
 func (session *Session) Replay(ctx context.Context) error {
-	fresh, err := session.client.openSession(ctx, session.against, nil)
+	fresh, err := session.client.openSession(ctx, nil, session.against, nil)
 	if err != nil {
 		return err
 	}
@@ -345,6 +385,7 @@ func (session *Session) Replay(ctx context.Context) error {
 	}
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
+	session.server = fresh.server
 	session.opened, session.applied, session.pending, session.log = fresh.opened, fresh.applied, fresh.pending, fresh.log
 	session.unanswered = nil
 	session.validity.Apply(&pb.Invalidation{Scope: pb.InvalidationScope_INVALIDATION_SCOPE_ALL})

@@ -59,7 +59,7 @@ func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
 
 func TestCallsWhoseResponseWasLostAreSentAgain(t *testing.T) {
 	feeder, ctx := loaded(t, Options{}), within(t)
-	between := newProxy(t, feeder.connection.Target())
+	between := newProxy(t, feeder.Connection().Target())
 	options := quick(map[Call]Fallback{CallFilter: FailClosed, CallAdmit: FailClosed})
 	options.Attempts = 1
 	client := dial(t, between.address(), options)

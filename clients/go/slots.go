@@ -217,9 +217,26 @@ func (table *NodeTable) same(version *pb.NodeTableVersion) bool {
 	return table.epoch == version.GetEpoch() && table.generation == version.GetGeneration()
 }
 
+// ErrNodeTableChanged is the error of a table that the server in use does not have: it was restarted after the response, or
+// another server is in use. Repeat the call.
+var ErrNodeTableChanged = errors.New("the node table has changed since the response: repeat the call")
+
 // NodeTable returns the table of a version (ResponseMetadata.NodeTable); of nil, the latest. The client keeps the table and
 // fetches only new slots.
 func (client *Client) NodeTable(ctx context.Context, version *pb.NodeTableVersion) (*NodeTable, error) {
+	return client.nodeTable(ctx, nil, version)
+}
+
+// NodeTable is Client.NodeTable for the responses of the session: its server is asked.
+func (session *Session) NodeTable(ctx context.Context, version *pb.NodeTableVersion) (*NodeTable, error) {
+	session.mutex.Lock()
+	at := session.server
+	session.mutex.Unlock()
+	table, err := session.client.nodeTable(ctx, at, version)
+	return table, session.unreachable(err)
+}
+
+func (client *Client) nodeTable(ctx context.Context, at *server, version *pb.NodeTableVersion) (*NodeTable, error) {
 	client.tableMutex.Lock()
 	defer client.tableMutex.Unlock()
 	table := client.table
@@ -228,12 +245,12 @@ func (client *Client) NodeTable(ctx context.Context, version *pb.NodeTableVersio
 		if version != nil && table.same(version) {
 			from = uint32(len(table.names))
 		}
-		part, err := call(ctx, client, "GetNodeTable", repeatable, client.state.GetNodeTable, &pb.GetNodeTableRequest{FromSlot: from})
+		part, err := callAt(ctx, client, at, "GetNodeTable", repeatable, states(pb.StateServiceClient.GetNodeTable), &pb.GetNodeTableRequest{FromSlot: from})
 		if err != nil {
 			return nil, err
 		}
 		if version != nil && (part.GetTable().GetEpoch() != version.GetEpoch() || part.GetTable().GetGeneration() != version.GetGeneration()) {
-			return nil, errors.New("the node table has changed since the response: repeat the call")
+			return nil, ErrNodeTableChanged
 		}
 		table = table.grown(part, from)
 		if version = part.GetTable(); len(part.GetNames()) == 0 {

@@ -12,10 +12,13 @@ import (
 )
 
 // Stream sends the batches of a feed over one stream (Sync) instead of one call each. A stream that has failed cannot be
-// used again: open another one, and the feed sends a full sync, unless a heartbeat has done so. A stream is safe to use from several goroutines, also
+// used again: open another one, and the feed sends a full sync, unless a heartbeat has done so. A stream goes to the address that
+// was in use when it was opened, and fails when another one is. A stream is safe to use from several goroutines, also
 // together with the feed's own Flush; batches go one after the other.
 type Stream struct {
-	feed   *Feed
+	feed *Feed
+	// server is the one that the stream goes to.
+	server *server
 	wire   grpc.BidiStreamingClient[pb.SyncRequest, pb.SyncResponse]
 	cancel context.CancelFunc
 	over   atomic.Bool
@@ -24,17 +27,40 @@ type Stream struct {
 // Stream opens a stream, which ends when it is closed or the context ends.
 func (feed *Feed) Stream(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	wire, err := feed.client.state.Sync(ctx)
+	used := feed.client.servers.inUse()
+	wire, err := used.state.Sync(ctx)
 	if err != nil {
 		cancel()
-		return nil, readError(err).locate(feed.client.target)
+		return nil, readError(err).locate(used.target)
 	}
-	return &Stream{feed: feed, wire: wire, cancel: cancel}, nil
+	return &Stream{feed: feed, server: used, wire: wire, cancel: cancel}, nil
 }
 
 // Flush is Feed.Flush over this stream. Options.Timeout bounds each batch. Its error is an *Error or ErrFenced.
-func (stream *Stream) Flush(ctx context.Context) (*pb.BatchOutcome, error) {
-	return stream.feed.flush(ctx, stream.send)
+func (stream *Stream) Flush(ctx context.Context) (outcome *pb.BatchOutcome, err error) {
+	feed, servers := stream.feed, stream.feed.client.servers
+	if err := feed.begin(); err != nil {
+		return nil, err
+	}
+	if servers.inUse() != stream.server {
+		stream.end()
+	}
+	if stream.over.Load() {
+		return nil, &Error{Code: codes.Unavailable, Message: "the stream has ended: open another one"}
+	}
+	ctx, cancel := servers.whileUsed(ctx, stream.server)
+	defer cancel()
+	err = feed.alone(ctx, feed.linkTo(stream.server), func(ctx context.Context, link *feedLink) error {
+		outcome, err = feed.deliver(ctx, link, delivery{send: stream.send, leaves: feed.leaving(), early: true})
+		return err
+	})
+	return outcome, err
+}
+
+// end makes the stream unusable.
+func (stream *Stream) end() {
+	stream.over.Store(true)
+	stream.cancel()
 }
 
 // Close ends the stream. Closing twice is allowed.
@@ -46,23 +72,22 @@ func (stream *Stream) Close() error {
 	return stream.wire.CloseSend()
 }
 
-func (stream *Stream) send(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
-	started, options := time.Now(), &stream.feed.client.options
-	outcome, failure := stream.exchange(ctx, batch)
+func (stream *Stream) send(ctx context.Context, _ *server, batch *pb.Batch, leaves func()) (*pb.BatchOutcome, error) {
+	started, client := time.Now(), stream.feed.client
+	outcome, failure := stream.exchange(ctx, batch, leaves)
 	if failure != nil {
-		stream.over.Store(true)
-		stream.cancel()
-		options.Metrics.Call("Sync", failure.Code.String(), 1, time.Since(started))
-		return nil, failure
+		stream.end()
+		client.options.Metrics.Call("Sync", failure.Code.String(), 1, time.Since(started))
+		return nil, client.failedAt(ctx, stream.server, failure, started)
 	}
-	options.Metrics.Call("Sync", "OK", 1, time.Since(started))
+	client.options.Metrics.Call("Sync", "OK", 1, time.Since(started))
 	return outcome, nil
 }
 
 // exchange sends a batch and reads outcomes up to its own.
-func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, *Error) {
+func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch, leaves func()) (*pb.BatchOutcome, *Error) {
 	if stream.over.Load() {
-		return nil, &Error{Code: codes.Unavailable, Message: "the stream has ended: open another one"}
+		return nil, &Error{Code: codes.Canceled, Message: "the stream was closed: open another one"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stream.feed.client.options.Timeout)
 	defer cancel()
@@ -72,7 +97,7 @@ func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch) (*pb.BatchO
 		if ctx.Err() == context.DeadlineExceeded {
 			return &Error{Code: codes.DeadlineExceeded, Message: "no outcome of the batch arrived in time", cause: err}
 		}
-		return readError(err).locate(stream.feed.client.target)
+		return readError(err).locate(stream.server.target)
 	}
 	if err := stream.wire.Send(&pb.SyncRequest{Batch: batch}); err != nil {
 		// The service's error is in the response.
@@ -80,6 +105,9 @@ func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch) (*pb.BatchO
 			err = received
 		}
 		return nil, failed(err)
+	}
+	if leaves != nil {
+		leaves()
 	}
 	for {
 		response, err := stream.wire.Recv()

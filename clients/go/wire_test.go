@@ -105,7 +105,7 @@ func older(t *testing.T, client *Client, method protoreflect.MethodDescriptor, n
 	if err := protojson.Unmarshal([]byte(body), request); err != nil {
 		t.Fatal(name, err)
 	}
-	if err := client.connection.Invoke(within(t), name, request, response); err != nil {
+	if err := client.Connection().Invoke(within(t), name, request, response); err != nil {
 		t.Fatal(name, err)
 	}
 	return response
@@ -121,7 +121,7 @@ func TestAClientOfTheVersionBeforeGetsTheSameResults(t *testing.T) {
 			continue
 		}
 		// What is empty may be refused, but no call has gone.
-		err := client.connection.Invoke(within(t), name, dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output()))
+		err := client.Connection().Invoke(within(t), name, dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output()))
 		if status.Code(err) == codes.Unimplemented {
 			t.Error(name, err)
 		}

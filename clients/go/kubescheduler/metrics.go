@@ -30,6 +30,14 @@ var (
 		Subsystem: subsystem, Name: "circuit_open", StabilityLevel: metrics.ALPHA,
 		Help: "1 while the service is not asked because it did not answer.",
 	})
+	addressInUse = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "address_in_use", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the address of the decision service that is asked, 0 for those that were asked before.",
+	}, []string{"address"})
+	failovers = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "address_changes_total", StabilityLevel: metrics.ALPHA,
+		Help: "How often another address was asked from then on, by that address.",
+	}, []string{"address"})
 	resyncs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "resyncs_total", StabilityLevel: metrics.ALPHA,
 		Help: "How often the whole state was sent again, by reason.",
@@ -64,7 +72,7 @@ var registerOnce sync.Once
 
 func registerMetrics() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, resyncs, refusedRecords, unreadable, withoutService, gangs, waiting, retried)
+		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, addressInUse, failovers, resyncs, refusedRecords, unreadable, withoutService, gangs, waiting, retried)
 	})
 }
 
@@ -79,6 +87,15 @@ func (counting) Call(method, reason string, _ int, took time.Duration) {
 
 // Replied does nothing: the plugin counts its own replies, including those to calls that were never sent.
 func (counting) Replied(pumice.Call, pumice.Origin) {}
+
+// InUse keeps the address that is asked, and counts changes of it.
+func (counting) InUse(address, before, _ string) {
+	addressInUse.WithLabelValues(address).Set(1)
+	if before != "" {
+		addressInUse.WithLabelValues(before).Set(0)
+		failovers.WithLabelValues(address).Inc()
+	}
+}
 
 // Circuit keeps the state of the circuit.
 func (counting) Circuit(open bool) {

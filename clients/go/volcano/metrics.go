@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -28,6 +29,14 @@ var (
 		Namespace: namespace, Subsystem: subsystem, Name: "circuit_open",
 		Help: "1 while no calls are sent, because the service failed repeatedly.",
 	})
+	addressInUse = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: "address_in_use",
+		Help: "1 for the address of the decision service that is asked, 0 for those that were asked before.",
+	}, []string{"address"})
+	failovers = promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: "address_changes_total",
+		Help: "How often another address was asked from then on, by that address.",
+	}, []string{"address"})
 	resyncs = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: "resyncs_total",
 		Help: "Full syncs after a loss, by reason.",
@@ -85,6 +94,17 @@ func (counting counting) Call(method, reason string, attempts int, took time.Dur
 // Replied tells the fork.
 func (counting counting) Replied(call pumice.Call, origin pumice.Origin) {
 	counting.next.Replied(call, origin)
+}
+
+// InUse keeps the address that is asked, and counts changes of it.
+func (counting counting) InUse(address, before, reason string) {
+	addressInUse.WithLabelValues(address).Set(1)
+	if before != "" {
+		addressInUse.WithLabelValues(before).Set(0)
+		failovers.WithLabelValues(address).Inc()
+		klog.InfoS("Pumice is asked at another address", "address", address, "before", before, "why", reason)
+	}
+	counting.next.InUse(address, before, reason)
 }
 
 // Circuit keeps the state of the circuit.

@@ -17,7 +17,7 @@ import (
 
 // Settings are what the plugins of one process share.
 type Settings struct {
-	// Target of the service, as pumice.Dial takes it. Default pumice.DefaultTarget.
+	// Target of the service, as pumice.Dial takes it: one address, or several with commas between. Default pumice.DefaultTarget.
 	Target string
 	// Client options. The time of a call is bounded by the budget, too.
 	Client pumice.Options

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
@@ -74,6 +75,21 @@ func Start(t testing.TB, flags ...string) *Server {
 // Process returns the number of the process.
 func (server *Server) Process() int {
 	return server.command.Process.Pid
+}
+
+// Pause stops the process where it is, as a machine does that hangs, until Resume.
+func (server *Server) Pause() {
+	_ = server.command.Process.Signal(syscall.SIGSTOP)
+}
+
+// Resume lets a paused process go on.
+func (server *Server) Resume() {
+	_ = server.command.Process.Signal(syscall.SIGCONT)
+}
+
+// Drain tells the process to stop, as Kubernetes does.
+func (server *Server) Drain() {
+	_ = server.command.Process.Signal(syscall.SIGTERM)
 }
 
 // Kill ends the process at once, as a crash does. A second time it does nothing.
