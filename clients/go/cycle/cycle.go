@@ -99,9 +99,9 @@ func (cycle *Cycle) takesNoPart(asked []string, plugin string) bool {
 	return cycle.unavailable == nil && !slices.Contains(asked, plugin)
 }
 
-// reusable reports whether the session can serve another cycle: it has no events and is not old.
+// reusable reports whether the session can serve another cycle: it has no events, is not old, and is on the server in use.
 func (cycle *Cycle) reusable(policy Policy, keepFor time.Duration) bool {
-	return cycle != nil && cycle.unavailable == nil && cycle.session != nil && cycle.changes.Load() == 0 && !cycle.admitted.asked &&
+	return cycle != nil && cycle.unavailable == nil && cycle.session != nil && cycle.session.Address() == cycle.scheduler.settings.Client.Address() && cycle.changes.Load() == 0 && !cycle.admitted.asked &&
 		cycle.policy.Document == policy.Document && keepFor > 0 && time.Since(cycle.began) < keepFor
 }
 

@@ -193,7 +193,7 @@ func (cycle *Cycle) read(version *pb.NodeTableVersion) error {
 	err := cycle.timed(func() (err error) {
 		ctx, cancel := cycle.context()
 		defer cancel()
-		table, err = cycle.scheduler.settings.Client.NodeTable(ctx, version)
+		table, err = cycle.session.NodeTable(ctx, version)
 		return err
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // Options are the settings of an adapter, as operators write them.
 type Options struct {
-	// Target of the service, as pumice.Dial takes it. Default pumice.DefaultTarget.
+	// Target of the service, as pumice.Dial takes it: one address, or several with commas between. Default pumice.DefaultTarget.
 	Target string
 	// Client has the options of the connection.
 	Client pumice.Options
@@ -113,6 +113,7 @@ func (options *Options) table(files *tlsFiles) map[string]func(string) error {
 		"attempts":       number(&client.Attempts, ""),
 		"breakAfter":     number(&client.BreakAfter, "never"),
 		"breakFor":       duration(&client.BreakFor, ""),
+		"returnAfter":    duration(&client.ReturnAfter, ""),
 		"budgetInTime":   duration(&settings.Budget.InTime, ""),
 		"budgetTime":     duration(&settings.Budget.Time, "unlimited"),
 		"budgetOpen":     duration(&settings.Budget.Open, "unlimited"),
