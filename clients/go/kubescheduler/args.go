@@ -29,7 +29,8 @@ const ArgsKind = "PumiceArgs"
 type Args struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Address of the service: HOST:PORT, https://…, unix:PATH or the path of a socket. Default 127.0.0.1:7461.
+	// Address of the service: HOST:PORT, https://…, unix:PATH or the path of a socket; or those of several replicas, with commas
+	// between, in the order of preference. Default 127.0.0.1:7461.
 	Address string `json:"address,omitempty"`
 	// TLS encrypts the connection.
 	TLS *TLSArgs `json:"tls,omitempty"`

@@ -12,7 +12,6 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/client-go/informers"
@@ -48,7 +47,9 @@ type hub struct {
 	urgent chan struct{}
 	// stream takes the batches; nil: there is none yet, or it has ended. Only the goroutine that sends uses it.
 	stream *pumice.Stream
-	noted  *notedBatches
+	// leaves hears of a batch that is on its way: a question may follow it at once, because the service lets the question wait until the
+	// batch is visible. Only the goroutine that sends uses it.
+	leaves func(*pb.SourcePosition)
 	// sent is the last batch that is on its way or has arrived; nil: none is, or it failed.
 	sent atomic.Pointer[sentBatch]
 }
@@ -86,16 +87,16 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.DialOptions = append(options.DialOptions, grpc.WithChainUnaryInterceptor(noteCall), grpc.WithChainStreamInterceptor(noteStream))
 	client, err := pumice.Dial(args.Address, options)
 	if err != nil {
 		return nil, fmt.Errorf("address: %w", err)
 	}
 	made := &hub{
 		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(), gangs: newGangTable(),
-		log: log, ctx: ctx, requests: make(chan chan error), urgent: make(chan struct{}, 1), noted: &notedBatches{},
+		log: log, ctx: ctx, requests: make(chan chan error), urgent: make(chan struct{}, 1),
 	}
 	made.mirror.gone = made.gangs.podGone
+	made.mirror.feed.OnItsWay(func(position *pb.SourcePosition) { made.leaves(position) })
 	if err := made.mirror.watch(key.factory); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -130,7 +131,12 @@ func late(message string) error {
 // asking sends the changes and, while they are on their way, a request, which the service answers once it has them. If the service was
 // restarted and lacks the state, asking sends a full sync and the request once more.
 func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, error) {
+	address := hub.client.Address()
 	response, last, err := askingOnce(ctx, hub, args, ask)
+	if forgotten(err) && hub.client.Address() != address {
+		// Another server has the state, and other slots of nodes.
+		response, last, err = askingOnce(ctx, hub, args, ask)
+	}
 	if forgotten(err) && last.onItsWay {
 		// The batch took longer than the service lets a question wait.
 		select {

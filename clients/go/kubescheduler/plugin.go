@@ -152,9 +152,10 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 
 // filter asks which nodes pass. Skip: the fallback permits every node.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	item, metadata, err := plugin.askFilter(ctx, cycle, len(nodes))
-	if err == nil {
-		cycle.table, err = plugin.hub.client.NodeTable(ctx, metadata.GetNodeTable())
+	item, metadata, err := plugin.askNodes(ctx, cycle, len(nodes))
+	if errors.Is(err, pumice.ErrNodeTableChanged) {
+		// Another server answers now.
+		item, metadata, err = plugin.askNodes(ctx, cycle, len(nodes))
 	}
 	if err != nil {
 		return plugin.fallbackStatus(pumice.CallFilter, pod, cycle, err)
@@ -183,6 +184,15 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, metadata)
 	}
 	return nil
+}
+
+// askNodes is askFilter, with the names of the slots in its response.
+func (plugin *Plugin) askNodes(ctx context.Context, cycle *cycle, nodes int) (*pb.FilterItem, *pb.ResponseMetadata, error) {
+	item, metadata, err := plugin.askFilter(ctx, cycle, nodes)
+	if err == nil {
+		cycle.table, err = plugin.hub.client.NodeTable(ctx, metadata.GetNodeTable())
+	}
+	return item, metadata, err
 }
 
 // scoredAtOnce is the most nodes of which scores come with the verdict of the filter: a request costs more than they do.

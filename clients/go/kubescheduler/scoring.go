@@ -83,6 +83,9 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 	ctx, cancel := context.WithDeadline(ctx, cycle.until)
 	defer cancel()
 	made, err := plugin.ask(ctx, cycle, nodes)
+	if errors.Is(err, pumice.ErrNodeTableChanged) {
+		made, err = plugin.ask(ctx, cycle, nodes)
+	}
 	if err != nil {
 		if status := plugin.fallbackStatus(pumice.CallScore, pod, cycle, err); !status.IsSkip() {
 			return nil, status

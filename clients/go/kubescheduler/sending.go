@@ -8,7 +8,6 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )
 
@@ -77,7 +76,7 @@ func (hub *hub) sendOnce(leaves func()) error {
 	}
 	changes, ended := hub.mirror.changes.Load(), make(chan struct{})
 	defer close(ended)
-	hub.noted.leaves = func(position *pb.SourcePosition) {
+	hub.leaves = func(position *pb.SourcePosition) {
 		hub.sent.Store(&sentBatch{position, changes, ended})
 		leaves()
 	}
@@ -89,17 +88,18 @@ func (hub *hub) sendOnce(leaves func()) error {
 	return nil
 }
 
-// sendBatch sends what has changed by the stream, and by a call of its own where that has ended: the service may have been restarted.
+// sendBatch sends what has changed by the stream, and by a call of its own where that has ended: the service may have been restarted,
+// or another server is in use.
 func (hub *hub) sendBatch() error {
-	ctx := context.WithValue(hub.ctx, batchKey{}, hub.noted)
 	if hub.stream == nil {
-		if err := hub.mirror.flush(ctx); err != nil {
+		if err := hub.mirror.flush(hub.ctx); err != nil {
 			return err
 		}
 		// Without a stream calls do.
-		hub.stream, _ = hub.mirror.feed.Stream(ctx)
+		hub.stream, _ = hub.mirror.feed.Stream(hub.ctx)
 		return nil
 	}
+	address := hub.client.Address()
 	_, err := hub.stream.Flush(hub.ctx)
 	if err == nil || errors.Is(err, pumice.ErrFenced) {
 		return err
@@ -107,65 +107,10 @@ func (hub *hub) sendBatch() error {
 	_ = hub.stream.Close()
 	hub.stream = nil
 	var failure *pumice.Error
-	if errors.As(err, &failure) && failure.Code == codes.DeadlineExceeded {
+	if errors.As(err, &failure) && failure.Code == codes.DeadlineExceeded && hub.client.Address() == address {
 		return err
 	}
-	return hub.mirror.flush(ctx)
-}
-
-// batchKey is the key of the [notedBatches] of a context.
-type batchKey struct{}
-
-// notedBatches hear of a batch of [hub.sendOnce] when it is sent: a question may follow it at once, because the service lets the question
-// wait until the batch is visible.
-type notedBatches struct {
-	leaves func(*pb.SourcePosition)
-}
-
-// notedOf returns what hears of the batches of a call; nil: nothing does.
-func notedOf(ctx context.Context) *notedBatches {
-	noted, _ := ctx.Value(batchKey{}).(*notedBatches)
-	return noted
-}
-
-func (noted *notedBatches) note(batch *pb.Batch) {
-	if noted != nil && batch != nil && batch.GetKind() != pb.BatchKind_BATCH_KIND_FULL_SYNC_PART {
-		noted.leaves(&pb.SourcePosition{Source: batch.GetSource(), SourceEpoch: batch.GetSourceEpoch(), Sequence: batch.GetSequence()})
-	}
-}
-
-// noteCall reports a batch that is sent by a call.
-func noteCall(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	if apply, is := request.(*pb.ApplyRequest); is {
-		notedOf(ctx).note(apply.GetBatch())
-	}
-	return invoke(ctx, method, request, reply, connection, options...)
-}
-
-// noteStream reports the batches that are sent by a stream.
-func noteStream(ctx context.Context, description *grpc.StreamDesc, connection *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	stream, err := open(ctx, description, connection, method, options...)
-	if noted := notedOf(ctx); err == nil && noted != nil {
-		stream = &notedStream{stream, noted}
-	}
-	return stream, err
-}
-
-// notedStream is a stream whose batches are noted.
-type notedStream struct {
-	grpc.ClientStream
-	noted *notedBatches
-}
-
-// SendMsg sends a message.
-func (stream *notedStream) SendMsg(message any) error {
-	if err := stream.ClientStream.SendMsg(message); err != nil {
-		return err
-	}
-	if sync, is := message.(*pb.SyncRequest); is {
-		stream.noted.note(sync.GetBatch())
-	}
-	return nil
+	return hub.mirror.flush(hub.ctx)
 }
 
 // hurry sends what has changed without waiting for a question that needs it.
