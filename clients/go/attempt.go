@@ -173,7 +173,7 @@ func sendOnce[Q, R any](
 	if err == nil {
 		client.circuit.succeeded()
 		if at == nil {
-			client.servers.answered(server)
+			client.servers.answered(server, true)
 		}
 		return response, true, nil
 	}

@@ -169,7 +169,8 @@ func (feed *Feed) atServerInUse(ctx context.Context, do func(context.Context, *f
 		err := feed.alone(within, feed.linkTo(used), do)
 		cancel()
 		if err == nil {
-			servers.answered(used)
+			servers.answered(used, false)
+			feed.follow(ctx, used)
 			return nil
 		}
 		next := servers.next(tried)
@@ -178,6 +179,17 @@ func (feed *Feed) atServerInUse(ctx context.Context, do func(context.Context, *f
 			return err
 		}
 		used = next
+	}
+}
+
+// follow delivers the changes to another server that came into use while they went to this one: a question that follows goes there.
+func (feed *Feed) follow(ctx context.Context, to *server) {
+	if now := feed.client.servers.inUse(); now != to {
+		// If it fails, so does the question.
+		_ = feed.alone(ctx, feed.linkTo(now), func(ctx context.Context, link *feedLink) error {
+			_, err := feed.deliver(ctx, link, delivery{send: feed.applyCall, early: true})
+			return err
+		})
 	}
 }
 

@@ -209,8 +209,9 @@ func (list *serverList) failed(server *server, reason string) {
 	report()
 }
 
-// answered records that a server answered a call. It takes the place of one in use that has failed.
-func (list *serverList) answered(server *server) {
+// answered records that a server answered a call, before which it may have been restored. It takes the place of one in use that
+// has failed.
+func (list *serverList) answered(server *server, restored bool) {
 	if !list.several() {
 		return
 	}
@@ -219,7 +220,7 @@ func (list *serverList) answered(server *server) {
 	if before := list.current; server != before && !list.works(before) {
 		before.failure()
 		server.until = list.now()
-		report = list.use(server, true, "the other address failed")
+		report = list.use(server, restored, "the other address failed")
 	}
 	list.mutex.Unlock()
 	report()
@@ -304,15 +305,15 @@ func (list *serverList) comeBack() {
 			candidate.until = list.now().Add(list.pause)
 		case slices.Index(list.all, candidate) < slices.Index(list.all, list.current):
 			candidate.back = list.now()
-			report = list.use(candidate, true, "it works again")
+			// What was sent to the other one meanwhile may be on its way: the first question makes sure.
+			report = list.use(candidate, false, "it works again")
 		}
 		list.mutex.Unlock()
 		report()
 	}
 }
 
-// probe makes a server fit for questions, and asks whether it takes them: nothing that is on its way there holds up a question that
-// follows.
+// probe makes a server fit for questions, so that the first one does not wait for a full sync, and asks whether it takes them.
 func (list *serverList) probe(candidate *server) error {
 	ctx, cancel := context.WithTimeout(list.life, max(list.pause, time.Second))
 	defer cancel()

@@ -171,7 +171,7 @@ func TestCallsTryEachAddressOnceTheRestingLast(t *testing.T) {
 	if list.inUse().target != "c" {
 		t.Fatal(list.inUse().target)
 	}
-	list.answered(list.all[1])
+	list.answered(list.all[1], true)
 	if list.inUse().target != "b" {
 		t.Fatal(list.inUse().target)
 	}

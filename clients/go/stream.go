@@ -54,6 +54,9 @@ func (stream *Stream) Flush(ctx context.Context) (outcome *pb.BatchOutcome, err 
 		outcome, err = feed.deliver(ctx, link, delivery{send: stream.send, leaves: feed.leaving(), early: true})
 		return err
 	})
+	if err == nil {
+		feed.follow(ctx, stream.server)
+	}
 	return outcome, err
 }
 
