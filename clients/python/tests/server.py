@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -32,8 +33,22 @@ class Server:
         self._reader = threading.Thread(target=lambda: [None for _ in log], daemon=True)
         self._reader.start()
 
+    def pause(self) -> None:
+        """Stops it where it is, as a machine does that hangs, until `resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused one go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def drain(self) -> None:
+        """Tells it to stop, as Kubernetes does."""
+        self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
-        """Ends it."""
+        """Ends it at once, as a crash does. A second time it does nothing."""
+        if self._process.poll() is not None and not self._reader.is_alive():
+            return
         self._process.kill()
         self._process.wait()
         self._reader.join()

@@ -11,6 +11,7 @@ import pumice
 from pumice import _rpcs as rpcs
 from pumice import errors, table, v1
 from pumice._flow import Invoke
+from pumice._servers import Server
 from pumice._session import ChangeLog, SessionFlow
 
 
@@ -132,7 +133,7 @@ class Wire:
 
 def flow() -> SessionFlow:
     once = pumice.Options(attempts=1)
-    return SessionFlow(once, v1.OpenSessionResponse(session="s"))
+    return SessionFlow(once, v1.OpenSessionResponse(session="s"), Server("s"))
 
 
 def test_changes_whose_response_was_lost_are_sent_again() -> None:

@@ -72,13 +72,28 @@ def with_token(
     return grpc.composite_channel_credentials(credentials, grpc.metadata_call_credentials(_TokenFile(path)))
 
 
+def split(target: str | Sequence[str]) -> list[str]:
+    """Splits a target into addresses, in the order of preference; none may stand twice."""
+    addresses = [one.strip() for one in (target.split(",") if isinstance(target, str) else target)]
+    if not addresses or len(set(addresses)) < len(addresses):
+        raise ValueError(f"target {target!r}: give addresses that differ, in the order of preference")
+    return addresses
+
+
 def resolve(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: ChannelOptions,
     token_file: str | Path | None = None,
+    *,
+    several: bool = False,
 ) -> Endpoint:
-    """Makes the arguments of a channel to `target`, which `connect` describes."""
+    """Makes the arguments of a channel to `target`, which `connect` describes.
+
+    Among several addresses the credentials are for those that do not say otherwise.
+    """
+    if several and target.startswith(("http://", "unix:", "/")):
+        credentials = None
     if target.startswith("https://"):
         credentials = credentials or grpc.ssl_channel_credentials()
     plain, secure = target.startswith("http://"), target.startswith("https://")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pumice import _rpcs as rpcs
 from pumice import errors, v1
 from pumice._flow import Flow, Options, call, seconds
+from pumice._servers import Server
+from pumice._session import open_session
 from pumice.kube import Loaded
 
 Records = v1.Cluster | Loaded
@@ -70,19 +72,42 @@ class Loss(NamedTuple):
     calls: int
 
 
-class FeedFlow:
-    """Numbered batches of a source. After a lost batch the feed sends a full sync."""
+class FeedState:
+    """State that the flows of a feed share."""
 
-    def __init__(self, options: Options, source: str, own: FeedOptions) -> None:
-        """Makes the flow of a feed."""
-        self.options = options
+    def __init__(self) -> None:
+        """Makes that of a feed which goes on."""
+        self.closed = False
+        self.fenced: errors.FencedError | None = None
+
+
+def changed(put: Records | None, remove: v1.Removals | None, unreadable: Iterable[v1.UnreadableRecord]) -> bool:
+    """Whether there is anything to send."""
+    return put is not None or remove is not None or bool(_contents(put, unreadable).unreadable)
+
+
+class FeedFlow:
+    """Numbered batches of a source to one server. After a lost batch the feed sends a full sync."""
+
+    def __init__(
+        self,
+        options: Options,
+        source: str,
+        own: FeedOptions,
+        server: Server | None = None,
+        state: FeedState | None = None,
+    ) -> None:
+        """Makes the flow of a feed to a server; None: the only one."""
+        self._state = state or FeedState()
+        several = options.servers is not None and options.servers.several
+        # Another server is asked sooner; this one gets a full sync later.
+        self.options = replace(options, attempts=1) if several else options
+        self.server = server or Server(options.target)
         self.source = source
         self.source_epoch = own.source_epoch
         self.heartbeat = own.heartbeat
         self.sequence = 0
         self.in_sync = False
-        self.closed = False
-        self._fenced: errors.FencedError | None = None
         self._full = own.full
         self._part_records = own.part_records
         self._marked: dict[tuple[int, str], bytes] = {}
@@ -94,6 +119,30 @@ class FeedFlow:
         self._calls = 0
         # Heartbeat without an outcome, which is repeated under its own number.
         self._beat: v1.Batch | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the feed was closed."""
+        return self._state.closed
+
+    @closed.setter
+    def closed(self, closed: bool) -> None:
+        self._state.closed = closed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the feed sends nothing more."""
+        return self._state.closed or self._state.fenced is not None
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether the feed can get all records by itself."""
+        return self._full is not None
+
+    def lose(self) -> None:
+        """Takes note that a change of the owner is lost: a full sync is needed."""
+        self._calls += 1
+        self.in_sync = False
 
     def full_sync(self, records: Records, marks: Iterable[v1.UnreadableRecord] = ()) -> Flow[v1.BatchOutcome]:
         """Replaces all records of the source."""
@@ -138,30 +187,35 @@ class FeedFlow:
         remove: v1.Removals | None,
         unreadable: Iterable[v1.UnreadableRecord],
         lease: Any,
-    ) -> Flow[v1.OpenSessionResponse]:
+    ) -> Flow[tuple[v1.OpenSessionResponse, Server]]:
         """Sends changes and opens a session after them."""
         self._begin()
         contents = _contents(put, unreadable)
         request = v1.OpenSessionRequest(against=against, lease=lease)
         if not self.in_sync:
             yield from self._everything(contents.unreadable)
-        elif put is not None or remove is not None or contents.unreadable:
+        elif changed(put, remove, contents.unreadable):
             request.batch.CopyFrom(self._delta(contents, remove))
         self.in_sync = False
         sent = time.monotonic()
         try:
-            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+            response, server = yield from open_session(self.options, request, self.server)
         except errors.PreconditionError as error:
             if error.reason != "RESYNC_NEEDED":
                 raise
             self._refuse_fenced(error.outcome)
             yield from self._everything(contents.unreadable)
             request.ClearField("batch")
-            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+            response, server = yield from open_session(self.options, request, self.server)
         self.in_sync = True
         if response.HasField("outcome"):
             self._answered(sent, response.outcome)
-        return response
+        return response, server
+
+    def catch_up(self, timeout: float) -> Flow[None]:
+        """Finds out with an empty batch whether the server has what was sent."""
+        if self.in_sync and not self.is_over:
+            yield from self._empty_batch(replace(self.options, timeout=timeout))
 
     def beat(self) -> Flow[float | None]:
         """Sends a heartbeat if the feed has been silent for an interval.
@@ -173,7 +227,7 @@ class FeedFlow:
 
     def lost(self) -> Loss | None:
         """Returns how to repair a loss: the function that returns all records; None: nothing is lost, or it cannot."""
-        if self.in_sync or self._full is None or self.closed or self._fenced is not None:
+        if self.in_sync or self._full is None or self.is_over:
             return None
         return Loss(self._full, self._calls)
 
@@ -182,9 +236,18 @@ class FeedFlow:
         wait = yield from self._guarded(self._repair(loss, records))
         return wait
 
+    def restore(self, loss: Loss, records: Records) -> Flow[None]:
+        """Sends all records after a loss, as `repair` does, and raises what goes wrong."""
+        yield from self._repair(loss, records)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last heartbeat failed."""
+        return self._failures > 0
+
     def _guarded(self, beat: Flow[float]) -> Flow[float | None]:
         """Runs a step of the heartbeats, whose failures are only logged."""
-        if self.closed or self._fenced is not None:
+        if self.is_over:
             beat.close()
             return None
         try:
@@ -211,7 +274,7 @@ class FeedFlow:
             self._interval = (max(self.heartbeat, _SHORTEST_HEARTBEAT), self._restarts)
         elif self._interval is None or self._interval[1] != self._restarts:
             try:
-                info = yield from call(self.options, rpcs.GET_SERVER_INFO, v1.GetServerInfoRequest())
+                info = yield from call(self.options, rpcs.GET_SERVER_INFO, v1.GetServerInfoRequest(), self.server)
             except (errors.UnavailableError, errors.DeadlineError):
                 raise
             except errors.PumiceError:
@@ -229,17 +292,23 @@ class FeedFlow:
         interval = yield from self._heartbeat_interval()
         silence = time.monotonic() - self._heard
         if not self.in_sync:
+            if self.options.servers is not None and self.options.servers.several:
+                # Before the records are gathered for it: whether the server is there.
+                yield from call(self.options, rpcs.WHO_AM_I, v1.WhoAmIRequest(), self.server)
             return interval
         if silence < interval:
             return interval - silence
+        yield from self._empty_batch(self.options)
+        return interval
+
+    def _empty_batch(self, options: Options) -> Flow[None]:
+        """Sends an empty delta, or repeats one without an outcome. Nothing is lost with it."""
         self._beat = self._beat or self._batch(kind=v1.BATCH_KIND_DELTA)
         sent = time.monotonic()
-        # Nothing is lost with an empty batch.
-        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=self._beat))
+        response = yield from call(options, rpcs.APPLY, v1.ApplyRequest(batch=self._beat), self.server)
         self._beat = None
         self._answered(sent, response.outcome)
         self.in_sync = not response.outcome.HasField("resync")
-        return interval
 
     def _repair(self, loss: Loss, records: Records) -> Flow[float]:
         interval = yield from self._heartbeat_interval()
@@ -275,13 +344,14 @@ class FeedFlow:
         # While the outcome is unknown, the batch may be lost.
         self.in_sync = False
         sent = time.monotonic()
-        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch))
+        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch), self.server)
         self._answered(sent, response.outcome)
         return response.outcome
 
     def _answered(self, sent: float, outcome: v1.BatchOutcome) -> None:
         """Takes note of the outcome of a batch."""
         self._heard, self._restarts = sent, outcome.revision.epoch
+        self.server.epoch = self._restarts
         self._refuse_fenced(outcome)
         self._log_refused(outcome)
 
@@ -320,16 +390,16 @@ class FeedFlow:
 
     def _refuse_fenced(self, outcome: v1.BatchOutcome | None) -> None:
         if outcome is not None and outcome.resync.reason == "FENCED":
-            self._fenced = errors.FencedError(outcome.resync.message)
-            raise self._fenced
+            self._state.fenced = errors.FencedError(outcome.resync.message)
+            raise self._state.fenced
 
     def _begin(self) -> None:
         """Begins a call of the owner."""
         self._calls += 1
         if self.closed:
             raise errors.FeedClosedError(self.source)
-        if self._fenced is not None:
-            raise errors.FencedError(self._fenced.message)
+        if self._state.fenced is not None:
+            raise errors.FencedError(self._state.fenced.message)
 
 
 def _parts(cluster: v1.Cluster, unreadable: list[v1.UnreadableRecord], most: int) -> Iterator[_Contents]:

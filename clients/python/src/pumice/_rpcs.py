@@ -26,13 +26,33 @@ def _never(_request: object) -> bool:
     return False
 
 
+class HealthCheck:
+    """Messages of grpc.health.v1, which no package of this one has: a check of the whole server."""
+
+    def __init__(self, body: bytes = b"") -> None:
+        """Makes a message of bytes."""
+        self.serving = body == b"\x08\x01"
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """Returns the request, which has no field."""
+        return b""
+
+    @staticmethod
+    def FromString(body: bytes) -> HealthCheck:  # noqa: N802
+        """Reads a response: its only field is the status."""
+        return HealthCheck(body)
+
+
+HEALTH = Rpc("", HealthCheck, HealthCheck)
+HEALTH.path = "/grpc.health.v1.Health/Check"
+
 FILTER = Rpc("DecisionService/Filter", v1.FilterRequest, v1.FilterResponse)
 SCORE = Rpc("DecisionService/Score", v1.ScoreRequest, v1.ScoreResponse)
 PLACE = Rpc("DecisionService/Place", v1.PlaceRequest, v1.PlaceResponse)
 ADMIT = Rpc("DecisionService/Admit", v1.AdmitRequest, v1.AdmitResponse)
 ORDER = Rpc("DecisionService/Order", v1.OrderRequest, v1.OrderResponse)
 SELECT_VICTIMS = Rpc("DecisionService/SelectVictims", v1.SelectVictimsRequest, v1.SelectVictimsResponse)
-OPEN_SESSION = Rpc("DecisionService/OpenSession", v1.OpenSessionRequest, v1.OpenSessionResponse, _never)
+OPEN_SESSION = Rpc("DecisionService/OpenSession", v1.OpenSessionRequest, v1.OpenSessionResponse, _never, elsewhere=True)
 CLOSE_SESSION = Rpc("DecisionService/CloseSession", v1.CloseSessionRequest, v1.CloseSessionResponse)
 COMMIT_SESSION = Rpc("DecisionService/CommitSession", v1.CommitSessionRequest, v1.CommitSessionResponse)
 

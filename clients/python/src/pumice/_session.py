@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from pumice import _rpcs as rpcs
 from pumice import errors, v1
-from pumice._flow import Flow, Options, Rpc, attempt, call
+from pumice._flow import Flow, Options, Rpc, attempt, attempt_at, call
+from pumice._servers import Server
 from pumice.table import NodeTable
 
 R = TypeVar("R")
@@ -31,9 +32,10 @@ class ChangeLog:
 class SessionFlow:
     """Changes of a session, and the call that has no response yet."""
 
-    def __init__(self, options: Options, opened: v1.OpenSessionResponse) -> None:
-        """Makes the flow of an open session."""
+    def __init__(self, options: Options, opened: v1.OpenSessionResponse, server: Server) -> None:
+        """Makes the flow of a session that a server has opened. No other server knows it."""
         self.options = options
+        self.server = server
         self.opened = opened
         self.log = ChangeLog()
         self.effects = v1.SessionEffects()
@@ -68,14 +70,38 @@ class SessionFlow:
         yield from self._resend_unanswered()
         request = v1.CommitSessionRequest(jobs=jobs)
         self._step(request.session)
-        response = yield from call(self.options, rpcs.COMMIT_SESSION, request)
+        response = yield from self._bound(call(self.options, rpcs.COMMIT_SESSION, request, self.server))
         return response
 
     def close(self) -> Flow[v1.CloseSessionResponse]:
         """Ends the session without a commit."""
         request = v1.CloseSessionRequest(session=self.opened.session)
-        response = yield from call(self.options, rpcs.CLOSE_SESSION, request)
+        response = yield from self._bound(call(self.options, rpcs.CLOSE_SESSION, request, self.server))
         return response
+
+    def node_table(self) -> Flow[NodeTable]:
+        """Fetches the slots that the table of the session lacks."""
+        fetch = node_table(self.options, self.table, None, self.opened.session, self.server)
+        table = yield from self._bound(fetch)
+        return table
+
+    def _bound(self, flow: Flow[R]) -> Flow[R]:
+        """Runs a call to the server of the session, which is lost with it if another one is in use."""
+        try:
+            result = yield from flow
+        except (errors.UnavailableError, errors.DeadlineError) as error:
+            used = self.options.servers.in_use() if self.options.servers is not None else self.server
+            if used is self.server:
+                raise
+            raise errors.SessionEndedError(
+                error.code,
+                f"the session is lost with the server at {self.server.target}, and calls go to {used.target} now: "
+                f"open another session; the last failure: {error.message}",
+                "SESSION_UNREACHABLE",
+                {"session": self.opened.session, "server": self.server.target},
+                response_metadata=error.response_metadata,
+            ) from error
+        return result
 
     def _resend_unanswered(self) -> Flow[None]:
         """Sends the call again that has no response: until it has, the next number is unknown."""
@@ -95,7 +121,7 @@ class SessionFlow:
 
     def _send(self, rpc: Rpc[..., R], request: Any, sent: int) -> Flow[R]:
         try:
-            response = yield from attempt(self.options, rpc, request)
+            response = yield from self._bound(attempt(self.options, rpc, request, self.server))
         except errors.PumiceError as error:
             if error.response_metadata is not None and error.response_metadata.HasField("effects"):
                 self._confirm(error.response_metadata.effects, sent)
@@ -118,14 +144,22 @@ def _changes_the_session(request: object) -> bool:
     return isinstance(request, v1.PlaceRequest) and request.effect == v1.PLACE_EFFECT_SESSION
 
 
+def open_session(
+    options: Options, request: v1.OpenSessionRequest, at: Server | None = None
+) -> Flow[tuple[v1.OpenSessionResponse, Server]]:
+    """Opens a session, at a server or at the one in use and others after it; returns which one opened it."""
+    opened, server = yield from attempt_at(options, rpcs.OPEN_SESSION, request, at)
+    return opened, server
+
+
 def node_table(
-    options: Options, table: NodeTable, version: v1.NodeTableVersion | None, session: str
+    options: Options, table: NodeTable, version: v1.NodeTableVersion | None, session: str, at: Server | None = None
 ) -> Flow[NodeTable]:
     """Fetches the slots that `table` lacks."""
     while version is None or not table.covers(version):
         from_slot = 0 if version is None else table.next_slot(version)
         request = v1.GetNodeTableRequest(session=session, from_slot=from_slot)
-        response = yield from call(options, rpcs.GET_NODE_TABLE, request)
+        response = yield from call(options, rpcs.GET_NODE_TABLE, request, at)
         if version is not None and (response.table.epoch, response.table.generation) != (
             version.epoch,
             version.generation,

@@ -17,9 +17,11 @@ import grpc.aio
 from pumice import _rpcs as rpcs
 from pumice import _session as flows
 from pumice import errors, v1
-from pumice._connect import DEFAULT_TARGET, resolve
-from pumice._feed import FeedFlow, FeedOptions, Records
-from pumice._flow import Flow, Options, Rpc, Sleep, call
+from pumice._async_feed import AsyncFeed
+from pumice._connect import DEFAULT_TARGET, resolve, split
+from pumice._feed import FeedOptions, Records
+from pumice._flow import Flow, Options, Restore, Rpc, Sleep, call, come_back, seconds
+from pumice._servers import Server, ServerList
 from pumice.build import duration
 from pumice.table import NodeTable
 
@@ -43,7 +45,9 @@ class _Method(Generic[P, R]):
 
 
 class AsyncClient:
-    """Client of the three services of one server. Use it from one event loop."""
+    """Client of the three services of a server, or of several that are replicas: then of the first that works.
+
+    Use it from one event loop."""
 
     filter = _Method(rpcs.FILTER)
     """Returns the nodes on which tasks may run."""
@@ -99,18 +103,21 @@ class AsyncClient:
 
     def __init__(self, channel: grpc.aio.Channel, options: Options | None = None) -> None:
         """A client on a channel of your own; `connect` makes one."""
-        self.options = options or Options()
+        options = options or Options()
+        servers = options.servers or ServerList([Server(options.target, channel)])
+        self.options = replace(options, servers=servers)
         self._channel = channel
-        self._stubs: dict[str, Any] = {}
+        self._servers = servers
         self._feeds: weakref.WeakSet[AsyncFeed] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._returning: asyncio.Task[None] | None = None
         self._table = NodeTable()
         self._reading = asyncio.Lock()
 
     def with_options(self, **changed: Any) -> AsyncClient:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
         other = AsyncClient(self._channel, replace(self.options, **changed))
-        other._stubs, other._feeds, other._tasks = self._stubs, self._feeds, self._tasks
+        other._feeds, other._tasks = self._feeds, self._tasks
         return other
 
     async def open_session(
@@ -123,7 +130,11 @@ class AsyncClient:
         """Opens a session, which pins cluster state and policy. `lease` is in seconds, or a text such as "30s"."""
         span = None if lease is None else duration(lease)
         request = v1.OpenSessionRequest(against=against, batch=batch, lease=span)
-        return AsyncSession(self, await self.run(call(self.options, rpcs.OPEN_SESSION, request)))
+        opened, server = await self.run(flows.open_session(self.options, request))
+        return self._session(opened, server)
+
+    def _session(self, opened: v1.OpenSessionResponse, server: Server) -> AsyncSession:
+        return AsyncSession(self, opened, server)
 
     def feed(
         self,
@@ -142,13 +153,13 @@ class AsyncClient:
         heartbeat that finds the service restarted calls `full`.
         """
         own = FeedOptions.of(full, source_epoch, part_records, heartbeat)
-        feed = AsyncFeed(self, FeedFlow(self.options, source, own))
+        feed = AsyncFeed(self, source, own)
         self._feeds.add(feed)
         return feed
 
     async def sync(self, batches: Iterable[v1.Batch] | AsyncIterable[v1.Batch]) -> AsyncIterator[v1.BatchOutcome]:
         """Applies a stream of batches and yields their outcomes. It has no deadline and is never repeated."""
-        stream = self._channel.stream_stream(
+        stream = self._servers.in_use().channel.stream_stream(
             rpcs.SYNC.path,
             request_serializer=v1.SyncRequest.SerializeToString,
             response_deserializer=v1.SyncResponse.FromString,
@@ -201,8 +212,16 @@ class AsyncClient:
                     await asyncio.sleep(step.seconds)
                     step = flow.send(None)
                     continue
+                if isinstance(step, Restore):
+                    try:
+                        await self._restore(step)
+                    except errors.PumiceError as error:
+                        step = flow.throw(error)
+                    else:
+                        step = flow.send(None)
+                    continue
                 try:
-                    response = await self._stub(step.rpc)(
+                    response = await self._stub(step.rpc, step.server)(
                         step.request,
                         timeout=step.timeout,
                         metadata=step.options.metadata,
@@ -216,23 +235,45 @@ class AsyncClient:
             result: R = done.value
             return result
 
-    def _stub(self, rpc: Rpc[Any, Any]) -> Any:
-        stub = self._stubs.get(rpc.path)
+    async def _restore(self, step: Restore) -> None:
+        """Has each feed send a server what it lacks."""
+        for feed in list(self._feeds):
+            await feed._restore(step.server, step.timeout)
+
+    @staticmethod
+    def _stub(rpc: Rpc[Any, Any], server: Server) -> Any:
+        stub = server.stubs.get(rpc.path)
         if stub is None:
             request: Any = rpc.request
-            stub = self._channel.unary_unary(
+            stub = server.channel.unary_unary(
                 rpc.path,
                 request_serializer=request.SerializeToString,
                 response_deserializer=rpc.response.FromString,
             )
-            self._stubs[rpc.path] = stub
+            server.stubs[rpc.path] = stub
         return stub
+
+    def _look_for_the_way_back(self) -> None:
+        if self._returning is None or self._returning.done():
+            flow = come_back(self._servers, self.options, rpcs.HEALTH)
+            self._returning = asyncio.create_task(self.run(flow))
+            self._tasks.add(self._returning)
+            self._returning.add_done_callback(self._tasks.discard)
+
+    @property
+    def address(self) -> str:
+        """Address that is in use."""
+        return self._servers.in_use().target
 
     async def close(self) -> None:
         """Closes the connection, and the feeds of the client."""
         for feed in list(self._feeds):
             await feed.close()
-        await self._channel.close()
+        self._servers.closed = True
+        if self._returning is not None:
+            self._returning.cancel()
+        for server in self._servers.all:
+            await server.channel.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -255,7 +296,7 @@ async def _requests(
 
 
 def connect(
-    target: str = DEFAULT_TARGET,
+    target: str | Sequence[str] = DEFAULT_TARGET,
     *,
     credentials: grpc.ChannelCredentials | None = None,
     token_file: str | Path | None = None,
@@ -264,13 +305,25 @@ def connect(
 ) -> AsyncClient:
     """Makes a client of `HOST:PORT`, `HOST` (port 7461), `https://…`, `unix:PATH` or the path of a socket.
 
+    Several of them, in a list or with commas between, are replicas in the order of preference.
+
     The first call connects. `token_file` has a bearer token, sent over TLS or to this machine; each call reads it.
     """
-    end = resolve(target, credentials, channel_options, token_file)
-    options = replace(options or Options(), target=target)
-    if end.credentials is None:
-        return AsyncClient(grpc.aio.insecure_channel(end.target, options=end.options), options)
-    return AsyncClient(grpc.aio.secure_channel(end.target, end.credentials, options=end.options), options)
+    options = options or Options()
+    servers = []
+    addresses = split(target)
+    for address in addresses:
+        end = resolve(address, credentials, channel_options, token_file, several=len(addresses) > 1)
+        if end.credentials is None:
+            channel = grpc.aio.insecure_channel(end.target, options=end.options)
+        else:
+            channel = grpc.aio.secure_channel(end.target, end.credentials, options=end.options)
+        servers.append(Server(address, channel))
+    names = ", ".join(server.target for server in servers)
+    several = ServerList(servers, seconds("return_after", options.return_after))
+    client = AsyncClient(servers[0].channel, replace(options, target=names, servers=several))
+    several.left = client._look_for_the_way_back
+    return client
 
 
 class _SessionCall(Generic[P, R]):
@@ -301,12 +354,17 @@ class AsyncSession:
     list_tasks = _SessionCall(rpcs.LIST_TASKS)
     list_namespaces = _SessionCall(rpcs.LIST_NAMESPACES)
 
-    def __init__(self, client: AsyncClient, opened: v1.OpenSessionResponse) -> None:
+    def __init__(self, client: AsyncClient, opened: v1.OpenSessionResponse, server: Server) -> None:
         """`AsyncClient.open_session` makes one."""
         self._client = client
-        self._flow = flows.SessionFlow(client.options, opened)
+        self._flow = flows.SessionFlow(client.options, opened, server)
         self._lock = asyncio.Lock()
         self.opened = opened
+
+    @property
+    def address(self) -> str:
+        """Address of the server that opened the session, to which all of its calls go."""
+        return self._flow.server.target
 
     @property
     def effects(self) -> v1.SessionEffects:
@@ -359,7 +417,7 @@ class AsyncSession:
 
     async def node_table(self) -> NodeTable:
         """Returns the names of the slots in this session's responses."""
-        return await self._run(flows.node_table(self._client.options, self._flow.table, None, self.opened.session))
+        return await self._run(self._flow.node_table())
 
     async def commit(self, jobs: Iterable[str] = ()) -> v1.CommitSessionResponse:
         """Commits the placements that still hold, and ends the session."""
@@ -382,105 +440,3 @@ class AsyncSession:
         # A session that cannot be closed ends with its lease; an error inside the block must not be hidden by this one.
         with suppress(errors.PumiceError):
             await self.close()
-
-
-class AsyncFeed:
-    """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
-
-    The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
-    of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
-    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
-
-    From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle.
-    """
-
-    def __init__(self, client: AsyncClient, flow: FeedFlow) -> None:
-        """`AsyncClient.feed` makes one."""
-        self._client = client
-        self._flow = flow
-        self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def position(self) -> v1.SourcePosition:
-        """Number of the last batch; a request can wait for it."""
-        flow = self._flow
-        return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
-
-    async def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
-        """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
-        return await self._run(self._flow.full_sync(records, unreadable))
-
-    async def delta(
-        self,
-        put: Records | None = None,
-        remove: v1.Removals | None = None,
-        *,
-        unreadable: Iterable[v1.UnreadableRecord] = (),
-    ) -> v1.BatchOutcome:
-        """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
-        return await self._run(self._flow.delta(put, remove, unreadable))
-
-    async def open_session(
-        self,
-        against: v1.EvaluationRef | None = None,
-        *,
-        put: Records | None = None,
-        remove: v1.Removals | None = None,
-        unreadable: Iterable[v1.UnreadableRecord] = (),
-        lease: float | str | None = None,
-    ) -> AsyncSession:
-        """Sends changes and opens a session after them, in one call."""
-        span = None if lease is None else duration(lease)
-        return AsyncSession(
-            self._client, await self._run(self._flow.open_session(against, put, remove, unreadable, span))
-        )
-
-    async def close(self) -> None:
-        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed."""
-        self._flow.closed = True
-        if self._task is not None:
-            self._task.cancel()
-
-    async def __aenter__(self) -> AsyncFeed:
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _run(self, flow: Flow[R]) -> R:
-        async with self._lock:
-            if self._task is None and self._flow.heartbeat != 0 and not self._flow.closed:
-                self._task = asyncio.create_task(_keep_alive(weakref.ref(self)))
-                # The event loop itself does not hold its tasks.
-                self._client._tasks.add(self._task)
-                self._task.add_done_callback(self._client._tasks.discard)
-            return await self._client.run(flow)
-
-    async def _beat(self) -> float | None:
-        """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
-        async with self._lock:
-            try:
-                wait = await self._client.run(self._flow.beat())
-                loss = self._flow.lost()
-                if loss is None:
-                    return wait
-                return await self._client.run(self._flow.repair(loss, loss.full()))
-            except Exception as error:
-                # Any error: `full` is the caller's, and a closed channel raises one of its own.
-                return self._flow.beat_failed(error)
-
-
-async def _keep_alive(feed: weakref.ref[AsyncFeed]) -> None:
-    """Sends the heartbeats of a feed, one after the other, until it is closed or nobody holds it."""
-    # A feed that is used once is gone by then.
-    wait: float | None = 0.05
-    while wait is not None:
-        await asyncio.sleep(wait)
-        held = feed()
-        if held is None:
-            return
-        wait = await held._beat()
-        del held

@@ -17,9 +17,11 @@ import grpc
 from pumice import _rpcs as rpcs
 from pumice import _session as flows
 from pumice import errors, v1
-from pumice._connect import DEFAULT_TARGET, resolve
-from pumice._feed import FeedFlow, FeedOptions, Records
-from pumice._flow import Flow, Options, Rpc, Sleep, call
+from pumice._blocking_feed import Feed
+from pumice._connect import DEFAULT_TARGET, resolve, split
+from pumice._feed import FeedOptions, Records
+from pumice._flow import Flow, Options, Restore, Rpc, Sleep, call, come_back, seconds
+from pumice._servers import Server, ServerList
 from pumice.build import duration
 from pumice.table import NodeTable
 
@@ -43,7 +45,9 @@ class _Method(Generic[P, R]):
 
 
 class Client:
-    """Client of the three services of one server. It is safe to use from several threads."""
+    """Client of the three services of a server, or of several that are replicas: then of the first that works.
+
+    It is safe to use from several threads."""
 
     filter = _Method(rpcs.FILTER)
     """Returns the nodes on which tasks may run."""
@@ -99,17 +103,20 @@ class Client:
 
     def __init__(self, channel: grpc.Channel, options: Options | None = None) -> None:
         """A client on a channel of your own; `connect` makes one."""
-        self.options = options or Options()
+        options = options or Options()
+        servers = options.servers or ServerList([Server(options.target, channel)])
+        self.options = replace(options, servers=servers)
         self._channel = channel
-        self._stubs: dict[str, Any] = {}
+        self._servers = servers
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._returning: threading.Thread | None = None
         self._table = NodeTable()
         self._reading = threading.Lock()
 
     def with_options(self, **changed: Any) -> Client:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
         other = Client(self._channel, replace(self.options, **changed))
-        other._stubs, other._feeds = self._stubs, self._feeds
+        other._feeds = self._feeds
         return other
 
     def open_session(
@@ -122,7 +129,11 @@ class Client:
         """Opens a session, which pins cluster state and policy. `lease` is in seconds, or a text such as "30s"."""
         span = None if lease is None else duration(lease)
         request = v1.OpenSessionRequest(against=against, batch=batch, lease=span)
-        return Session(self, self.run(call(self.options, rpcs.OPEN_SESSION, request)))
+        opened, server = self.run(flows.open_session(self.options, request))
+        return self._session(opened, server)
+
+    def _session(self, opened: v1.OpenSessionResponse, server: Server) -> Session:
+        return Session(self, opened, server)
 
     def feed(
         self,
@@ -141,13 +152,13 @@ class Client:
         heartbeat that finds the service restarted calls `full` from its own thread.
         """
         own = FeedOptions.of(full, source_epoch, part_records, heartbeat)
-        feed = Feed(self, FeedFlow(self.options, source, own))
+        feed = Feed(self, source, own)
         self._feeds.add(feed)
         return feed
 
     def sync(self, batches: Iterable[v1.Batch]) -> Iterator[v1.BatchOutcome]:
         """Applies a stream of batches and yields their outcomes. It has no deadline and is never repeated."""
-        stream = self._channel.stream_stream(
+        stream = self._servers.in_use().channel.stream_stream(
             rpcs.SYNC.path,
             request_serializer=v1.SyncRequest.SerializeToString,
             response_deserializer=v1.SyncResponse.FromString,
@@ -200,8 +211,16 @@ class Client:
                     time.sleep(step.seconds)
                     step = flow.send(None)
                     continue
+                if isinstance(step, Restore):
+                    try:
+                        self._restore(step)
+                    except errors.PumiceError as error:
+                        step = flow.throw(error)
+                    else:
+                        step = flow.send(None)
+                    continue
                 try:
-                    response = self._stub(step.rpc)(
+                    response = self._stub(step.rpc, step.server)(
                         step.request,
                         timeout=step.timeout,
                         metadata=step.options.metadata,
@@ -215,23 +234,46 @@ class Client:
             result: R = done.value
             return result
 
-    def _stub(self, rpc: Rpc[Any, Any]) -> Any:
-        stub = self._stubs.get(rpc.path)
+    def _restore(self, step: Restore) -> None:
+        """Has each feed send a server what it lacks."""
+        for feed in list(self._feeds):
+            feed._restore(step.server, step.timeout)
+
+    @staticmethod
+    def _stub(rpc: Rpc[Any, Any], server: Server) -> Any:
+        stub = server.stubs.get(rpc.path)
         if stub is None:
             request: Any = rpc.request
-            stub = self._channel.unary_unary(
+            stub = server.channel.unary_unary(
                 rpc.path,
                 request_serializer=request.SerializeToString,
                 response_deserializer=rpc.response.FromString,
             )
-            self._stubs[rpc.path] = stub
+            server.stubs[rpc.path] = stub
         return stub
+
+    def _look_for_the_way_back(self) -> None:
+        if self._returning is None or not self._returning.is_alive():
+            self._returning = threading.Thread(target=self._come_back, name="pumice-way-back", daemon=True)
+            self._returning.start()
+
+    def _come_back(self) -> None:
+        # A channel that was closed meanwhile raises an error of its own.
+        with suppress(ValueError):
+            self.run(come_back(self._servers, self.options, rpcs.HEALTH))
+
+    @property
+    def address(self) -> str:
+        """Address that is in use."""
+        return self._servers.in_use().target
 
     def close(self) -> None:
         """Closes the connection, and the feeds of the client."""
         for feed in list(self._feeds):
             feed.close()
-        self._channel.close()
+        self._servers.closed = True
+        for server in self._servers.all:
+            server.channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -243,7 +285,7 @@ class Client:
 
 
 def connect(
-    target: str = DEFAULT_TARGET,
+    target: str | Sequence[str] = DEFAULT_TARGET,
     *,
     credentials: grpc.ChannelCredentials | None = None,
     token_file: str | Path | None = None,
@@ -252,13 +294,25 @@ def connect(
 ) -> Client:
     """Makes a client of `HOST:PORT`, `HOST` (port 7461), `https://…`, `unix:PATH` or the path of a socket.
 
+    Several of them, in a list or with commas between, are replicas in the order of preference.
+
     The first call connects. `token_file` has a bearer token, sent over TLS or to this machine; each call reads it.
     """
-    end = resolve(target, credentials, channel_options, token_file)
-    options = replace(options or Options(), target=target)
-    if end.credentials is None:
-        return Client(grpc.insecure_channel(end.target, options=end.options), options)
-    return Client(grpc.secure_channel(end.target, end.credentials, options=end.options), options)
+    options = options or Options()
+    servers = []
+    addresses = split(target)
+    for address in addresses:
+        end = resolve(address, credentials, channel_options, token_file, several=len(addresses) > 1)
+        if end.credentials is None:
+            channel = grpc.insecure_channel(end.target, options=end.options)
+        else:
+            channel = grpc.secure_channel(end.target, end.credentials, options=end.options)
+        servers.append(Server(address, channel))
+    names = ", ".join(server.target for server in servers)
+    several = ServerList(servers, seconds("return_after", options.return_after))
+    client = Client(servers[0].channel, replace(options, target=names, servers=several))
+    several.left = client._look_for_the_way_back
+    return client
 
 
 class _SessionCall(Generic[P, R]):
@@ -289,12 +343,17 @@ class Session:
     list_tasks = _SessionCall(rpcs.LIST_TASKS)
     list_namespaces = _SessionCall(rpcs.LIST_NAMESPACES)
 
-    def __init__(self, client: Client, opened: v1.OpenSessionResponse) -> None:
+    def __init__(self, client: Client, opened: v1.OpenSessionResponse, server: Server) -> None:
         """`Client.open_session` makes one."""
         self._client = client
-        self._flow = flows.SessionFlow(client.options, opened)
+        self._flow = flows.SessionFlow(client.options, opened, server)
         self._lock = threading.Lock()
         self.opened = opened
+
+    @property
+    def address(self) -> str:
+        """Address of the server that opened the session, to which all of its calls go."""
+        return self._flow.server.target
 
     @property
     def effects(self) -> v1.SessionEffects:
@@ -347,7 +406,7 @@ class Session:
 
     def node_table(self) -> NodeTable:
         """Returns the names of the slots in this session's responses."""
-        return self._run(flows.node_table(self._client.options, self._flow.table, None, self.opened.session))
+        return self._run(self._flow.node_table())
 
     def commit(self, jobs: Iterable[str] = ()) -> v1.CommitSessionResponse:
         """Commits the placements that still hold, and ends the session."""
@@ -370,109 +429,3 @@ class Session:
         # A session that cannot be closed ends with its lease; an error inside the block must not be hidden by this one.
         with suppress(errors.PumiceError):
             self.close()
-
-
-class Feed:
-    """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
-
-    The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
-    of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
-    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
-
-    From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle.
-    """
-
-    def __init__(self, client: Client, flow: FeedFlow) -> None:
-        """`Client.feed` makes one."""
-        self._client = client
-        self._flow = flow
-        self._lock = threading.Lock()
-        self._beating = False
-        self._ended = threading.Event()
-        weakref.finalize(self, self._ended.set)
-
-    @property
-    def position(self) -> v1.SourcePosition:
-        """Number of the last batch; a request can wait for it."""
-        flow = self._flow
-        return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
-
-    def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
-        """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
-        return self._run(self._flow.full_sync(records, unreadable))
-
-    def delta(
-        self,
-        put: Records | None = None,
-        remove: v1.Removals | None = None,
-        *,
-        unreadable: Iterable[v1.UnreadableRecord] = (),
-    ) -> v1.BatchOutcome:
-        """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
-        return self._run(self._flow.delta(put, remove, unreadable))
-
-    def open_session(
-        self,
-        against: v1.EvaluationRef | None = None,
-        *,
-        put: Records | None = None,
-        remove: v1.Removals | None = None,
-        unreadable: Iterable[v1.UnreadableRecord] = (),
-        lease: float | str | None = None,
-    ) -> Session:
-        """Sends changes and opens a session after them, in one call."""
-        span = None if lease is None else duration(lease)
-        return Session(self._client, self._run(self._flow.open_session(against, put, remove, unreadable, span)))
-
-    def close(self) -> None:
-        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed.
-
-        A heartbeat that is under way may still arrive.
-        """
-        self._flow.closed = True
-        self._ended.set()
-
-    def __enter__(self) -> Feed:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _run(self, flow: Flow[R]) -> R:
-        with self._lock:
-            if not self._beating and self._flow.heartbeat != 0 and not self._ended.is_set():
-                self._beating = True
-                arguments = (weakref.ref(self), self._ended)
-                name = f"pumice-feed-{self._flow.source}"
-                threading.Thread(target=_keep_alive, args=arguments, name=name, daemon=True).start()
-            return self._client.run(flow)
-
-    def _beat(self) -> float | None:
-        """Sends a heartbeat if one is due; returns the wait before the next, None: there is none."""
-        try:
-            with self._lock:
-                wait = self._client.run(self._flow.beat())
-                loss = self._flow.lost()
-            if loss is None:
-                return wait
-            # Without the lock: `full` may wait for a lock of a caller who waits for the feed.
-            records = loss.full()
-            with self._lock:
-                return self._client.run(self._flow.repair(loss, records))
-        except Exception as error:
-            # Any error: `full` is the caller's, and a closed channel raises one of its own.
-            return self._flow.beat_failed(error)
-
-
-def _keep_alive(feed: weakref.ref[Feed], ended: threading.Event) -> None:
-    """Sends the heartbeats of a feed, one after the other, until it is closed or nobody holds it."""
-    # A feed that is used once is gone by then.
-    wait: float | None = 0.05
-    while wait is not None and not ended.wait(wait):
-        held = feed()
-        if held is None:
-            return
-        wait = held._beat()
-        del held

@@ -35,6 +35,7 @@ __all__ = [
 _DETAILS = "grpc-status-details-bin"
 _SHOWN_DIAGNOSTICS = 3
 _CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_NOT_CONNECTED = "failed to connect to all addresses"
 _REMEDY = "Pumice serves gRPC on port 7461 by default; port 7462 serves probes and metrics"
 _M = TypeVar("_M", bound=Message)
 
@@ -57,6 +58,9 @@ class PumiceError(Exception):
     response_metadata: v1.ResponseMetadata | None = None
     report: v1.PolicyReport | None = None
     outcome: v1.BatchOutcome | None = None
+    # True: another server may answer where this one did not; and: this one has not got the request.
+    moves_on: bool = field(default=False, repr=False)
+    never_sent: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
         """Code, reason, message and, of a rejected policy, its first diagnostics."""
@@ -105,7 +109,11 @@ class PreconditionError(PumiceError):
 
 
 class SessionEndedError(PreconditionError):
-    """The session has ended, or the service does not know it: open another one."""
+    """The session has ended, or the service does not know it, or its server is lost: open another one.
+
+    `metadata["server"]` names the server that has the session, if another one says so (`SESSION_UNKNOWN`) or if that
+    one cannot be reached while another is in use (`SESSION_UNREACHABLE`: whether the call had an effect is unknown).
+    """
 
 
 class EpochChangedError(PreconditionError):
@@ -258,7 +266,7 @@ def read(error: grpc.RpcError, target: str = "") -> PumiceError:
     retry = read_details.get("RetryInfo", error_details_pb2.RetryInfo)
     request = read_details.get("BadRequest", error_details_pb2.BadRequest)
     violations = request.field_violations if request is not None else ()
-    return _BY_REASON.get(reason, _CLASSES.get(code, PumiceError))(
+    made = _BY_REASON.get(reason, _CLASSES.get(code, PumiceError))(
         code=code,
         message=details,
         reason=reason,
@@ -269,6 +277,11 @@ def read(error: grpc.RpcError, target: str = "") -> PumiceError:
         report=read_details.get("PolicyReport", v1.PolicyReport),
         outcome=read_details.get("BatchOutcome", v1.BatchOutcome),
     )
+    away = isinstance(made, UnavailableError | DeadlineError) and made.retry_after is None
+    made.moves_on = away or reason == "STORE_FAILED"
+    # gRPC does not tell it otherwise. With another text a call that may not be repeated returns its error.
+    made.never_sent = code is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in made.message
+    return made
 
 
 def _located(code: grpc.StatusCode, details: str, target: str) -> str:

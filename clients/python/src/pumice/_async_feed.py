@@ -1,0 +1,217 @@
+"""Feed of the client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from pumice import errors, v1
+from pumice._feed import FeedFlow, FeedOptions, Records
+from pumice._servers import Server
+from pumice._ways import Change, Way, lacks_records, server_after, ways
+from pumice.build import duration
+
+if TYPE_CHECKING:
+    from pumice.aio import AsyncClient, AsyncSession
+
+R = TypeVar("R")
+# Wait of a thread that has nothing to do before it is woken.
+_LONG = 1e6
+_RESTORES = 3
+
+
+class AsyncFeed:
+    """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
+
+    The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
+    of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
+    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
+
+    From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle. With
+    several addresses every server gets every change: that in use within the call, the others from tasks of the feed.
+    """
+
+    def __init__(self, client: AsyncClient, source: str, own: FeedOptions) -> None:
+        """`AsyncClient.feed` makes one."""
+        self._client = client
+        self._ways = ways(client.options, source, own, asyncio.Lock, asyncio.Event)
+        self._lock = asyncio.Lock()
+        self._begun = False
+        self._running: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+        weakref.finalize(self, _end, self._ended, [way.wake for way in self._ways])
+
+    @property
+    def _flow(self) -> FeedFlow:
+        return self._way(self._client._servers.in_use()).flow
+
+    @property
+    def position(self) -> v1.SourcePosition:
+        """Number of the last batch to the server in use, of that server; a request can wait for it."""
+        flow = self._flow
+        return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
+
+    async def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
+        """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
+        change = Change.full_sync(records, list(unreadable))
+        return await self._send(change, lambda way: self._client.run(way.deliver(change)))
+
+    async def delta(
+        self,
+        put: Records | None = None,
+        remove: v1.Removals | None = None,
+        *,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
+    ) -> v1.BatchOutcome:
+        """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
+        change = Change.delta(put, remove, list(unreadable))
+        return await self._send(change, lambda way: self._client.run(way.deliver(change)))
+
+    async def open_session(
+        self,
+        against: v1.EvaluationRef | None = None,
+        *,
+        put: Records | None = None,
+        remove: v1.Removals | None = None,
+        unreadable: Iterable[v1.UnreadableRecord] = (),
+        lease: float | str | None = None,
+    ) -> AsyncSession:
+        """Sends changes and opens a session after them, in one call."""
+        span = None if lease is None else duration(lease)
+        opening = (put, remove, list(unreadable))
+        change = Change.opening(*opening)
+        opened, server = await self._send(
+            change, lambda way: self._client.run(way.open_session(against, opening, change, span))
+        )
+        return self._client._session(opened, server)
+
+    async def close(self) -> None:
+        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed."""
+        self._flow.closed = True
+        _end(self._ended, [way.wake for way in self._ways])
+        for task in self._running:
+            task.cancel()
+
+    async def __aenter__(self) -> AsyncFeed:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _way(self, server: Server) -> Way:
+        return next(way for way in self._ways if way.server is server)
+
+    async def _send(self, change: Change | None, deliver: Callable[[Way], Awaitable[R]]) -> R:
+        """Sends a change to the server in use, or the next one after its failure, and lets it wait for the others."""
+        servers = self._client._servers
+        async with self._lock:
+            self._begin()
+            tried: list[Server] = []
+            server = servers.in_use()
+            for way in self._ways:
+                if change is not None and way.server is not server:
+                    way.add(change)
+            while True:
+                tried.append(server)
+                way = self._way(server)
+                try:
+                    async with way.lock:
+                        result = await deliver(way)
+                except errors.PumiceError as error:
+                    following = server_after(error, self._client.options, tried)
+                    if following is None:
+                        raise
+                    server = following
+                else:
+                    servers.answered(server, restored=False)
+                    await self._follow(server)
+                    return result
+
+    async def _follow(self, server: Server) -> None:
+        """Sends what waits to another server that came into use meanwhile: a question that follows goes there."""
+        used = self._client._servers.in_use()
+        if used is not server:
+            way = self._way(used)
+            # If it fails, so does the question.
+            with suppress(errors.PumiceError):
+                async with way.lock:
+                    await self._client.run(way.drain())
+
+    def _begin(self) -> None:
+        several = len(self._ways) > 1
+        if self._begun or self._ended.is_set() or (self._flow.heartbeat == 0 and not several):
+            self._begun = True
+            return
+        self._begun = True
+        for way in self._ways:
+            task = asyncio.create_task(_keep_alive(weakref.ref(self), self._ended, way))
+            self._running.append(task)
+            # The event loop itself does not hold its tasks.
+            self._client._tasks.add(task)
+            task.add_done_callback(self._client._tasks.discard)
+
+    async def _restore(self, server: Server, timeout: float) -> None:
+        """Sends a server what was sent to others, before it is asked."""
+        way = self._way(server)
+        if not self._begun or way.flow.is_over:
+            return
+        for _ in range(_RESTORES):
+            async with way.lock:
+                await self._client.run(way.drain())
+                await self._client.run(way.flow.catch_up(timeout))
+                loss = way.flow.lost()
+            if way.flow.in_sync or way.flow.is_over:
+                return
+            if loss is None:
+                break
+            records = loss.full()
+            async with way.lock:
+                await self._client.run(way.flow.restore(loss, records))
+        raise lacks_records(way)
+
+    async def _beat(self, way: Way) -> float | None:
+        """Sends what waits, and a heartbeat if one is due; returns the wait before the next, None: there is none."""
+        try:
+            async with way.lock:
+                if way.server is not self._client._servers.in_use():
+                    await self._client.run(way.drain())
+                silent = way.flow.heartbeat == 0
+                wait = _LONG if silent and way.flow.in_sync else await self._client.run(way.flow.beat())
+                loss = way.flow.lost()
+            if loss is None:
+                return wait
+            records = loss.full()
+            async with way.lock:
+                return await self._client.run(way.flow.repair(loss, records))
+        except Exception as error:
+            # Any error: `full` is the caller's, and a closed channel raises one of its own.
+            return None if way.flow.is_over else way.flow.beat_failed(error)
+
+
+def _end(ended: asyncio.Event, wakes: list[asyncio.Event]) -> None:
+    ended.set()
+    for wake in wakes:
+        wake.set()
+
+
+async def _keep_alive(feed: weakref.ref[AsyncFeed], ended: asyncio.Event, way: Way) -> None:
+    """Sends a server its changes and heartbeats, one after the other, until the feed is closed or nobody holds it."""
+    # A feed that is used once is gone by then.
+    wait: float | None = 0.05
+    while wait is not None:
+        # A server that fails is not asked again for each change.
+        event = ended if way.flow.has_failed else way.wake
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(event.wait(), wait)
+        way.wake.clear()
+        held = feed()
+        if held is None or ended.is_set():
+            return
+        wait = await held._beat(way)
+        del held
