@@ -124,7 +124,7 @@ func (pair *pair) uses(t *testing.T, server *testserver.Server) {
 	}
 }
 
-func TestTheNextAddressAnswersWithTheWholeState(t *testing.T) {
+func TestTheNextAddressRespondsWithTheWholeState(t *testing.T) {
 	pair := paired(t, Options{})
 	if got := room(t, pair.client); got != "n2 n3" {
 		t.Fatal(got)
@@ -258,7 +258,7 @@ func TestAServerThatComesBackGetsEverythingFirstAndIsUsedOnce(t *testing.T) {
 	}
 }
 
-func TestAServerThatWasRestartedUnseenGetsEverythingBeforeItsAnswerCounts(t *testing.T) {
+func TestAServerThatWasRestartedUnseenGetsEverythingBeforeItsResponseCounts(t *testing.T) {
 	server := testserver.Start(t)
 	client := dial(t, server.Address, Options{Heartbeat: time.Hour, BreakAfter: -1, Timeout: 30 * time.Second, Attempts: 100})
 	feed := client.Feed("tests", 0)
@@ -339,6 +339,7 @@ func TestAFencedFeedIsFencedAtEveryAddress(t *testing.T) {
 	})
 	// The older process was paused; when it wakes, the server that it knew is gone.
 	pair.first.Kill()
+	pair.feed.Resync()
 	pair.feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "old", Allocatable: amounts("cpu", "8", "pods", "9")}}})
 	if _, err := pair.feed.Flush(within(t)); !errors.Is(err, ErrFenced) {
 		t.Fatal("the older process took the source back:", err)

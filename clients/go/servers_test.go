@@ -74,7 +74,7 @@ func TestAnOutageIsThatOfAllAddresses(t *testing.T) {
 }
 
 func TestAStreamEndsWithItsServer(t *testing.T) {
-	pair := paired(t, Options{})
+	pair := paired(t, Options{Timeout: time.Minute, AttemptTimeout: 300 * time.Millisecond})
 	stream, err := pair.feed.Stream(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +99,13 @@ func TestAStreamEndsWithItsServer(t *testing.T) {
 		reply, err := pair.client.Filter(within(t), big())
 		return err == nil && len(reply.Response.GetResult().GetItems()[0].GetFit().GetNames()) == 4
 	})
-	if err := <-done; err == nil {
-		t.Fatal("a stream to a server that hangs has an outcome")
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Fatal("a stream to a server that hangs has an outcome")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the batch waits for a server that is not in use any more")
 	}
 	if _, err := stream.Flush(within(t)); err == nil {
 		t.Fatal("a stream goes on at another server")
@@ -115,6 +120,76 @@ func TestAStreamEndsWithItsServer(t *testing.T) {
 	}
 	if got := room(t, pair.client); got != "n2 n3 n4 n5 n6" {
 		t.Fatal(got)
+	}
+	// A stream that works ends, too, when another address comes into use.
+	used := pair.client.servers.inUse()
+	pair.client.servers.all[0].until = time.Time{}
+	pair.client.servers.failed(used, "it cannot write")
+	add("n7")
+	if _, err := again.Flush(within(t)); err == nil {
+		t.Fatal("a stream goes on at a server that is not in use")
+	}
+}
+
+func TestAFlushGoesOnAtTheNextAddress(t *testing.T) {
+	pair := paired(t, Options{Timeout: time.Minute})
+	pair.first.Pause()
+	defer pair.first.Resume()
+	pair.feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "n4", Allocatable: amounts("cpu", "8", "pods", "9")}}})
+	done := make(chan error, 1)
+	go func() {
+		_, err := pair.feed.Flush(within(t))
+		done <- err
+	}()
+	// A caller with less time finds that the server hangs.
+	eventually(t, "the second address is in use", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = pair.client.Filter(ctx, big())
+		return pair.client.Address() == pair.second.Address
+	})
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the batch waits for a server that is not in use any more")
+	}
+	if got := room(t, pair.client); got != "n2 n3 n4" {
+		t.Fatal(got)
+	}
+}
+
+func TestAServerThatWasCutOffGetsWhatItMissedBeforeItIsAsked(t *testing.T) {
+	pair := paired(t, Options{Timeout: time.Second, MaxBackoff: time.Hour})
+	pair.second.Pause()
+	pair.feed.Remove(&pb.Removals{Nodes: []string{"n2"}})
+	if _, err := pair.feed.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second server has not got it", func() bool { return strings.Contains(pair.log.String(), "got no heartbeat") })
+	pair.second.Resume()
+	pair.first.Kill()
+	if got := room(t, pair.client); got != "n3" {
+		t.Fatal("a server was asked before it had everything:", got)
+	}
+	pair.uses(t, pair.second)
+}
+
+func TestAServerThatIsStoppingIsNotUsedAgain(t *testing.T) {
+	pair := paired(t, Options{ReturnAfter: 100 * time.Millisecond}, "--drain-delay-ms", "600000")
+	// It still answers, and says that it does not serve.
+	pair.first.Drain()
+	used := pair.client.servers.inUse()
+	eventually(t, "the first server is stopping", func() bool { return isServing(within(t), used) != nil })
+	if got := room(t, pair.client); got != "n2 n3" {
+		t.Fatal(got)
+	}
+	pair.uses(t, pair.first)
+	pair.client.servers.failed(used, "it is stopping")
+	for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		pair.uses(t, pair.second)
 	}
 }
 

@@ -87,13 +87,13 @@ func TestACycleGoesOnAtTheNextAddressInAnotherSession(t *testing.T) {
 	}
 }
 
-func TestASessionIsNotKeptOnAServerThatIsNotInUse(t *testing.T) {
+func TestASessionOfAServerThatIsNotInUseIsNotUsedAgain(t *testing.T) {
 	scheduler, heard, servers := twoServers(t, PushPolicy)
 	state := small()
 	open(t, scheduler, state).Close()
-	kept := scheduler.last
-	if kept == nil {
-		t.Fatal("no session is kept")
+	former := scheduler.last
+	if former == nil {
+		t.Fatal("no session is left")
 	}
 	servers[0].Kill()
 	// Another goroutine finds that the server is gone.
@@ -101,7 +101,7 @@ func TestASessionIsNotKeptOnAServerThatIsNotInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	cycle := open(t, scheduler, state)
-	if cycle == kept || cycle.session.Address() != servers[1].Address || cycle.Err() != nil {
+	if cycle == former || cycle.session.Address() != servers[1].Address || cycle.Err() != nil {
 		t.Fatal(cycle.session.Address(), heard.trouble)
 	}
 	if pushes := strings.Join(heard.pushes, "; "); strings.Count(pushes, "built-in") != 2 {

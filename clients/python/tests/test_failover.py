@@ -15,7 +15,9 @@ from server import Server
 from test_feed import eventually, source
 
 import pumice
+from pumice import _rpcs as rpcs
 from pumice import errors, v1
+from pumice._flow import call
 from pumice._servers import Server as Address
 from pumice._servers import ServerList
 
@@ -53,7 +55,7 @@ def fed(client: pumice.Client, second: Server, full: Callable[[], v1.Cluster] | 
     return feed
 
 
-def test_the_next_address_answers_with_the_whole_state(
+def test_the_next_address_responds_with_the_whole_state(
     pair: tuple[Server, Server], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pumice.connect(both(pair)) as client, caplog.at_level(logging.WARNING, logger="pumice"):
@@ -80,6 +82,32 @@ def test_the_change_of_a_call_that_finds_the_server_gone_arrives_at_the_next(pai
         outcome = feed.delta(v1.Cluster(nodes=[pumice.node("n4", cpu=8, memory="32Gi")]))
         assert not outcome.HasField("resync")
         assert room(client) == ["n2", "n3", "n4"]
+
+
+def test_a_server_that_was_cut_off_gets_what_it_missed_before_it_is_asked(
+    pair: tuple[Server, Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = pumice.Options(timeout=1, max_backoff=600)
+    present = conftest.cluster()
+    with pumice.connect(both(pair), options=options) as client, caplog.at_level(logging.WARNING, logger="pumice"):
+        feed = fed(client, pair[1], full=lambda: present)
+        pair[1].pause()
+        del present.nodes[1]
+        feed.delta(remove=v1.Removals(nodes=["n2"]))
+        eventually("the second server has not got it", lambda: "got no heartbeat" in caplog.text)
+        pair[1].resume()
+        pair[0].stop()
+        assert room(client) == ["n3"]
+        assert client.address == pair[1].address
+    # Without the records nobody is asked.
+    with pumice.connect(["127.0.0.1:1", pair[1].address]) as client:
+        bare = client.feed("bare")
+        bare.full_sync(v1.Cluster())
+        for way in bare._ways:
+            way.flow.in_sync = False
+        client._servers._restored = False
+        with pytest.raises(errors.ResyncError, match="lacks its records"):
+            room(client)
 
 
 def test_an_address_that_never_was_is_passed_over(pair: tuple[Server, Server]) -> None:
@@ -147,7 +175,7 @@ def test_a_server_that_comes_back_gets_everything_first(pair: tuple[Server, Serv
             again.stop()
 
 
-def test_a_server_that_was_restarted_unseen_gets_everything_before_its_answer_counts(
+def test_a_server_that_was_restarted_unseen_gets_everything_before_its_response_counts(
     pair: tuple[Server, Server], tmp_path: Path
 ) -> None:
     options = pumice.Options(attempts=100, timeout=30)
@@ -282,6 +310,83 @@ async def test_the_asyncio_client_goes_on_at_the_next_address_and_comes_back(
             assert (await client.filter(tasks=[BIG])).result.items[0].fit_count == 2
         finally:
             again.stop()
+
+
+def test_a_server_that_is_stopping_is_not_used_again(tmp_path: Path, pair: tuple[Server, Server]) -> None:
+    folder = tmp_path / "stopping"
+    folder.mkdir()
+    stopping = Server(folder, "--drain-delay-ms", "600000")
+    try:
+        options = pumice.Options(return_after="100ms")
+        with pumice.connect([stopping.address, pair[1].address], options=options) as client:
+            feed = fed(client, pair[1])
+            stopping.drain()
+            first = client._servers.in_use()
+
+            def serving() -> bool:
+                return bool(client.run(call(client.options, rpcs.HEALTH, rpcs.HEALTH.request(), first)).serving)
+
+            # It still answers, and says that it does not serve.
+            eventually("the first server is stopping", lambda: not serving())
+            assert room(client) == ["n2", "n3"]
+            assert client.address == stopping.address
+            client._servers.failed(first, "it is stopping")
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                assert client.address == pair[1].address
+                time.sleep(0.01)
+            feed.close()
+    finally:
+        stopping.stop()
+
+
+def test_a_server_that_cannot_write_is_left_for_one_that_can(tmp_path: Path, pair: tuple[Server, Server]) -> None:
+    folder, store, away = tmp_path / "storing", tmp_path / "store", tmp_path / "away"
+    for made in (folder, store, away):
+        made.mkdir()
+    storing = Server(folder, "--data-dir", str(store))
+    try:
+        with pumice.connect([storing.address, pair[1].address]) as client:
+            feed = fed(client, pair[1])
+            for file in list(store.iterdir()):
+                file.rename(away / file.name)
+            subject = v1.AdmitSubject(job=v1.Job(name="default/gang"), attempt=1)
+            assert client.admit(mode=v1.ADMIT_MODE_CONFIRM, items=[subject]).result.items[0].permitted
+            assert client.address == pair[1].address
+            feed.close()
+    finally:
+        storing.stop()
+
+
+def test_a_server_that_comes_late_gets_the_records_of_the_owner(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    pair[1].stop()
+    with pumice.connect(both(pair), options=pumice.Options(max_backoff="100ms")) as client:
+        # Without `full` the records of this call are all that there are.
+        feed = client.feed("tests")
+        feed.full_sync(conftest.cluster())
+        feed.delta(remove=v1.Removals(nodes=["n2"]))
+        folder = tmp_path / "late"
+        folder.mkdir()
+        late = Server(folder, "--grpc-address", pair[1].address)
+        try:
+            with pumice.connect(late.address) as direct:
+                eventually("the late server has the state", lambda: len(direct.nodes()) == 2)
+            pair[0].stop()
+            assert room(client) == ["n3"]
+        finally:
+            feed.close()
+            late.stop()
+
+
+async def test_every_server_gets_the_changes_of_the_asyncio_client(pair: tuple[Server, Server]) -> None:
+    async with pumice.aio.connect(both(pair)) as client, pumice.aio.connect(pair[1].address) as direct:
+        feed = client.feed("tests")
+        await feed.full_sync(conftest.cluster())
+        await feed.delta(remove=v1.Removals(nodes=["n2"]))
+        deadline = time.monotonic() + 30
+        while [status.node.name for status in await direct.nodes()] != ["n1", "n3"]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
 
 
 def test_an_address_that_fails_again_rests_longer() -> None:
