@@ -83,6 +83,9 @@ func (locked *lockedBuffer) String() string {
 	return locked.buffer.String()
 }
 
+// patient waits a second for a server that hangs, and long for one that has other work.
+var patient = Options{Timeout: 30 * time.Second, AttemptTimeout: time.Second, Attempts: 20, BreakAfter: -1}
+
 func paired(t *testing.T, options Options, flags ...string) *pair {
 	t.Helper()
 	made := &pair{first: testserver.Start(t, flags...), second: testserver.Start(t), switches: &switches{}, log: &lockedBuffer{}}
@@ -186,7 +189,7 @@ func TestAnAddressThatNeverWasIsPassedOver(t *testing.T) {
 }
 
 func TestAServerThatHangsCostsOneTimeoutAndIsUsedAgain(t *testing.T) {
-	pair := paired(t, Options{Timeout: 2 * time.Second, ReturnAfter: 300 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	pair := paired(t, Options{Timeout: 6 * time.Second, ReturnAfter: 300 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	pair.first.Pause()
 	defer pair.first.Resume()
 	if got := room(t, pair.client); got != "n2 n3" {
@@ -274,7 +277,7 @@ func TestAServerThatWasRestartedUnseenGetsEverythingBeforeItsResponseCounts(t *t
 }
 
 func TestASessionIsLostWithItsServer(t *testing.T) {
-	pair := paired(t, Options{Timeout: time.Second})
+	pair := paired(t, Options{})
 	session, err := pair.feed.OpenSession(within(t), nil)
 	if err != nil || session.Address() != pair.first.Address {
 		t.Fatal(session, err)
@@ -312,7 +315,7 @@ func TestASessionIsLostWithItsServer(t *testing.T) {
 }
 
 func TestASessionOpensAtTheNextAddress(t *testing.T) {
-	pair := paired(t, Options{Timeout: time.Second})
+	pair := paired(t, patient)
 	pair.first.Pause()
 	defer pair.first.Resume()
 	pair.feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "n4", Allocatable: amounts("cpu", "8", "pods", "9")}}})
@@ -339,7 +342,11 @@ func TestAFencedFeedIsFencedAtEveryAddress(t *testing.T) {
 	})
 	// The older process was paused; when it wakes, the server that it knew is gone.
 	pair.first.Kill()
-	pair.feed.Resync()
+	pair.feed.mutex.Lock()
+	for _, link := range pair.feed.links {
+		link.lose()
+	}
+	pair.feed.mutex.Unlock()
 	pair.feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "old", Allocatable: amounts("cpu", "8", "pods", "9")}}})
 	if _, err := pair.feed.Flush(within(t)); !errors.Is(err, ErrFenced) {
 		t.Fatal("the older process took the source back:", err)
@@ -353,7 +360,7 @@ func TestAFencedFeedIsFencedAtEveryAddress(t *testing.T) {
 }
 
 func TestACallWhoseOutcomeIsUnknownIsRepeatedOnlyWhereThatIsHarmless(t *testing.T) {
-	pair := paired(t, Options{Timeout: time.Second})
+	pair := paired(t, patient)
 	document := &pb.ReloadPolicyRequest{Document: spread}
 	versions := func(server *testserver.Server) string {
 		list, err := dial(t, server.Address, Options{}).ListPolicies(within(t), &pb.ListPoliciesRequest{Name: "default"})
@@ -404,7 +411,7 @@ func TestWhatIsIdempotentIsRepeatedAtTheNextAddress(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pair := paired(t, Options{Timeout: time.Second})
+			pair := paired(t, patient)
 			pair.first.Pause()
 			defer pair.first.Resume()
 			if err := ask(within(t), pair.client); err != nil {

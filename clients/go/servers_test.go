@@ -3,6 +3,7 @@ package pumice
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
@@ -162,19 +164,35 @@ func TestAFlushGoesOnAtTheNextAddress(t *testing.T) {
 }
 
 func TestAServerThatWasCutOffGetsWhatItMissedBeforeItIsAsked(t *testing.T) {
-	pair := paired(t, Options{Timeout: time.Second, MaxBackoff: time.Hour})
-	pair.second.Pause()
-	pair.feed.Remove(&pb.Removals{Nodes: []string{"n2"}})
-	if _, err := pair.feed.Flush(within(t)); err != nil {
+	first, second, log := testserver.Start(t), testserver.Start(t), &lockedBuffer{}
+	between := newProxy(t, second.Address)
+	options := Options{MaxBackoff: time.Hour, ReturnAfter: time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	client := dial(t, first.Address+","+between.address(), options)
+	feed := client.Feed("tests", 0)
+	feed.Put(cluster())
+	if _, err := feed.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the second server has not got it", func() bool { return strings.Contains(pair.log.String(), "got no heartbeat") })
-	pair.second.Resume()
-	pair.first.Kill()
-	if got := room(t, pair.client); got != "n3" {
-		t.Fatal("a server was asked before it had everything:", got)
+	(&pair{second: second, feed: feed}).warm(t)
+	between.set(refuse)
+	feed.Remove(&pb.Removals{Nodes: []string{"n2"}})
+	if _, err := feed.Flush(within(t)); err != nil {
+		t.Fatal(err)
 	}
-	pair.uses(t, pair.second)
+	eventually(t, "the second server has not got it", func() bool { return strings.Contains(log.String(), "got no heartbeat") })
+	between.set(pass)
+	first.Kill()
+	// Its connection is tried again after a while.
+	eventually(t, "the second server answers", func() bool {
+		reply, err := client.Filter(within(t), big())
+		if err != nil {
+			return false
+		}
+		if names := fits(t, reply, err); strings.Join(names, " ") != "n3" {
+			t.Fatal("a server was asked before it had everything:", names)
+		}
+		return true
+	})
 }
 
 func TestAServerThatIsStoppingIsNotUsedAgain(t *testing.T) {

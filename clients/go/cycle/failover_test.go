@@ -31,7 +31,7 @@ func twoServers(t *testing.T, mode PolicyMode) (*Scheduler, *listener, []*testse
 		}
 	}
 	heard := &listener{}
-	client, err := pumice.Dial(servers[0].Address+","+servers[1].Address, pumice.Options{Timeout: time.Second, ReturnAfter: time.Hour})
+	client, err := pumice.Dial(servers[0].Address+","+servers[1].Address, pumice.Options{Timeout: 3 * time.Second, ReturnAfter: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
