@@ -36,6 +36,8 @@ class Server:
     def pause(self) -> None:
         """Stops it where it is, as a machine does that hangs, until `resume`."""
         self._process.send_signal(signal.SIGSTOP)
+        # All of its threads have stopped then.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Lets a paused one go on."""

@@ -80,6 +80,13 @@ func (server *Server) Process() int {
 // Pause stops the process where it is, as a machine does that hangs, until Resume.
 func (server *Server) Pause() {
 	_ = server.command.Process.Signal(syscall.SIGSTOP)
+	// All of its threads have stopped then.
+	var status syscall.WaitStatus
+	for !status.Stopped() {
+		if _, err := syscall.Wait4(server.command.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
+			return
+		}
+	}
 }
 
 // Resume lets a paused process go on.
