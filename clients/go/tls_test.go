@@ -13,6 +13,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // authority signs certificates.
@@ -131,5 +133,24 @@ func TestTheConnectionIsEncryptedAndBothSidesAreKnown(t *testing.T) {
 		if test.reached != (err == nil) || (err != nil && (!errors.As(err, &failure) || !failure.Unavailable())) {
 			t.Errorf("%s: %v", test.name, err)
 		}
+	}
+}
+
+func TestAmongSeveralAddressesEachHasItsOwnWay(t *testing.T) {
+	own := newAuthority(t)
+	behind, socket := serve(t)
+	open := ends(t, behind, &tls.Config{Certificates: []tls.Certificate{own.sign(x509.ExtKeyUsageServerAuth)}})
+	settings := &tls.Config{RootCAs: own.pool(), ServerName: "pumice.test"}
+	client := dial(t, "https://"+open+", unix:"+socket+", http://"+behind, Options{TLS: settings})
+	for _, server := range client.servers.all {
+		_, err := callAt(within(t), client, server, "WhoAmI", repeatable, states(pb.StateServiceClient.WhoAmI), &pb.WhoAmIRequest{})
+		if err != nil {
+			t.Error(server.target, err)
+		}
+	}
+	// An address whose certificate is not trusted is passed over, and nothing is sent to it.
+	other := dial(t, open+", unix:"+socket, Options{TLS: &tls.Config{RootCAs: newAuthority(t).pool(), ServerName: "pumice.test"}})
+	if _, err := other.ReloadPolicy(within(t), &pb.ReloadPolicyRequest{Document: spread}); err != nil || other.Address() != "unix:"+socket {
+		t.Error(other.Address(), err)
 	}
 }
