@@ -109,6 +109,14 @@ func (client *Client) Address() string {
 	return client.servers.inUse().target
 }
 
+// Addresses returns all addresses, in the order of preference.
+func (client *Client) Addresses() (list []string) {
+	for _, server := range client.servers.all {
+		list = append(list, server.target)
+	}
+	return list
+}
+
 // Connection returns the connection to the address that is in use, for calls that this library does not wrap.
 func (client *Client) Connection() *grpc.ClientConn {
 	return client.servers.inUse().connection

@@ -113,6 +113,17 @@ func (hub *hub) sendBatch() error {
 	return hub.mirror.flush(hub.ctx)
 }
 
+// watchServer finds out, if the caller has to wait for another batch, whether the server is there at all: one that hangs is left for the
+// next, and the batch with it. A server that is busy with a full sync answers such a call at once. The caller calls the result.
+func (hub *hub) watchServer(ctx context.Context) (stop func()) {
+	deadline, limited := ctx.Deadline()
+	if !limited || len(hub.client.Addresses()) == 1 {
+		return func() {}
+	}
+	timer := time.AfterFunc(time.Until(deadline)/4, func() { _, _ = hub.client.WhoAmI(ctx) })
+	return func() { timer.Stop() }
+}
+
 // hurry sends what has changed without waiting for a question that needs it.
 func (hub *hub) hurry() {
 	select {
@@ -123,9 +134,14 @@ func (hub *hub) hurry() {
 
 // flush waits until everything that is known now is on its way, and returns the last batch.
 func (hub *hub) flush(ctx context.Context) (*sentBatch, error) {
+	watched := false
 	for {
 		if last := hub.sent.Load(); last != nil && last.changes >= hub.mirror.changes.Load() {
 			return last, nil
+		}
+		if !watched {
+			watched = true
+			defer hub.watchServer(ctx)()
 		}
 		done := make(chan error, 1)
 		select {
