@@ -436,7 +436,6 @@ mod tests {
         assert_eq!(open.len(), 2 + CLOSING_CONNECTIONS);
         let closed = open.iter().filter(|connection| connection.is_closed()).count();
         assert_eq!(closed, CLOSING_CONNECTIONS);
-        let _ = table.poll_ended(&context);
         table.leave(&open[0]);
         assert!(table.poll_ended(&context).is_ready(), "one has ended");
         assert!(table.open.with(|open| open.waiting.is_none()), "the listener was woken");

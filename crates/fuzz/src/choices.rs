@@ -37,6 +37,11 @@ pub fn split_choice(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
 }
 
+/// Largest number of nodes of a case: few, so that cases are many, or as many as take several chunks.
+pub fn most_nodes(takes_chunks: bool) -> usize {
+    if takes_chunks { 600 } else { 12 }
+}
+
 /// Text of an input; bytes that are no UTF-8 become replacement characters.
 pub fn text(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data)

@@ -1,6 +1,6 @@
 //! Kernels against a scorer that goes node by node.
 
-use crate::choices::{draw, split_choice};
+use crate::choices::{draw, most_nodes, split_choice};
 
 #[path = "../../../engine/src/decide/tests/fixtures.rs"]
 mod fixtures;
@@ -10,17 +10,11 @@ mod naive;
 /// Sizes of amounts: a few units, all integers that floats hold, and all that 64 bits hold.
 const SIZES: [i64; 4] = [40, 1 << 53, 1 << 62, i64::MAX];
 
-/// Number of nodes of most cases: few, so that cases are many.
-const FEW_NODES: usize = 20;
-/// Number of nodes of the other cases: they take several chunks.
-const MANY_NODES: usize = 600;
-
 /// Scores and filters a cluster by the kernels and by the plain rules.
 pub fn compare_kernels(data: &[u8]) {
     let (choice, rest) = split_choice(data);
     let size = SIZES[usize::from(choice) % SIZES.len()];
-    let most_nodes = if choice < 252 { FEW_NODES } else { MANY_NODES };
-    if let Some(case) = draw(&naive::naive_cases(size, most_nodes), rest) {
+    if let Some(case) = draw(&naive::naive_cases(size, most_nodes(choice >= 252)), rest) {
         naive::check_columns(&case).unwrap();
     }
 }

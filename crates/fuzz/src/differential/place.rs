@@ -1,6 +1,6 @@
 //! Place against a loop that asks task by task, and changes applied together against changes one by one.
 
-use crate::choices::{draw, split_choice};
+use crate::choices::{draw, most_nodes, split_choice};
 
 #[path = "../../../../tests/it/place/batched_changes.rs"]
 mod batched_changes;
@@ -13,19 +13,10 @@ mod engine;
 #[path = "../../../../tests/it/place/task_by_task.rs"]
 mod task_by_task;
 
-/// Number of nodes of most cases: few, so that cases are many.
-const FEW_NODES: usize = 12;
-/// Number of nodes of the other cases: they take several chunks.
-const MANY_NODES: usize = 600;
-
-fn most_nodes(choice: u8) -> usize {
-    if choice == u8::MAX { MANY_NODES } else { FEW_NODES }
-}
-
 /// Places tasks by one query and by a loop.
 pub fn compare_place(data: &[u8]) {
     let (choice, rest) = split_choice(data);
-    let strategy = case::case(most_nodes(choice));
+    let strategy = case::case(most_nodes(choice == u8::MAX));
     if let Some(case) = draw(&strategy, rest) {
         engine::check(&case);
     }
@@ -34,7 +25,7 @@ pub fn compare_place(data: &[u8]) {
 /// Applies changes together and one by one.
 pub fn compare_changes(data: &[u8]) {
     let (choice, rest) = split_choice(data);
-    let strategy = (case::case(most_nodes(choice)), batched_changes::steps());
+    let strategy = (case::case(most_nodes(choice == u8::MAX)), batched_changes::steps());
     if let Some((case, steps)) = draw(&strategy, rest) {
         batched_changes::check(&case, &steps, choice % 2 == 0);
     }
