@@ -7,6 +7,9 @@ use pumice_engine::model::quantity::{Quantity, QuantityError, RangeError, format
 use crate::choices::text;
 use crate::go_program::GoProgram;
 
+/// Least number with 19 digits: Kubernetes holds a text with so many in its wide form.
+const LEAST_LONG: i128 = 1_000_000_000_000_000_000;
+
 /// Reads one or two quantities, a line each; what is written reads as the same number.
 pub fn read(data: &[u8]) {
     let text = text(data);
@@ -21,14 +24,13 @@ pub fn read(data: &[u8]) {
         let _ = (quantity.canonical(), quantity.approx_f64(), quantity.format().name());
         for amount in [quantity.value(), quantity.milli()].into_iter().flatten() {
             let amount = i128::from(amount);
-            assert_eq!(
-                Quantity::parse(&format_milli(amount)).unwrap().milli().map(i128::from),
-                Ok(amount)
-            );
-            assert_eq!(
-                Quantity::parse(&format_count(amount)).unwrap().value().map(i128::from),
-                Ok(amount)
-            );
+            let milli = Quantity::parse(&format_milli(amount)).unwrap().milli();
+            let count = Quantity::parse(&format_count(amount)).unwrap().value();
+            for read in [milli, count] {
+                // Kubernetes rounds long negative numbers wrongly, so they are refused.
+                let is_refused = read == Err(RangeError::NegativeFraction) && amount <= -LEAST_LONG;
+                assert!(is_refused || read.map(i128::from) == Ok(amount), "{read:?} of {amount}");
+            }
             let bytes = Quantity::parse(&format_bytes(amount)).unwrap().value();
             assert!(bytes.is_err() || bytes.map(i128::from) == Ok(amount), "{amount}");
         }
