@@ -1,8 +1,9 @@
-//! Calls each of which comes after a change of one node, as in a cluster that lives: processor time of the server, without
-//! that of the changes.
+//! Calls that come after a change of one node, as in a cluster that lives: processor time of the server, without that of the
+//! changes. Each call comes alone after a change of its own, or many of them are under way at once after each change.
 
 use pb::state_service_client::StateServiceClient;
 use pumice::server::pb;
+use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::calls::{BenchCall, BenchClient};
@@ -13,6 +14,8 @@ use super::shapes::{self, amounts};
 
 /// Owner of the tasks that change.
 const SOURCE: &str = "changes";
+/// Number of calls that are under way at once.
+const UNDER_WAY: usize = 64;
 /// Number of nodes that change in turn.
 const CHANGED: u64 = 1_000;
 
@@ -77,7 +80,23 @@ impl ChangingSource {
 /// Measures calls after changes on a server that has the cluster: `calls` in each round.
 pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, rounds: usize, calls: usize) {
     let channel = server.tcp().await;
-    let (mut source, mut client) = (ChangingSource::start(channel.clone()).await, BenchClient::new(channel));
+    let mut source = ChangingSource::start(channel.clone()).await;
+    let client = BenchClient::new(channel);
+    for under_way in [1, UNDER_WAY] {
+        let changes = (calls / under_way).max(1) * if under_way > 1 { 8 } else { 1 };
+        measure_under_way(report, server, (&mut source, &client), rounds, (changes, under_way)).await;
+    }
+    source.end().await;
+}
+
+/// Measures calls of which `under_way` follow each change.
+async fn measure_under_way(
+    report: &mut MeasurementReport,
+    server: &BenchServer,
+    (source, client): (&mut ChangingSource, &BenchClient),
+    rounds: usize,
+    (changes, under_way): (usize, usize),
+) {
     let score = |request| BenchCall::Score(Box::new(request));
     let named = [
         ("empty", BenchCall::Empty),
@@ -87,27 +106,37 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     let mut spent = vec![Vec::new(); named.len()];
     for round in 0..=rounds {
         let before = server.cpu_seconds();
-        for _ in 0..calls {
+        for _ in 0..changes {
             source.change().await;
         }
-        let changes = server.cpu_seconds_since(before);
+        let of_changes = server.cpu_seconds_since(before);
         for ((_, call), spent) in named.iter().zip(&mut spent) {
             let before = server.cpu_seconds();
-            for _ in 0..calls {
+            for _ in 0..changes {
                 source.change().await;
-                client.ask(call).await;
+                let mut callers = JoinSet::new();
+                for _ in 0..under_way {
+                    let (mut client, call) = (client.clone(), call.clone());
+                    callers.spawn(async move { client.ask(&call).await });
+                }
+                callers.join_all().await;
             }
             // The first round warms up.
             if round > 0 {
-                spent.push((server.cpu_seconds_since(before) - changes) * 1e6 / calls as f64);
+                let calls = (changes * under_way) as f64;
+                spent.push((server.cpu_seconds_since(before) - of_changes) * 1e6 / calls);
             }
         }
     }
-    source.end().await;
+    let suffix = if under_way > 1 {
+        format!("_with_{under_way}_under_way")
+    } else {
+        String::new()
+    };
     for ((name, _), mut spent) in named.iter().zip(spent) {
         spent.sort_unstable_by(f64::total_cmp);
         report.put(
-            format!("grpc_{name}_after_change_cpu_us_per_call"),
+            format!("grpc_{name}_after_change{suffix}_cpu_us_per_call"),
             clock::median(&spent),
         );
     }

@@ -91,6 +91,13 @@ pub(crate) const GOALS: [PerformanceGoal; 38] = [
         "the same after a change of one node, over an empty call after such a change: processor time",
     ),
     goal(
+        "grpc_best_after_change_64_over_empty_call",
+        "×",
+        1.5,
+        "",
+        "the same with 64 calls under way after each change",
+    ),
+    goal(
         "grpc_all_10k_scores_ms",
         "ms",
         0.5,
@@ -356,6 +363,11 @@ impl MeasurementReport {
                 "grpc_best_after_change_over_empty_call",
                 "grpc_best_after_change_cpu_us_per_call",
                 "grpc_empty_after_change_cpu_us_per_call",
+            ),
+            (
+                "grpc_best_after_change_64_over_empty_call",
+                "grpc_best_after_change_with_64_under_way_cpu_us_per_call",
+                "grpc_empty_after_change_with_64_under_way_cpu_us_per_call",
             ),
             (
                 "grpc_best_with_pods_over_best",

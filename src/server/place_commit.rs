@@ -25,7 +25,7 @@ use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
 use crate::telemetry::PlacementOutcome;
 use pumice_engine::cycle::TaskPlacement;
-use pumice_engine::decide::{self, PlaceQuery, PlaceResult, PluginStateOrigin};
+use pumice_engine::decide::{self, PlaceExecution, PlaceQuery, PlaceResult, PluginStateOrigin, VerdictReuse};
 use pumice_engine::model::{ClusterState, ResourceTotals};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
@@ -165,7 +165,15 @@ impl CommitCall {
         let least = gang_minimum(&state.cluster_state, &query);
         query.min_available = query.min_available.map(|given| given.max(least));
         let origin = PluginStateOrigin::Modified(&state.plugin_states);
-        let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, stop)?;
+        let execution = PlaceExecution {
+            is_cancelled: stop,
+            verdicts: Some(VerdictReuse {
+                cache: &edge.verdict_cache,
+                policy,
+                lineage: "",
+            }),
+        };
+        let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, execution)?;
         let Some(placing) = placed else { return Ok(None) };
         let evaluated = EvaluatedState::new(&state.cluster_state, policy);
         Ok(Some(PlacementChoice {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use pumice::server::pb;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
 use pumice_engine::decide::{
-    self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, PluginStateOrigin,
-    QueryTask, ResourceFit, ScoreQuery,
+    self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, PlaceExecution, PlaceGroup, PlaceQuery, PlaceResult,
+    PluginStateOrigin, QueryTask, ResourceFit, ScoreQuery, VerdictCache, VerdictReuse,
 };
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, NodeSlot, TaskRecord};
 use pumice_engine::policy::{CompileOptions, Policy, compile};
@@ -245,7 +245,7 @@ pub(super) fn check(case: &PlaceCase) {
 
     let mut cycle = begun.clone();
     let query = place_query(case, &cluster_state, true);
-    let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, &|| false)
+    let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, PlaceExecution::ALONE)
         .unwrap()
         .unwrap();
     let corrected = case.compatibility == pumice_engine::policy::Compatibility::Corrected;
@@ -302,15 +302,40 @@ pub(super) fn check(case: &PlaceCase) {
         group_placements(&cluster_state, &preview),
         group_placements(&cluster_state, &placing)
     );
+    expect_same_with_verdicts((&cluster_state, &begun), &policy, &query, &preview);
 
     // A job that does not exist counts the same, whether plugin states are advanced to it or computed again.
     let query = with_missing_job(query);
-    let place_missing = |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, &|| false).unwrap();
+    let place_missing =
+        |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, PlaceExecution::ALONE).unwrap();
     let recomputed = place_missing(PluginStateOrigin::Modified(begun.plugin_states()));
     assert_eq!(
         place_missing(PluginStateOrigin::Computed(begun.plugin_states())),
         recomputed
     );
+}
+
+/// Expects the same result from queries that store verdicts and use them again.
+fn expect_same_with_verdicts(
+    (cluster_state, begun): (&ClusterState, &SchedulingCycle),
+    policy: &Arc<Policy>,
+    query: &PlaceQuery,
+    expected: &PlaceResult,
+) {
+    let cache = VerdictCache::new(16 << 20);
+    let execution = PlaceExecution {
+        verdicts: Some(VerdictReuse {
+            cache: &cache,
+            policy,
+            lineage: "",
+        }),
+        ..PlaceExecution::ALONE
+    };
+    for _ in 0..3 {
+        let origin = PluginStateOrigin::Modified(begun.plugin_states());
+        let placed = decide::place_cancellable(cluster_state, policy, origin, query, execution).unwrap();
+        assert_eq!(placed.as_ref(), Some(expected));
+    }
 }
 
 fn with_missing_job(mut query: PlaceQuery) -> PlaceQuery {
@@ -365,7 +390,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
         samples: 3,
         max_pairs: u64::MAX,
     };
-    let refused = decide::place_in_cycle(&mut cycle, &policy, &query, &|| false).unwrap_err();
+    let refused = decide::place_in_cycle(&mut cycle, &policy, &query, PlaceExecution::ALONE).unwrap_err();
     assert_eq!(
         (refused.reason, &*refused.field),
         ("UNKNOWN_TASK", "changes[1].allocate")

@@ -9,7 +9,7 @@ use super::plugin_selection::PluginSelection;
 use super::query::{FilterVerdict, NodeQuery, Parallelism, ResourceFit, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
-use super::verdict_cache::{ClassReuse, HookInputs};
+use super::verdict_cache::{ClassReuse, HookInputs, JudgedTasks};
 use crate::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::PluginContext;
 use crate::plugin_state::PluginStates;
@@ -72,7 +72,12 @@ pub fn filter_with(
             let filter_pass = FilterPass::new(context, &asked, query, &candidates, class)?;
             let reuse = parallelism.verdicts.and_then(|verdicts| {
                 let inputs = filter_pass.outside_inputs();
-                verdicts.open(context.cluster_state, policy, (query, true, class), inputs)
+                verdicts.open(
+                    context.cluster_state,
+                    policy,
+                    (query, JudgedTasks::Filtered, class),
+                    inputs,
+                )
             });
             Ok(FilterVisit {
                 filter_pass: filter_pass.with_fit_slots(candidates.len()),

@@ -9,7 +9,7 @@ use super::filter::{FilterPass, plugin_states_for};
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet, TaskResults};
 use super::top::{RankedNode, TopNodes};
-use super::verdict_cache::{ClassReuse, HookInputs, VerdictReuse};
+use super::verdict_cache::{ClassReuse, HookInputs, JudgedTasks, VerdictReuse};
 use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, PluginContext};
@@ -133,16 +133,11 @@ impl<'a> ScorePass<'a> {
         class: &TaskClass,
     ) -> Self {
         let reuse = verdicts.and_then(|verdicts| {
-            let inputs = match &self.filter_pass {
-                Some(filter_pass) => filter_pass.outside_inputs(),
-                None => Some(HookInputs::default()),
+            let (tasks, inputs) = match &self.filter_pass {
+                Some(filter_pass) => (JudgedTasks::Filtered, filter_pass.outside_inputs()),
+                None => (JudgedTasks::Unfiltered, Some(HookInputs::default())),
             };
-            verdicts.open(
-                self.state,
-                policy,
-                (&query.node_query, query.with_filter, class),
-                inputs,
-            )
+            verdicts.open(self.state, policy, (&query.node_query, tasks, class), inputs)
         });
         Self { reuse, ..self }
     }
@@ -208,10 +203,8 @@ impl ScorePass<'_> {
         let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.stores_scores(whole)) else {
             return;
         };
-        let mut first = TopNodes::new(1);
-        offer_nodes(self.state, part, totals, &mut first);
-        if let Some(head) = first.finish().first() {
-            reuse.put_scores(whole, totals, head.slot as usize % CHUNK_SIZE);
+        if let Some(head) = best_offset(self.state, part, totals) {
+            reuse.put_scores(whole, totals, head);
         }
     }
 }
@@ -274,6 +267,13 @@ impl ChunkVisitor for ScorePass<'_> {
         sheet.filter = self.filter_pass.map(FilterPass::verdict);
         Ok((sheet, self.scorers.warnings()))
     }
+}
+
+/// Place of the best node of a slice; `None`: it has no candidate.
+pub(super) fn best_offset(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores) -> Option<usize> {
+    let mut first = TopNodes::new(1);
+    offer_nodes(cluster_state, part, totals, &mut first);
+    Some(first.finish().first()?.slot as usize % CHUNK_SIZE)
 }
 
 /// Offers the nodes of one chunk that may be among the best.

@@ -141,7 +141,7 @@ impl<'p> NodeChooser<'p> {
         let arriving = ArrivingTask::new(task, gradient.status(), self.policy);
         let mut pass = PlacePass::without_filters(context, &asked, &class, &arriving)?;
         let candidates = candidates(context, Some(passing));
-        let mut keys = pass.rank_keys(&candidates, &|| false)?.unwrap_or_default();
+        let mut keys = pass.rank_keys(&candidates, usize::MAX, &|| false)?.unwrap_or_default();
         if only_best {
             return Ok(keys.into_iter().min().map(number_of).into_iter().collect());
         }

@@ -8,7 +8,7 @@ use super::admission::{GroupAdmitter, NextTask};
 use super::pass::{ArrivingTask, PlacePass, RejudgeScope};
 use super::pass_steps::PlacePassEnd;
 use super::picker::NodeTaskCounts;
-use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
+use super::{PlaceBlocker, PlaceExecution, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
 use crate::decide::admit::AdmitVerdict;
 use crate::decide::builtin_filters::node_state_reason;
 use crate::decide::candidates::NodeCandidates;
@@ -30,7 +30,7 @@ pub(super) struct GroupPlacer<'q> {
     pub(super) plugin_states: PluginStates,
     pub(super) policy: &'q Policy,
     pub(super) query: &'q PlaceQuery,
-    pub(super) is_cancelled: &'q dyn Fn() -> bool,
+    pub(super) execution: PlaceExecution<'q>,
     /// State before the first group.
     pub(super) initial_state: ClusterState,
     /// Nodes that took tasks, pass by pass.
@@ -67,7 +67,7 @@ impl<'q> GroupPlacer<'q> {
         };
         let mut arrival = joins(status, scope);
         while gate.placed_count < group.count {
-            if (self.is_cancelled)() {
+            if (self.execution.is_cancelled)() {
                 return Ok(None);
             }
             if let NextTask::Rejected(admission) = gate.admit_next(&self.state, &mut self.plugin_states)? {
@@ -199,7 +199,8 @@ impl<'q> GroupPlacer<'q> {
             now: self.query.now,
             after_release: false,
         };
-        let mut run = PlacePass::new(context, self.policy, class, &query, joins)?;
+        let run = PlacePass::new(context, self.policy, class, &query, joins)?;
+        let mut run = run.with_reuse(self.execution.verdicts, self.policy, (&query, class));
         let candidates = NodeCandidates::of(&self.state, slots);
         if run.rescores_all() || gate.refilters_each() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);
@@ -225,7 +226,7 @@ impl<'q> GroupPlacer<'q> {
             }
             Ok(matches!(gate.admit_next(cluster_state, derived)?, NextTask::Admitted))
         };
-        let (ended, taken) = run.place_tasks(&candidates, count, gate, self.is_cancelled, &mut put)?;
+        let (ended, taken) = run.place_tasks(&candidates, count, gate, self.execution.is_cancelled, &mut put)?;
         drop(run);
         self.pass_log.push((Rc::clone(joins), taken));
         Ok(ended)

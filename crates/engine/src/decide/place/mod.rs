@@ -11,6 +11,7 @@ mod devices;
 mod gang_minimums;
 mod group;
 mod lookahead;
+mod node_keys;
 mod node_rankings;
 mod pass;
 mod pass_steps;
@@ -23,12 +24,14 @@ mod ranking_tests;
 mod task_units;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 pub(crate) use node_rankings::{IdleChoice, NodeRankings};
 
 use super::query::RejectionGroup;
+use super::verdict_cache::VerdictReuse;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::devices::DeviceMask;
 use crate::model::{
@@ -145,9 +148,34 @@ pub fn place(
         policy,
         PluginStateOrigin::Modified(derived),
         query,
-        &|| false,
+        PlaceExecution::ALONE,
     )?
     .unwrap_or_default())
+}
+
+/// Execution of a Place query. The result does not depend on it.
+#[derive(Clone, Copy)]
+pub struct PlaceExecution<'a> {
+    /// True if nobody wants the result any more; called at regular numbers of chunks and tasks.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+    /// Verdicts of earlier queries to use again; `None`: every node is judged.
+    pub verdicts: Option<VerdictReuse<'a>>,
+}
+
+impl PlaceExecution<'_> {
+    /// To its end, without verdicts of other queries.
+    pub const ALONE: Self = Self {
+        is_cancelled: &|| false,
+        verdicts: None,
+    };
+}
+
+impl fmt::Debug for PlaceExecution<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlaceExecution")
+            .field("verdicts", &self.verdicts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Origin of the plugin states of a query.
@@ -159,7 +187,7 @@ pub enum PluginStateOrigin<'a> {
     Modified(&'a PluginStates),
 }
 
-/// Places like [`place()`]; `None` once `stop` returns true, which is called at regular numbers of tasks.
+/// Places like [`place()`]; `None` if the execution is cancelled.
 ///
 /// # Errors
 /// The errors of [`place()`].
@@ -168,7 +196,7 @@ pub fn place_cancellable(
     policy: &Policy,
     origin: PluginStateOrigin<'_>,
     query: &PlaceQuery,
-    stop: &dyn Fn() -> bool,
+    execution: PlaceExecution<'_>,
 ) -> Result<Option<PlaceResult>, Problem> {
     let opening = (cluster_state, origin);
     let (mut cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
@@ -183,7 +211,7 @@ pub fn place_cancellable(
         plugin_states: derived,
         policy,
         query,
-        is_cancelled: stop,
+        execution,
         pass_log: Vec::new(),
         applied_passes: 0,
         current_entries: BTreeSet::new(),
@@ -305,14 +333,14 @@ pub fn place_in_cycle(
     cycle: &mut SchedulingCycle,
     policy: &Policy,
     query: &PlaceQuery,
-    stop: &dyn Fn() -> bool,
+    execution: PlaceExecution<'_>,
 ) -> Result<Option<(PlaceResult, ChangeOutcome)>, Problem> {
     let Some(placing) = place_cancellable(
         cycle.cluster_state(),
         policy,
         PluginStateOrigin::Modified(cycle.plugin_states()),
         query,
-        stop,
+        execution,
     )?
     else {
         return Ok(None);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::devices::DeviceChooser;
 use super::peers::{OwnScore, PeerHooks};
-use super::ranking::{NodeRankKey, rank_key, rank_score};
 use crate::cycle::assume;
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
-use crate::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
+use crate::decide::class_scorers::{ClassScorers, ScoreScratch};
 use crate::decide::plugin_selection::PluginSelection;
 use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::decide::reduce;
+use crate::decide::verdict_cache::ClassReuse;
 use crate::devices::DeviceMask;
 use crate::model::{
     ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, PodClass, Problem, TaskClass, TaskRecord, TaskStatus,
@@ -29,9 +29,6 @@ pub(super) enum RejudgeScope {
     /// Any node.
     AllNodes,
 }
-
-/// Number of chunks between two checks for cancellation.
-const CANCEL_CHECK_INTERVAL: usize = 256;
 
 /// Task in the state in which it will be on its node.
 #[derive(Debug)]
@@ -150,10 +147,12 @@ pub(super) fn status_filters<'a, 'p: 'a>(
 
 /// Prepared filters, scorers and state of a pass.
 pub(super) struct PlacePass<'a> {
-    state: &'a ClusterState,
-    filterers: Vec<Box<dyn NodeFilter + 'a>>,
-    scorers: ClassScorers<'a>,
-    arriving_task: &'a ArrivingTask,
+    pub(super) state: &'a ClusterState,
+    pub(super) filterers: Vec<Box<dyn NodeFilter + 'a>>,
+    pub(super) scorers: ClassScorers<'a>,
+    pub(super) arriving_task: &'a ArrivingTask,
+    /// Stored verdicts; `None`: nodes are judged without them.
+    pub(super) reuse: Option<ClassReuse<'a>>,
 }
 
 impl<'a> PlacePass<'a> {
@@ -213,6 +212,7 @@ impl<'a> PlacePass<'a> {
             filterers: Vec::new(),
             scorers: ClassScorers::totals_only(asked, context, class)?,
             arriving_task: joins,
+            reuse: None,
         })
     }
 
@@ -245,58 +245,8 @@ impl<'a> PlacePass<'a> {
         self.scorers.leave(slot)
     }
 
-    /// Rank keys of all nodes that pass; `None`: cancelled.
-    pub(super) fn rank_keys(
-        &mut self,
-        candidates: &NodeCandidates<'_>,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<NodeRankKey>>, Problem> {
-        let mut keys = Vec::with_capacity(candidates.len());
-        let mut scratch = ScoreScratch::new();
-        let mut outside = OutOfRangeScores::default();
-        let ranks = self.state.ranks();
-        let surveyed = self.survey(candidates)?;
-        for (number, part) in candidates.slices.iter().enumerate() {
-            if number % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
-                return Ok(None);
-            }
-            let passing = surveyed.as_ref().and_then(|passing| passing.get(number)).copied();
-            let among = passing.unwrap_or_else(|| self.passing_nodes(part.chunk, &part.candidates));
-            if among.is_empty() {
-                continue;
-            }
-            let part = ChunkSlice {
-                candidates: among,
-                ..*part
-            };
-            self.scorers
-                .record_out_of_range(self.state, &part, &mut scratch, &mut outside);
-            self.scorers.score_slice(&part, &mut scratch, |_, _, _| {});
-            keys.extend(among.iter().map(|offset| {
-                let slot = part.slot(offset);
-                let rank = ranks.get(slot as usize).copied().unwrap_or(u32::MAX);
-                rank_key(rank_score(scratch.total(offset)), rank, slot)
-            }));
-        }
-        self.scorers.reject_out_of_range(outside)?;
-        Ok(Some(keys))
-    }
-
-    /// Shows the nodes that pass to the scorers, if their scores depend on them; returns these nodes, slice by slice.
-    fn survey(&mut self, candidates: &NodeCandidates<'_>) -> Result<Option<Vec<NodeMask>>, Problem> {
-        if !self.scorers.need_survey() {
-            return Ok(None);
-        }
-        let slices = candidates.slices.iter();
-        let passing = slices.map(|part| self.passing_nodes(part.chunk, &part.candidates));
-        let passing: Vec<NodeMask> = passing.collect();
-        self.scorers
-            .survey(candidates.slices.iter().map(|part| part.chunk).zip(&passing))?;
-        Ok(Some(passing))
-    }
-
     /// Nodes of a chunk that pass every filter.
-    fn passing_nodes(&self, chunk: &NodeChunk, among: &NodeMask) -> NodeMask {
+    pub(super) fn passing_nodes(&self, chunk: &NodeChunk, among: &NodeMask) -> NodeMask {
         let mut verdicts = ChunkRejections::without_reasons();
         reduce::conjunction(&self.filterers, among, |filterer, left| {
             filterer.filter(chunk, left, &mut verdicts).and(left)

@@ -53,7 +53,7 @@ impl PlacePass<'_> {
         }
         let want = count.saturating_sub(gate.placed_count);
         let want = if self.rescores_all() { want.min(1) } else { want };
-        let Some(keys) = self.rank_keys(candidates, stop)? else {
+        let Some(keys) = self.rank_keys(candidates, want, stop)? else {
             return Ok((PlacePassEnd::Cancelled, Vec::new()));
         };
         let pass = &*self;

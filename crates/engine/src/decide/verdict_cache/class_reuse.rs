@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::class_verdicts::{ChunkVerdict, ClassVerdicts, FilteredChunk, ScoredChunk, StoredKey, VerdictKey};
+use super::class_verdicts::{
+    ChunkVerdict, ClassVerdicts, FilteredChunk, JudgedTasks, ScoredChunk, StoredKey, VerdictKey,
+};
 use super::{VerdictCache, VerdictReuse};
 use crate::decide::candidates::ChunkSlice;
 use crate::decide::query::NodeQuery;
@@ -57,7 +59,7 @@ impl<'a> VerdictReuse<'a> {
         self,
         state: &'a ClusterState,
         policy: &Policy,
-        (query, with_filter, class): (&NodeQuery, bool, &TaskClass),
+        (query, tasks, class): (&NodeQuery, JudgedTasks, &TaskClass),
         filter_inputs: Option<HookInputs>,
     ) -> Option<ClassReuse<'a>> {
         let filter_inputs = filter_inputs?;
@@ -70,7 +72,7 @@ impl<'a> VerdictReuse<'a> {
             lineage: self.lineage,
             plugins: &query.plugins,
             resource_fit: query.resource_fit,
-            with_filter,
+            tasks,
             class,
         };
         let fingerprint = key.fingerprint();

@@ -9,6 +9,20 @@ use crate::model::{NodeChunk, NodeMask, ResourceTable, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers};
 use crate::policy::Policy;
 
+/// Tasks that verdicts are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::decide) enum JudgedTasks {
+    /// Tasks that ask for nodes: all candidates are scored.
+    Unfiltered,
+    /// Tasks that ask for nodes that pass the filters.
+    Filtered,
+    /// Tasks that get a place on idle amounts, or on amounts that are being released.
+    Placed {
+        /// True for amounts that are being released.
+        after_release: bool,
+    },
+}
+
 /// Parts of a query by which verdicts are told apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerdictKey<'q> {
@@ -16,7 +30,7 @@ pub(super) struct VerdictKey<'q> {
     pub(super) lineage: &'q str,
     pub(super) plugins: &'q [Arc<str>],
     pub(super) resource_fit: ResourceFit,
-    pub(super) with_filter: bool,
+    pub(super) tasks: JudgedTasks,
     pub(super) class: &'q TaskClass,
 }
 
@@ -27,7 +41,7 @@ pub(super) struct StoredKey {
     lineage: Box<str>,
     plugins: Vec<Arc<str>>,
     resource_fit: ResourceFit,
-    with_filter: bool,
+    tasks: JudgedTasks,
     class: TaskClass,
 }
 
@@ -40,11 +54,11 @@ impl VerdictKey<'_> {
             lineage,
             plugins,
             resource_fit,
-            with_filter,
+            tasks,
             class,
         } = *self;
         (Arc::as_ptr(policy).addr(), lineage, plugins).hash(&mut hasher);
-        (resource_fit as u8, with_filter, class).hash(&mut hasher);
+        (resource_fit as u8, tasks, class).hash(&mut hasher);
         // 0 marks an empty place.
         hasher.finish().max(1)
     }
@@ -55,7 +69,7 @@ impl VerdictKey<'_> {
         std::ptr::eq(stored.policy.as_ptr(), Arc::as_ptr(self.policy))
             && *stored.lineage == *self.lineage
             && stored.plugins == self.plugins
-            && (stored.resource_fit, stored.with_filter) == (self.resource_fit, self.with_filter)
+            && (stored.resource_fit, stored.tasks) == (self.resource_fit, self.tasks)
             && stored.class == *self.class
     }
 
@@ -65,7 +79,7 @@ impl VerdictKey<'_> {
             lineage: self.lineage.into(),
             plugins: self.plugins.to_vec(),
             resource_fit: self.resource_fit,
-            with_filter: self.with_filter,
+            tasks: self.tasks,
             class: self.class.clone(),
         }
     }

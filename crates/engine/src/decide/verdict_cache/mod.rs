@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use self::class_reuse::{ClassReuse, HookInputs};
+pub(super) use self::class_verdicts::JudgedTasks;
 use self::class_verdicts::{ClassVerdicts, VerdictKey};
 use crate::policy::Policy;
 use crate::short_lock::ShortLock;

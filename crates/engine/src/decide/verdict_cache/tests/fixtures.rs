@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::decide::{
-    self, FilterDetail, NodeQuery, Parallelism, QueryTask, ResourceFit, ScoreQuery, VerdictCache, VerdictReuse,
+    self, FilterDetail, NodeQuery, Parallelism, PlaceExecution, PlaceGroup, PlaceQuery, PluginStateOrigin, QueryTask,
+    ResourceFit, ScoreQuery, VerdictCache, VerdictReuse,
 };
 use crate::model::constraints::{
     HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
@@ -371,8 +372,15 @@ pub(super) fn all_classes(state: &ClusterState) -> ScoreQuery {
     }
 }
 
+/// Query with a result that verdicts may change.
+pub(super) enum AskedQuery {
+    Filter(NodeQuery),
+    Score(ScoreQuery),
+    Place(PlaceQuery),
+}
+
 /// Form of a query, by a number.
-pub(super) fn form(state: &ClusterState, form: u32) -> (bool, ScoreQuery) {
+pub(super) fn form(state: &ClusterState, form: u32) -> AskedQuery {
     let all = all_classes(state);
     let limits = [Some(1), Some(16), None, Some(0), Some(1_000)];
     let candidates = match form / 16 % 4 {
@@ -397,14 +405,47 @@ pub(super) fn form(state: &ClusterState, form: u32) -> (bool, ScoreQuery) {
         limit: limits[form as usize % 5],
         with_parts: form.is_multiple_of(7),
     };
-    (form.is_multiple_of(4), query)
+    match form / 64 % 3 {
+        0 => AskedQuery::Filter(query.node_query),
+        1 => AskedQuery::Score(query),
+        _ => AskedQuery::Place(place(query.node_query, form)),
+    }
+}
+
+/// Query that places groups of the tasks.
+pub(super) fn place(query: NodeQuery, form: u32) -> PlaceQuery {
+    let groups = query.tasks.into_iter().flatten().map(|asked| {
+        Ok(PlaceGroup {
+            task: asked.task,
+            count: [1, 3, 12, 40][form as usize / 8 % 4],
+            names: Vec::new(),
+            warnings: Vec::new(),
+            unevaluated: Vec::new(),
+        })
+    });
+    PlaceQuery {
+        now: None,
+        job: None,
+        groups: groups.collect(),
+        resources: query.resources,
+        min_available: Some(1),
+        candidates: query.candidates,
+        exclusions: if form.is_multiple_of(5) {
+            vec![7, 300]
+        } else {
+            Vec::new()
+        },
+        idle_only: form.is_multiple_of(2),
+        samples: 2,
+        max_pairs: 20_000,
+    }
 }
 
 /// Text of the results of a query, which differs if a bit does.
 pub(super) fn results(
     state: &ClusterState,
     policy: &Arc<Policy>,
-    (is_filter, query): &(bool, ScoreQuery),
+    query: &AskedQuery,
     cache: Option<(&VerdictCache, &str)>,
 ) -> String {
     let plugin_states = if policy.reads_plugin_state(&[]) {
@@ -422,12 +463,19 @@ pub(super) fn results(
         verdicts: cache.map(|(cache, lineage)| VerdictReuse { cache, policy, lineage }),
         ..Parallelism::SEQUENTIAL
     };
-    if *is_filter {
-        format!(
-            "{:?}",
-            decide::filter_with(context, policy, &query.node_query, parallelism)
-        )
-    } else {
-        format!("{:?}", decide::score_with(context, policy, query, parallelism))
+    match query {
+        AskedQuery::Filter(query) => format!("{:?}", decide::filter_with(context, policy, query, parallelism)),
+        AskedQuery::Score(query) => format!("{:?}", decide::score_with(context, policy, query, parallelism)),
+        AskedQuery::Place(query) => {
+            let execution = PlaceExecution {
+                verdicts: parallelism.verdicts,
+                ..PlaceExecution::ALONE
+            };
+            let origin = PluginStateOrigin::Computed(&plugin_states);
+            format!(
+                "{:?}",
+                decide::place_cancellable(state, policy, origin, query, execution)
+            )
+        }
     }
 }

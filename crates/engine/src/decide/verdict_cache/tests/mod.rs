@@ -7,7 +7,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use self::fixtures::{ClusterChange, DOCUMENTS, all_classes, cluster, form, policy, results};
+use self::fixtures::{AskedQuery, ClusterChange, DOCUMENTS, all_classes, cluster, form, place, policy, results};
 use crate::decide::{ScoreQuery, VerdictCache, VerdictCacheUse};
 use crate::model::ClusterState;
 use crate::policy::{Compatibility, Policy};
@@ -113,10 +113,13 @@ impl CacheTrial {
         let mut query = all_classes(&self.state);
         query.node_query.tasks = vec![query.node_query.tasks[class].clone()];
         of(&mut query);
+        self.expect_same(&AskedQuery::Score(query))
+    }
+
+    fn expect_same(&self, query: &AskedQuery) -> (u64, u64) {
         let before = self.cache.usage();
-        let query = (false, query);
-        let stored = results(&self.state, &self.policy, &query, Some((&self.cache, "")));
-        assert_eq!(stored, results(&self.state, &self.policy, &query, None));
+        let stored = results(&self.state, &self.policy, query, Some((&self.cache, "")));
+        assert_eq!(stored, results(&self.state, &self.policy, query, None));
         let VerdictCacheUse {
             reused_chunks,
             judged_chunks,
@@ -126,6 +129,17 @@ impl CacheTrial {
             reused_chunks - before.reused_chunks,
             judged_chunks - before.judged_chunks,
         )
+    }
+
+    /// Places tasks of a class; returns the numbers of [`Self::ask`].
+    fn place(&self, class: usize, count: usize) -> (u64, u64) {
+        let mut query = all_classes(&self.state).node_query;
+        query.tasks = vec![query.tasks[class].clone()];
+        let mut query = place(query, 7);
+        for group in query.groups.iter_mut().flatten() {
+            group.count = count;
+        }
+        self.expect_same(&AskedQuery::Place(query))
     }
 
     fn change(&mut self, kind: u32, number: u32, variant: u32) {
@@ -159,6 +173,25 @@ fn the_second_query_stores_and_the_third_reuses() {
     trial.change(7, 10, 1);
     trial.change(7, 515, 2);
     assert_eq!(trial.ask(0, |_| {}), (2, 4), "two chunks changed");
+}
+
+#[test]
+fn placements_judge_changed_chunks_only() {
+    let mut trial = CacheTrial::new(DOCUMENTS[1]);
+    assert_eq!(trial.place(0, 5), (0, 0), "the first query leaves a fingerprint");
+    assert_eq!(trial.place(0, 5), (0, ALL));
+    assert_eq!(
+        trial.place(0, 40),
+        (ALL, 0),
+        "another number of tasks is the same class"
+    );
+    trial.change(7, 300, 7);
+    assert_eq!(trial.place(0, 5), (4, 2), "one chunk changed");
+    assert_eq!(
+        trial.ask(0, |_| {}),
+        (0, 0),
+        "tasks that ask for nodes have verdicts of their own"
+    );
 }
 
 #[test]

@@ -1,0 +1,188 @@
+//! Rank keys of the nodes of a pass: of every node that passes, or, with stored verdicts, of the chunks that may hold the best
+//! nodes.
+
+use super::pass::PlacePass;
+use super::ranking::{NodeRankKey, rank_key, rank_score};
+use crate::decide::candidates::{ChunkSlice, NodeCandidates};
+use crate::decide::class_scorers::{OutOfRangeScores, ScoreScratch};
+use crate::decide::query::NodeQuery;
+use crate::decide::score::best_offset;
+use crate::decide::verdict_cache::{HookInputs, JudgedTasks, VerdictReuse};
+use crate::model::{ClusterState, NodeMask, Problem, TaskClass, TaskStatus};
+use crate::plugin::ChunkScores;
+use crate::policy::Policy;
+
+/// Number of chunks between two checks for cancellation.
+const CANCEL_CHECK_INTERVAL: usize = 256;
+
+/// Keys of nodes, and of chunks whose verdicts are stored.
+#[derive(Default)]
+struct KeyCollector {
+    keys: Vec<NodeRankKey>,
+    /// Key of the best node of a chunk, with the number of its slice.
+    heads: Vec<(NodeRankKey, usize)>,
+}
+
+impl KeyCollector {
+    fn add_nodes(&mut self, state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores) {
+        let keys = part.candidates.iter().map(|offset| key_at(state, part, totals, offset));
+        self.keys.extend(keys);
+    }
+
+    /// Chunks among which the best `count` nodes are: any other chunk's best node has so many better ones.
+    fn best_chunks(&mut self, count: usize) -> &[(NodeRankKey, usize)] {
+        if count < self.heads.len() {
+            if count > 0 {
+                self.heads.select_nth_unstable(count - 1);
+            }
+            self.heads.truncate(count);
+        }
+        &self.heads
+    }
+}
+
+fn key_at(state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, offset: usize) -> NodeRankKey {
+    let slot = part.slot(offset);
+    let rank = state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX);
+    let total = totals.get(offset).copied().unwrap_or(0.0);
+    rank_key(rank_score(total), rank, slot)
+}
+
+impl<'a> PlacePass<'a> {
+    /// The pass with stored verdicts of its class, if there are some or they may be stored.
+    pub(super) fn with_reuse(
+        self,
+        verdicts: Option<VerdictReuse<'a>>,
+        policy: &Policy,
+        (query, class): (&NodeQuery, &TaskClass),
+    ) -> Self {
+        let reuse = verdicts.and_then(|verdicts| {
+            let filters = self.filterers.iter();
+            let inputs = HookInputs::of(filters.map(|filter| Some(filter.outside_inputs())));
+            let tasks = JudgedTasks::Placed {
+                after_release: self.arriving_task.status() == TaskStatus::Pipelined,
+            };
+            verdicts.open(self.state, policy, (query, tasks, class), inputs)
+        });
+        Self { reuse, ..self }
+    }
+
+    /// Rank keys of nodes that pass, with those of the best `count` among them; `None`: cancelled.
+    pub(super) fn rank_keys(
+        &mut self,
+        candidates: &NodeCandidates<'_>,
+        count: usize,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<NodeRankKey>>, Problem> {
+        let mut found = KeyCollector::default();
+        let mut scratch = ScoreScratch::new();
+        let mut outside = OutOfRangeScores::default();
+        let surveyed = self.survey(candidates)?;
+        match &mut self.reuse {
+            Some(reuse) => reuse.set_score_inputs(self.scorers.outside_inputs()),
+            None => found.keys.reserve(candidates.len()),
+        }
+        for (number, whole) in candidates.slices.iter().enumerate() {
+            if number % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
+                return Ok(None);
+            }
+            let passing = surveyed.as_ref().and_then(|passing| passing.get(number)).copied();
+            let part = ChunkSlice {
+                candidates: passing.unwrap_or_else(|| self.filter_slice(whole)),
+                ..*whole
+            };
+            if part.candidates.is_empty() {
+                continue;
+            }
+            if let Some(head) = self.stored_head(whole) {
+                found.heads.push((head, number));
+                continue;
+            }
+            self.scorers
+                .record_out_of_range(self.state, &part, &mut scratch, &mut outside);
+            self.scorers.score_slice(&part, &mut scratch, |_, _, _| {});
+            match self.store_totals((whole, &part), &scratch.totals) {
+                Some(head) => found.heads.push((head, number)),
+                None => found.add_nodes(self.state, &part, &scratch.totals),
+            }
+        }
+        self.scorers.reject_out_of_range(outside)?;
+        self.add_best_chunks(candidates, count, &mut found);
+        Ok(Some(found.keys))
+    }
+
+    /// Adds the nodes of stored chunks that may be among the best `count`, and ends the use of stored verdicts.
+    fn add_best_chunks(&mut self, candidates: &NodeCandidates<'_>, count: usize, found: &mut KeyCollector) {
+        let Some(reuse) = self.reuse.take() else { return };
+        let mut keys = std::mem::take(&mut found.keys);
+        for (_, number) in found.best_chunks(count) {
+            let part = candidates.slices.get(*number);
+            let stored = part.and_then(|part| Some((part, reuse.filtered(part)?, reuse.scored(part)?)));
+            let Some((part, filtered, scored)) = stored else {
+                continue;
+            };
+            let offsets = filtered.passed.iter();
+            keys.extend(offsets.map(|offset| key_at(self.state, part, &scored.totals, offset)));
+        }
+        found.keys = keys;
+        reuse.finish();
+    }
+
+    /// Nodes of a slice that pass every filter, by the stored verdict if there is one.
+    fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+        if let Some(reuse) = &mut self.reuse
+            && let Some(stored) = reuse.filtered(part)
+        {
+            let passed = stored.passed;
+            reuse.count_reused();
+            return passed;
+        }
+        let passed = self.passing_nodes(part.chunk, &part.candidates);
+        if let Some(reuse) = &mut self.reuse {
+            reuse.put_filtered(part, passed, &[]);
+        }
+        passed
+    }
+
+    /// Shows the nodes that pass to the scorers, if their scores depend on them; returns these nodes, slice by slice.
+    fn survey(&mut self, candidates: &NodeCandidates<'_>) -> Result<Option<Vec<NodeMask>>, Problem> {
+        if !self.scorers.need_survey() {
+            return Ok(None);
+        }
+        let slices = &candidates.slices;
+        let passing: Vec<NodeMask> = slices.iter().map(|part| self.filter_slice(part)).collect();
+        match &mut self.reuse {
+            None => self
+                .scorers
+                .survey(slices.iter().map(|part| part.chunk).zip(&passing))?,
+            Some(reuse) => {
+                for (part, candidates) in slices.iter().zip(&passing) {
+                    self.scorers.survey_or_reuse(part, candidates, reuse);
+                }
+                self.scorers.finish_survey()?;
+            }
+        }
+        Ok(Some(passing))
+    }
+
+    /// Key of the best node of a chunk whose scores are stored.
+    fn stored_head(&mut self, whole: &ChunkSlice<'_>) -> Option<NodeRankKey> {
+        let reuse = self.reuse.as_mut()?;
+        let scored = reuse.scored(whole)?;
+        let head = key_at(self.state, whole, &scored.totals, scored.head);
+        reuse.count_reused();
+        Some(head)
+    }
+
+    /// Stores the totals of a chunk. Returns the key of its best node; `None`: they cannot be stored.
+    fn store_totals(
+        &mut self,
+        (whole, part): (&ChunkSlice<'_>, &ChunkSlice<'_>),
+        totals: &ChunkScores,
+    ) -> Option<NodeRankKey> {
+        let reuse = self.reuse.as_mut().filter(|reuse| reuse.stores_scores(whole))?;
+        let head = best_offset(self.state, part, totals)?;
+        reuse.put_scores(whole, totals, head);
+        Some(key_at(self.state, part, totals, head))
+    }
+}
