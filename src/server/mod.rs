@@ -17,6 +17,7 @@ mod extender;
 mod large_messages;
 pub mod pb;
 mod place;
+mod place_batch;
 mod place_commit;
 mod place_lane;
 mod policy;

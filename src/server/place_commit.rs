@@ -186,7 +186,7 @@ impl CommitCall {
     }
 
     /// Placements of this call alone, for the writer.
-    pub(super) fn placed_calls(&self, calls: Vec<PlacedCall>) -> PlacedCalls {
+    pub(super) fn placed_calls(&self, calls: Arc<Vec<PlacedCall>>) -> PlacedCalls {
         PlacedCalls {
             policy: self.policy.clone(),
             calls,
@@ -376,7 +376,7 @@ impl ServerContext {
                 let Some(placed) = choice.placed else {
                     return Ok(Ok(call.unplaced(&edge, &state, choice.result)));
                 };
-                let calls = call.placed_calls(vec![placed]);
+                let calls = call.placed_calls(Arc::new(vec![placed]));
                 let mut outcome = edge.state.commit_placed(calls, || drop(worker))?;
                 let own = outcome.jobs.pop();
                 match own.map(|own| (own.committed, own.rejections)) {

@@ -1,6 +1,6 @@
 //! Lane of placements that are committed at once: one thread chooses nodes for one call after the other, each in the state
 //! that has the placements before it, and sends them to the writer together. So schedulers that place at once are never in
-//! each other's way.
+//! each other's way. While the writer commits a batch, the lane chooses for the next one.
 //!
 //! Connections take turns, so that one which sends many calls delays another by one call. A call that takes long leaves the
 //! lane: it goes on beside it, on a worker.
@@ -8,25 +8,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::ServerContext;
 use super::pb;
-use super::place_commit::{ChoiceState, CommitCall, CommitTries, PlacementChoice};
+use super::place_batch::{LaneBatch, SentBatch};
+use super::place_commit::{CommitCall, CommitTries};
 use super::status::CallError;
-use pumice_state::{CommitOutcome, CommitRejection, PlacedCall};
+use pumice_state::PlacedCall;
 
 /// Maximum number of tasks of a call in the lane.
 pub(super) const MAX_LANE_TASKS: usize = 1_000;
-/// Time after which a call leaves the lane.
-const MAX_CALL_TIME: Duration = Duration::from_millis(10);
-/// Time after which no more calls join a batch.
-const MAX_BATCH_TIME: Duration = Duration::from_millis(3);
-/// Maximum number of calls in a batch.
-const MAX_BATCH_CALLS: usize = 64;
+/// Maximum number of batches that the writer has at once: one that it commits, and the next.
+const MAX_SENT_BATCHES: usize = 2;
 
 /// Reply of the lane to a call.
 #[derive(Debug)]
@@ -40,10 +36,10 @@ pub(super) enum LaneReply {
 /// Call that waits in the lane. Its place ends when its caller is gone.
 #[derive(Debug)]
 pub(super) struct LaneCall {
-    call: Arc<CommitCall>,
+    pub(super) call: Arc<CommitCall>,
     /// Number of its connection.
     connection: u64,
-    tries: CommitTries,
+    pub(super) tries: CommitTries,
     reply: oneshot::Sender<LaneReply>,
 }
 
@@ -58,15 +54,33 @@ impl LaneCall {
         }
     }
 
-    fn done(self, response: Result<pb::PlaceResponse, CallError>) {
-        // A caller that is gone reads nothing.
-        drop(self.reply.send(LaneReply::Done(Box::new(response))));
+    /// True if nobody waits for the reply any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
     }
+
+    pub(super) fn reply(self, reply: LaneReply) {
+        // A caller that is gone reads nothing.
+        drop(self.reply.send(reply));
+    }
+
+    pub(super) fn done(self, response: Result<pb::PlaceResponse, CallError>) {
+        self.reply(LaneReply::Done(Box::new(response)));
+    }
+}
+
+/// What the thread of the lane is told.
+#[derive(Debug)]
+pub(super) enum LaneMessage {
+    /// A call.
+    Call(LaneCall),
+    /// The commit of the batch that was sent first has ended; these calls are placed once more.
+    Ended(Vec<LaneCall>),
 }
 
 /// Way into the lane, whose thread starts with the first call.
 #[derive(Debug, Default)]
-pub(super) struct PlaceLane(OnceLock<mpsc::UnboundedSender<LaneCall>>);
+pub(super) struct PlaceLane(OnceLock<mpsc::UnboundedSender<LaneMessage>>);
 
 impl PlaceLane {
     /// Sends a call into the lane. The number of calls that wait there is bounded by that of calls that wait at all.
@@ -75,24 +89,32 @@ impl PlaceLane {
     /// The thread cannot be started, or has ended.
     pub(super) fn send(&self, edge: &Arc<ServerContext>, call: LaneCall) -> Result<(), CallError> {
         let lane = self.0.get_or_init(|| {
-            let (calls, waiting) = mpsc::unbounded_channel();
-            let edge = Arc::downgrade(edge);
+            let (sender, messages) = mpsc::unbounded_channel();
+            let lane = Lane {
+                edge: Arc::downgrade(edge),
+                runtime: Handle::current(),
+                sender: sender.downgrade(),
+                messages,
+                queue: LaneQueue::default(),
+                sent: VecDeque::new(),
+                waits_for_commits: false,
+            };
             let thread = std::thread::Builder::new().name("pumice-placer".to_owned());
-            if let Err(error) = thread.spawn(move || run_lane(&edge, waiting)) {
+            if let Err(error) = thread.spawn(move || lane.run()) {
                 tracing::error!(%error, "the thread of placements does not start");
             }
-            calls
+            sender
         });
-        let sent = lane.send(call);
+        let sent = lane.send(LaneMessage::Call(call));
         sent.map_err(|_| CallError::internal("the lane of placements does not run"))
     }
 }
 
 /// Calls that wait, by connection.
 #[derive(Debug, Default)]
-struct LaneQueue {
+pub(super) struct LaneQueue {
     /// Calls that go on with the next batch, before all others.
-    first: VecDeque<LaneCall>,
+    pub(super) first: VecDeque<LaneCall>,
     waiting: BTreeMap<u64, VecDeque<LaneCall>>,
     /// Connection whose turn was last.
     last: u64,
@@ -108,7 +130,7 @@ impl LaneQueue {
     }
 
     /// Next call: of the connection after the one whose turn was last.
-    fn pop(&mut self) -> Option<LaneCall> {
+    pub(super) fn pop(&mut self) -> Option<LaneCall> {
         if let Some(call) = self.first.pop_front() {
             return Some(call);
         }
@@ -125,184 +147,114 @@ impl LaneQueue {
     }
 }
 
-/// Serves the lane until the server's context is gone.
-fn run_lane(edge: &Weak<ServerContext>, mut calls: mpsc::UnboundedReceiver<LaneCall>) {
-    let mut queue = LaneQueue::default();
-    loop {
-        if queue.is_empty() {
-            let Some(call) = calls.blocking_recv() else { return };
-            queue.push(call);
-        }
-        while let Ok(call) = calls.try_recv() {
-            queue.push(call);
-        }
-        // The context is held for one batch at a time: its end ends the lane.
-        let Some(edge) = edge.upgrade() else { return };
-        // A panic ends the calls of its batch, as it ends one call elsewhere; the others go on.
-        let batch = AssertUnwindSafe(|| run_batch(&edge, &mut queue, &mut calls));
-        if catch_unwind(batch).is_err() {
-            tracing::error!("a batch of placements ended with a panic");
-        }
-    }
+/// Lane on its thread.
+#[derive(Debug)]
+pub(super) struct Lane {
+    edge: Weak<ServerContext>,
+    /// Runtime on which commits are waited for.
+    runtime: Handle,
+    sender: mpsc::WeakUnboundedSender<LaneMessage>,
+    messages: mpsc::UnboundedReceiver<LaneMessage>,
+    pub(super) queue: LaneQueue,
+    /// Placements of the batches that the writer has, batch by batch.
+    sent: VecDeque<Arc<Vec<PlacedCall>>>,
+    /// True if the next call may be answered only in a state that has no placements which may not be committed after all.
+    waits_for_commits: bool,
 }
 
-/// Call of a batch whose nodes are chosen.
-struct ChosenCall {
-    call: LaneCall,
-    result: pb::PlaceResult,
-}
-
-/// Batch of calls under one policy.
-struct LaneBatch<'e> {
-    edge: &'e ServerContext,
-    state: ChoiceState,
-    chosen: Vec<ChosenCall>,
-    placed: Vec<PlacedCall>,
-}
-
-/// Continuation of a batch after a call.
-enum LaneStep {
-    /// The batch goes on.
-    Next,
-    /// The batch ends before this call, which the next one begins with.
-    EndBefore(LaneCall),
-    /// The batch ends.
-    End,
-}
-
-/// Chooses nodes for calls in their turns, and commits them together.
-fn run_batch(edge: &ServerContext, queue: &mut LaneQueue, calls: &mut mpsc::UnboundedReceiver<LaneCall>) {
-    let Some(first) = queue.pop() else { return };
-    let state = match ChoiceState::newest(edge, &first.call) {
-        Ok(state) => state,
-        Err(error) => return first.done(Err(error)),
-    };
-    let policy = first.call.policy().clone();
-    let mut batch = LaneBatch {
-        edge,
-        state,
-        chosen: Vec::new(),
-        placed: Vec::new(),
-    };
-    let begun = Instant::now();
-    let mut next = Some(first);
-    for _ in 0..MAX_BATCH_CALLS {
-        let Some(call) = next.take().or_else(|| queue.pop()) else {
-            break;
-        };
-        if *call.call.policy() != policy || batch.has_hold(call.call.hold()) {
-            queue.first.push_front(call);
-            break;
-        }
-        match batch.place(call) {
-            LaneStep::Next => {}
-            LaneStep::EndBefore(call) => {
-                queue.first.push_front(call);
-                break;
+impl Lane {
+    /// Serves the lane until the server's context is gone.
+    fn run(mut self) {
+        loop {
+            while !self.may_begin() {
+                let Some(message) = self.messages.blocking_recv() else {
+                    return;
+                };
+                self.take(message);
             }
-            LaneStep::End => break,
-        }
-        if begun.elapsed() >= MAX_BATCH_TIME {
-            break;
-        }
-        while let Ok(call) = calls.try_recv() {
-            queue.push(call);
+            self.take_messages();
+            // The context is held for one batch at a time: its end ends the lane.
+            let Some(edge) = self.edge.upgrade() else { return };
+            // A panic ends the calls of its batch, as it ends one call elsewhere; the others go on.
+            let batch = AssertUnwindSafe(|| self.run_batch(&edge));
+            if catch_unwind(batch).is_err() {
+                tracing::error!("a batch of placements ended with a panic");
+            }
         }
     }
-    batch.commit(queue);
-}
 
-impl LaneBatch<'_> {
-    /// True if a call of the batch has the same key.
-    fn has_hold(&self, hold: &Arc<str>) -> bool {
-        self.placed.iter().any(|placed| placed.hold == *hold)
+    /// True if there is a call whose nodes may be chosen now.
+    fn may_begin(&self) -> bool {
+        let most = if self.waits_for_commits { 1 } else { MAX_SENT_BATCHES };
+        !self.queue.is_empty() && self.sent.len() < most
     }
 
-    /// Chooses nodes for a call, which are taken for the calls after it.
-    fn place(&mut self, mut call: LaneCall) -> LaneStep {
-        if call.reply.is_closed() {
-            return LaneStep::Next;
-        }
-        let begun = Instant::now();
-        let is_over = || begun.elapsed() >= MAX_CALL_TIME;
-        let choice = call.call.choose(self.edge, &self.state, &is_over);
-        match choice {
-            Ok(Some(PlacementChoice {
-                placed: Some(placed),
-                result,
-            })) => {
-                let state = &mut self.state;
-                if let Err(problem) = placed.count(&mut state.cluster_state, &mut state.plugin_states) {
-                    // Parts of it are counted: nobody else may be placed in this state.
-                    call.done(Err(problem.into()));
-                    return LaneStep::End;
+    fn take(&mut self, message: LaneMessage) {
+        match message {
+            LaneMessage::Call(call) => self.queue.push(call),
+            LaneMessage::Ended(again) => {
+                self.sent.pop_front();
+                for call in again.into_iter().rev() {
+                    self.queue.first.push_front(call);
                 }
-                call.tries.count += 1;
-                self.placed.push(placed);
-                self.chosen.push(ChosenCall { call, result });
-                LaneStep::Next
-            }
-            // Nothing is refused because of placements that may not be committed after all.
-            Ok(Some(_)) | Err(_) if !self.placed.is_empty() => LaneStep::EndBefore(call),
-            Ok(Some(PlacementChoice { placed: None, result })) => {
-                let response = call.call.unplaced(self.edge, &self.state, result);
-                call.done(Ok(response));
-                LaneStep::Next
-            }
-            Ok(None) => {
-                drop(call.reply.send(LaneReply::TooLong));
-                LaneStep::Next
-            }
-            Err(error) => {
-                call.done(Err(error));
-                LaneStep::Next
             }
         }
     }
 
-    /// Commits what was chosen. Calls whose placement does not hold go on with the next batch.
-    fn commit(self, queue: &mut LaneQueue) {
-        let Some(first) = self.chosen.first() else { return };
-        let calls = first.call.call.placed_calls(self.placed);
-        let outcome = match self.edge.state.commit_placed(calls, || ()) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                let error = CallError::from(error);
-                for chosen in self.chosen {
-                    chosen.call.done(Err(error.clone()));
-                }
-                return;
-            }
-        };
-        let mut again = VecDeque::new();
-        let jobs = outcome.jobs.iter();
-        for (chosen, own) in self.chosen.into_iter().zip(jobs) {
-            if own.committed {
-                reply_committed(self.edge, &self.state, chosen, &outcome);
-            } else {
-                self.edge.metrics.placements().record_conflict();
-                again.extend(retry(chosen.call, own.rejections.clone()));
-            }
+    /// True if the writer has no batch.
+    pub(super) fn is_writer_idle(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Takes what has arrived.
+    pub(super) fn take_messages(&mut self) {
+        while let Ok(message) = self.messages.try_recv() {
+            self.take(message);
         }
-        again.append(&mut queue.first);
-        queue.first = again;
+    }
+
+    /// Chooses nodes for calls in their turns, and sends their placements to the writer.
+    fn run_batch(&mut self, edge: &Arc<ServerContext>) {
+        let Some(first) = self.queue.pop() else { return };
+        self.waits_for_commits = false;
+        match LaneBatch::begin(edge, &first, self.sent.iter().cloned().collect()) {
+            Ok(batch) => batch.run(self, first),
+            Err(error) => first.done(Err(error)),
+        }
+    }
+
+    /// Lets a call wait until no placement is uncommitted.
+    pub(super) fn wait_for_commits(&mut self, call: LaneCall) {
+        self.queue.first.push_front(call);
+        self.waits_for_commits = true;
+    }
+
+    /// Waits for the commit of a batch beside the lane; its calls have their replies once it has ended.
+    pub(super) fn follow(&mut self, edge: &Arc<ServerContext>, batch: SentBatch) {
+        let Some(lane) = self.sender.upgrade() else { return };
+        self.sent.push_back(batch.placed());
+        let edge = Arc::clone(edge);
+        self.runtime.spawn(async move {
+            let mut end = BatchEnd {
+                lane,
+                again: Vec::new(),
+            };
+            end.again = batch.reply(&edge).await;
+        });
     }
 }
 
-fn reply_committed(edge: &ServerContext, state: &ChoiceState, chosen: ChosenCall, outcome: &CommitOutcome) {
-    let ChosenCall { call, result } = chosen;
-    let response = call.call.committed(edge, state, (result, &call.tries), outcome);
-    call.done(Ok(response));
+/// End of a batch, which the lane is told of even if its replies end with a panic.
+struct BatchEnd {
+    lane: mpsc::UnboundedSender<LaneMessage>,
+    again: Vec<LaneCall>,
 }
 
-/// Call that is placed once more; `None`: it has had its tries.
-fn retry(mut call: LaneCall, rejections: Vec<CommitRejection>) -> Option<LaneCall> {
-    match call.tries.conflicted(rejections) {
-        Ok(()) => Some(call),
-        Err(error) => {
-            call.done(Err(error));
-            None
-        }
+impl Drop for BatchEnd {
+    fn drop(&mut self) {
+        let again = std::mem::take(&mut self.again);
+        // The lane ends with the server only.
+        drop(self.lane.send(LaneMessage::Ended(again)));
     }
 }
 

@@ -42,7 +42,7 @@ pub use sessions::commit_judge::COMMIT_PLUGIN;
 pub use sessions::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
 pub use sessions::confirm::SessionConfirm;
 pub use sessions::hold::{HeldTask, TaskHold};
-pub use sessions::placed_calls::{PlacedCall, PlacedCalls};
+pub use sessions::placed_calls::{CommitUnderWay, PlacedCall, PlacedCalls};
 pub use sessions::query::WeighedResult;
 pub use sessions::registry::session_prefix;
 pub use sessions::status::SessionStatus;

@@ -201,6 +201,39 @@ fn gangs_are_refused_only_where_no_room_is_left() {
     assert_eq!(placed, asked.min(free / CROWDED.gang), "{free} cores are free");
 }
 
+#[test]
+fn calls_with_one_key_at_once_place_their_tasks_once() {
+    let fleet = FleetOf {
+        nodes: 10,
+        cores: 16,
+        jobs: 20,
+        gang: 4,
+    };
+    let server = EmbeddedServer::start();
+    server.wire.apply_batch(full_sync("test", 1, fleet.cluster())).unwrap();
+    let wires: Vec<BlockingClients> = (0..SCHEDULERS).map(|_| server.connect()).collect();
+    for job in 0..fleet.jobs {
+        let request = place_and_commit(&format!("same/{job}"), &fleet.tasks(job));
+        let barrier = Barrier::new(SCHEDULERS);
+        let responses: Vec<pb::PlaceResponse> = std::thread::scope(|scope| {
+            let callers = wires.iter().map(|wire| {
+                let (request, barrier) = (request.clone(), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    wire.place(request).unwrap()
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            callers.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let nodes = placed_nodes(&responses[0]);
+        assert_eq!(nodes.len(), fleet.gang);
+        assert!(responses.iter().all(|own| placed_nodes(own) == nodes));
+        let firsts = responses.iter().filter(|own| !own.commit.as_ref().unwrap().repeated);
+        assert_eq!(firsts.count(), 1);
+    }
+}
+
 /// Gangs that are too large for the lane: their nodes are chosen at once, in one state.
 const LARGE: FleetOf = FleetOf {
     nodes: 24,

@@ -15,7 +15,7 @@ use crate::ledger::assumptions::AssumptionDraft;
 use crate::writer::ports::WriterRequest;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::devices::DeviceMask;
-use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord};
+use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord, TaskStatus};
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 
 /// Placement of one call.
@@ -33,11 +33,31 @@ pub struct PlacedCalls {
     /// Name and profile of the policy.
     pub policy: (Arc<str>, Arc<str>),
     /// The calls, each with its placement.
-    pub calls: Vec<PlacedCall>,
+    pub calls: Arc<Vec<PlacedCall>>,
+}
+
+/// Commit that the writer has, or will have after others.
+#[derive(Debug)]
+pub struct CommitUnderWay(oneshot::Receiver<Result<CommitOutcome, StateError>>);
+
+impl CommitUnderWay {
+    /// Outcome of the commit.
+    ///
+    /// # Errors
+    /// The policy no longer exists, the store cannot be written, or the writer has ended: nothing was committed.
+    pub async fn outcome(self) -> Result<CommitOutcome, StateError> {
+        self.0.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Outcome of the commit, on a thread that may wait.
+    fn wait(self) -> Result<CommitOutcome, StateError> {
+        self.0.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+    }
 }
 
 impl PlacedCall {
-    /// Counts the placement in a cluster state and in plugin states, as its commit will.
+    /// Counts the placement in a cluster state and in plugin states, as its commit will. Tasks that have their place already are
+    /// not counted again.
     ///
     /// # Errors
     /// A plugin cannot count it: the caller discards both.
@@ -49,9 +69,11 @@ impl PlacedCall {
                 card,
                 devices,
             } = &proposed.placement;
-            let Some(stored) = cluster_state.tasks().get(task).cloned() else {
+            let stored = cluster_state.tasks().get(task);
+            let Some(stored) = stored.filter(|stored| stored.record.status == TaskStatus::Pending) else {
                 continue;
             };
+            let stored = stored.clone();
             let put = (&stored.record, node, card, *devices);
             count_placement(cluster_state, plugin_states, put)?;
         }
@@ -155,6 +177,18 @@ impl SharedState {
     /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended: nothing was
     /// committed.
     pub fn commit_placed(&self, calls: PlacedCalls, before_wait: impl FnOnce()) -> Result<CommitOutcome, StateError> {
+        before_wait();
+        self.begin_commit_placed(calls)?.wait()
+    }
+
+    /// Sends placements to the writer as [`Self::commit_placed`] does, without waiting for their outcome. Commits end in the
+    /// order in which they were sent.
+    ///
+    /// This may wait for a place in the writer's queue: never call it on an async thread.
+    ///
+    /// # Errors
+    /// A limit is exceeded, or the writer has ended: nothing was sent.
+    pub fn begin_commit_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
         let most = self.limits.commit_placements;
         if let Some(large) = calls.calls.iter().find(|call| call.job.placements.len() > most) {
             let message = format!("the placement has {} tasks", large.job.placements.len());
@@ -162,9 +196,8 @@ impl SharedState {
         }
         self.warm_plugin_states(&calls.policy);
         let (reply, outcome) = oneshot::channel();
-        before_wait();
         self.send_assumption_blocking(AssumptionCommand::Place(WriterRequest::new(Box::new(calls), reply)))?;
-        outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+        Ok(CommitUnderWay(outcome))
     }
 
     /// Placements that are held under a name, by task, as the writer has them.

@@ -33,7 +33,7 @@ async fn commit(fixture: &CommitFixture, calls: Vec<PlacedCall>) -> Result<Commi
     let state = Arc::clone(&fixture.state);
     let calls = PlacedCalls {
         policy: ("default".into(), Arc::default()),
-        calls,
+        calls: Arc::new(calls),
     };
     tokio::task::spawn_blocking(move || state.commit_placed(calls, || ()))
         .await
