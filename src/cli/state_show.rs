@@ -76,6 +76,22 @@ macro_rules! all_pages {
     }};
 }
 
+/// What a store keeps, and whether it can be written.
+fn store_words(store: &pb::StoreStatus) -> String {
+    let kind = match store.durability() {
+        pb::Durability::Unspecified => "unknown",
+        pb::Durability::Memory => "memory, which ends with the server",
+        pb::Durability::Disk => "disk",
+        pb::Durability::Etcd => "etcd",
+        pb::Durability::Kubernetes => "Kubernetes API",
+    };
+    if store.problem.is_empty() {
+        kind.to_owned()
+    } else {
+        format!("{kind}; it cannot be written: {}", store.problem)
+    }
+}
+
 async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Result<(), CommandError> {
     let info = connection
         .state
@@ -91,6 +107,9 @@ async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Resu
         "pumice {}, revision {revision}, node table of {slots}",
         info.version
     ))?;
+    if let Some(store) = &info.store {
+        output::line(&format!("store: {}", store_words(store)))?;
+    }
     output::line(&format!("policies: {}", info.policies.join(", ")))?;
     let plugins = info
         .plugins

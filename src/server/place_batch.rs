@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::ServerContext;
 use super::pb;
 use super::place_commit::{ChoiceState, PlacementChoice};
-use super::place_lane::{Lane, LaneCall, LaneReply};
+use super::place_lane::{LaneCall, LaneReply, LaneThread};
 use super::status::CallError;
 use pumice_state::{CommitOutcome, CommitRejection, CommitUnderWay, PlacedCall};
 
@@ -74,7 +74,7 @@ impl<'e> LaneBatch<'e> {
     }
 
     /// Chooses nodes for calls in their turns, and sends their placements to the writer.
-    pub(super) fn run(mut self, lane: &mut Lane, first: LaneCall) {
+    pub(super) fn run(mut self, lane: &mut LaneThread, first: LaneCall) {
         let begun = Instant::now();
         let mut next = Some(first);
         for _ in 0..MAX_BATCH_CALLS {
@@ -161,7 +161,7 @@ impl<'e> LaneBatch<'e> {
     }
 
     /// Sends what was chosen to the writer.
-    fn send(self, lane: &mut Lane) {
+    fn send(self, lane: &mut LaneThread) {
         let Some(first) = self.chosen.first() else { return };
         let placed = Arc::new(self.placed);
         let calls = first.call.call.placed_calls(Arc::clone(&placed));
@@ -175,7 +175,7 @@ impl<'e> LaneBatch<'e> {
                 };
                 lane.follow(self.edge, batch);
             }
-            Err(error) => fail(self.chosen, CallError::from(error)),
+            Err(error) => fail(self.chosen, &CallError::from(error)),
         }
     }
 }
@@ -200,7 +200,7 @@ impl SentBatch {
         let outcome = match self.commit.outcome().await {
             Ok(outcome) => outcome,
             Err(error) => {
-                fail(self.chosen, CallError::from(error));
+                fail(self.chosen, &CallError::from(error));
                 return Vec::new();
             }
         };
@@ -217,7 +217,7 @@ impl SentBatch {
     }
 }
 
-fn fail(chosen: Vec<ChosenCall>, error: CallError) {
+fn fail(chosen: Vec<ChosenCall>, error: &CallError) {
     for chosen in chosen {
         chosen.call.done(Err(error.clone()));
     }

@@ -90,7 +90,7 @@ impl PlaceLane {
     pub(super) fn send(&self, edge: &Arc<ServerContext>, call: LaneCall) -> Result<(), CallError> {
         let lane = self.0.get_or_init(|| {
             let (sender, messages) = mpsc::unbounded_channel();
-            let lane = Lane {
+            let lane = LaneThread {
                 edge: Arc::downgrade(edge),
                 runtime: Handle::current(),
                 sender: sender.downgrade(),
@@ -147,9 +147,9 @@ impl LaneQueue {
     }
 }
 
-/// Lane on its thread.
+/// Thread that chooses nodes.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct LaneThread {
     edge: Weak<ServerContext>,
     /// Runtime on which commits are waited for.
     runtime: Handle,
@@ -162,7 +162,7 @@ pub(super) struct Lane {
     waits_for_commits: bool,
 }
 
-impl Lane {
+impl LaneThread {
     /// Serves the lane until the server's context is gone.
     fn run(mut self) {
         loop {

@@ -9,7 +9,7 @@ use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugins;
-use pumice_state::{ConnectionShare, ForgetSource, ForgottenSource, SourceKind, SourceStatus};
+use pumice_state::{ConnectionShare, ForgetSource, ForgottenSource, SourceKind, SourceStatus, StoreStatus};
 
 use super::ServerContext;
 use super::access_layer::{access_of, refused};
@@ -365,7 +365,16 @@ impl StateRpc {
             sources: self.0.state.sources().iter().map(source_status).collect(),
             policies: snapshot.policies.keys().map(ToString::to_string).collect(),
             node_table: Some(nodes.table_version()),
+            store: Some(store_status(self.0.state.store_status())),
         }
+    }
+}
+
+fn store_status(store: StoreStatus) -> pb::StoreStatus {
+    pb::StoreStatus {
+        durability: convert::durability(store.durability).into(),
+        problem: store.problem.unwrap_or_default(),
+        failed_writes: store.failed_writes,
     }
 }
 

@@ -141,6 +141,11 @@ fn server_info_describes_the_server() {
     assert_eq!(families("drf"), ["order", "victims"]);
     assert!(info.limits.iter().all(|limit| limit.value > 0) && info.limits.len() > 10);
     assert_eq!(info.sources, []);
+    let store = pb::StoreStatus {
+        durability: pb::Durability::Memory.into(),
+        ..pb::StoreStatus::default()
+    };
+    assert_eq!(info.store, Some(store));
 }
 
 fn code<T>(reply: Result<T, Status>) -> Code {

@@ -1226,7 +1226,9 @@ type GetServerInfoResponse struct {
 	// Names of the policies in force, sorted.
 	Policies []string `protobuf:"bytes,6,rep,name=policies,proto3" json:"policies,omitempty"`
 	// Latest node table.
-	NodeTable     *NodeTableVersion `protobuf:"bytes,7,opt,name=node_table,json=nodeTable,proto3" json:"node_table,omitempty"`
+	NodeTable *NodeTableVersion `protobuf:"bytes,7,opt,name=node_table,json=nodeTable,proto3" json:"node_table,omitempty"`
+	// Store of durable state.
+	Store         *StoreStatus `protobuf:"bytes,8,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1310,6 +1312,78 @@ func (x *GetServerInfoResponse) GetNodeTable() *NodeTableVersion {
 	return nil
 }
 
+func (x *GetServerInfoResponse) GetStore() *StoreStatus {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+// Status of the store of durable state.
+type StoreStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long an acknowledged write lasts.
+	Durability Durability `protobuf:"varint,1,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	// Why the store cannot be written now: admissions and commits are refused, and
+	// decisions go on. Empty: the last write succeeded.
+	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Number of writes that failed since the start.
+	FailedWrites  uint64 `protobuf:"varint,3,opt,name=failed_writes,json=failedWrites,proto3" json:"failed_writes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreStatus) Reset() {
+	*x = StoreStatus{}
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreStatus) ProtoMessage() {}
+
+func (x *StoreStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
+func (*StoreStatus) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StoreStatus) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *StoreStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetFailedWrites() uint64 {
+	if x != nil {
+		return x.FailedWrites
+	}
+	return 0
+}
+
 // A plugin that the server implements.
 type ServedPlugin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1324,7 +1398,7 @@ type ServedPlugin struct {
 
 func (x *ServedPlugin) Reset() {
 	*x = ServedPlugin{}
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1410,7 @@ func (x *ServedPlugin) String() string {
 func (*ServedPlugin) ProtoMessage() {}
 
 func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1423,7 @@ func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServedPlugin.ProtoReflect.Descriptor instead.
 func (*ServedPlugin) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ServedPlugin) GetName() string {
@@ -1379,7 +1453,7 @@ type ServerLimit struct {
 
 func (x *ServerLimit) Reset() {
 	*x = ServerLimit{}
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1465,7 @@ func (x *ServerLimit) String() string {
 func (*ServerLimit) ProtoMessage() {}
 
 func (x *ServerLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1478,7 @@ func (x *ServerLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimit.ProtoReflect.Descriptor instead.
 func (*ServerLimit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ServerLimit) GetName() string {
@@ -1448,7 +1522,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1534,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1547,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SourceStatus) GetPosition() *SourcePosition {
@@ -1538,7 +1612,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1624,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1637,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Page) GetSize() uint32 {
@@ -1595,7 +1669,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1681,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1694,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListNodesRequest) GetAgainst() *EvaluationRef {
@@ -1659,7 +1733,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1745,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1758,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListNodesResponse) GetMetadata() *ResponseMetadata {
@@ -1735,7 +1809,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1821,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1834,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -1834,7 +1908,7 @@ type NodeCard struct {
 
 func (x *NodeCard) Reset() {
 	*x = NodeCard{}
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1920,7 @@ func (x *NodeCard) String() string {
 func (*NodeCard) ProtoMessage() {}
 
 func (x *NodeCard) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1933,7 @@ func (x *NodeCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCard.ProtoReflect.Descriptor instead.
 func (*NodeCard) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeCard) GetCard() string {
@@ -1898,7 +1972,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1984,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +1997,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListQueuesRequest) GetAgainst() *EvaluationRef {
@@ -1962,7 +2036,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2048,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2061,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListQueuesResponse) GetMetadata() *ResponseMetadata {
@@ -2030,7 +2104,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2116,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2129,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueStatus) GetQueue() *Queue {
@@ -2101,7 +2175,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2187,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2200,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsRequest) GetAgainst() *EvaluationRef {
@@ -2165,7 +2239,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2251,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2264,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListJobsResponse) GetMetadata() *ResponseMetadata {
@@ -2234,7 +2308,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2320,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2333,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JobStatus) GetJob() *Job {
@@ -2333,7 +2407,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2419,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2432,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Account) GetPlugin() string {
@@ -2460,7 +2534,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2546,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2559,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListNamespacesRequest) GetAgainst() *EvaluationRef {
@@ -2524,7 +2598,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2610,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2623,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNamespacesResponse) GetMetadata() *ResponseMetadata {
@@ -2589,7 +2663,7 @@ type NamespaceStatus struct {
 
 func (x *NamespaceStatus) Reset() {
 	*x = NamespaceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2675,7 @@ func (x *NamespaceStatus) String() string {
 func (*NamespaceStatus) ProtoMessage() {}
 
 func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2688,7 @@ func (x *NamespaceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceStatus.ProtoReflect.Descriptor instead.
 func (*NamespaceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NamespaceStatus) GetNamespace() *Namespace {
@@ -2653,7 +2727,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2739,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2752,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListTasksRequest) GetAgainst() *EvaluationRef {
@@ -2717,7 +2791,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2803,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2816,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListTasksResponse) GetMetadata() *ResponseMetadata {
@@ -2786,7 +2860,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2872,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2885,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoredTask) GetTask() *Task {
@@ -2864,7 +2938,7 @@ type ReleaseAssumptionsRequest struct {
 
 func (x *ReleaseAssumptionsRequest) Reset() {
 	*x = ReleaseAssumptionsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2950,7 @@ func (x *ReleaseAssumptionsRequest) String() string {
 func (*ReleaseAssumptionsRequest) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[37]
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +2963,7 @@ func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReleaseAssumptionsRequest) GetSession() string {
@@ -2922,7 +2996,7 @@ type ReleaseAssumptionsResponse struct {
 
 func (x *ReleaseAssumptionsResponse) Reset() {
 	*x = ReleaseAssumptionsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3008,7 @@ func (x *ReleaseAssumptionsResponse) String() string {
 func (*ReleaseAssumptionsResponse) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3021,7 @@ func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
@@ -2984,7 +3058,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3070,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	mi := &file_pumice_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3083,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -3039,7 +3113,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3125,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[40]
+	mi := &file_pumice_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3138,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -3108,7 +3182,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3194,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[41]
+	mi := &file_pumice_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3207,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Reservation) GetJob() string {
@@ -3208,7 +3282,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3294,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[42]
+	mi := &file_pumice_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3307,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -3270,7 +3344,7 @@ type ReleaseReservationResponse struct {
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3356,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[43]
+	mi := &file_pumice_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3369,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -3326,7 +3400,7 @@ type ForgetSourceRequest struct {
 
 func (x *ForgetSourceRequest) Reset() {
 	*x = ForgetSourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3412,7 @@ func (x *ForgetSourceRequest) String() string {
 func (*ForgetSourceRequest) ProtoMessage() {}
 
 func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[44]
+	mi := &file_pumice_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3425,7 @@ func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetSourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForgetSourceRequest) GetSource() string {
@@ -3379,7 +3453,7 @@ type ForgetResourceRequest struct {
 
 func (x *ForgetResourceRequest) Reset() {
 	*x = ForgetResourceRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[45]
+	mi := &file_pumice_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3465,7 @@ func (x *ForgetResourceRequest) String() string {
 func (*ForgetResourceRequest) ProtoMessage() {}
 
 func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[45]
+	mi := &file_pumice_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3478,7 @@ func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
 func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ForgetResourceRequest) GetResource() string {
@@ -3425,7 +3499,7 @@ type ForgetResourceResponse struct {
 
 func (x *ForgetResourceResponse) Reset() {
 	*x = ForgetResourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[46]
+	mi := &file_pumice_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3511,7 @@ func (x *ForgetResourceResponse) String() string {
 func (*ForgetResourceResponse) ProtoMessage() {}
 
 func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[46]
+	mi := &file_pumice_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3524,7 @@ func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ForgetResourceResponse) GetRevision() *Revision {
@@ -3478,7 +3552,7 @@ type ForgetSourceResponse struct {
 
 func (x *ForgetSourceResponse) Reset() {
 	*x = ForgetSourceResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[47]
+	mi := &file_pumice_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3564,7 @@ func (x *ForgetSourceResponse) String() string {
 func (*ForgetSourceResponse) ProtoMessage() {}
 
 func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[47]
+	mi := &file_pumice_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3577,7 @@ func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ForgetSourceResponse) GetRevision() *Revision {
@@ -3606,7 +3680,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x1c\n" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12+\n" +
 	"\x11certificate_names\x18\a \x03(\tR\x10certificateNames\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xd0\x02\n" +
+	"\x14GetServerInfoRequest\"\xfe\x02\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12/\n" +
 	"\brevision\x18\x02 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x121\n" +
@@ -3615,7 +3689,14 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\asources\x18\x05 \x03(\v2\x17.pumice.v1.SourceStatusR\asources\x12\x1a\n" +
 	"\bpolicies\x18\x06 \x03(\tR\bpolicies\x12:\n" +
 	"\n" +
-	"node_table\x18\a \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\"M\n" +
+	"node_table\x18\a \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x12,\n" +
+	"\x05store\x18\b \x01(\v2\x16.pumice.v1.StoreStatusR\x05store\"\x83\x01\n" +
+	"\vStoreStatus\x125\n" +
+	"\n" +
+	"durability\x18\x01 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12#\n" +
+	"\rfailed_writes\x18\x03 \x01(\x04R\ffailedWrites\"M\n" +
 	"\fServedPlugin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x10extension_points\x18\x02 \x03(\tR\x0fextensionPoints\"7\n" +
@@ -3828,7 +3909,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
 	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
@@ -3849,175 +3930,178 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*WhoAmIResponse)(nil),             // 16: pumice.v1.WhoAmIResponse
 	(*GetServerInfoRequest)(nil),       // 17: pumice.v1.GetServerInfoRequest
 	(*GetServerInfoResponse)(nil),      // 18: pumice.v1.GetServerInfoResponse
-	(*ServedPlugin)(nil),               // 19: pumice.v1.ServedPlugin
-	(*ServerLimit)(nil),                // 20: pumice.v1.ServerLimit
-	(*SourceStatus)(nil),               // 21: pumice.v1.SourceStatus
-	(*Page)(nil),                       // 22: pumice.v1.Page
-	(*ListNodesRequest)(nil),           // 23: pumice.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 24: pumice.v1.ListNodesResponse
-	(*NodeStatus)(nil),                 // 25: pumice.v1.NodeStatus
-	(*NodeCard)(nil),                   // 26: pumice.v1.NodeCard
-	(*ListQueuesRequest)(nil),          // 27: pumice.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 28: pumice.v1.ListQueuesResponse
-	(*QueueStatus)(nil),                // 29: pumice.v1.QueueStatus
-	(*ListJobsRequest)(nil),            // 30: pumice.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),           // 31: pumice.v1.ListJobsResponse
-	(*JobStatus)(nil),                  // 32: pumice.v1.JobStatus
-	(*Account)(nil),                    // 33: pumice.v1.Account
-	(*ListNamespacesRequest)(nil),      // 34: pumice.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 35: pumice.v1.ListNamespacesResponse
-	(*NamespaceStatus)(nil),            // 36: pumice.v1.NamespaceStatus
-	(*ListTasksRequest)(nil),           // 37: pumice.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 38: pumice.v1.ListTasksResponse
-	(*StoredTask)(nil),                 // 39: pumice.v1.StoredTask
-	(*ReleaseAssumptionsRequest)(nil),  // 40: pumice.v1.ReleaseAssumptionsRequest
-	(*ReleaseAssumptionsResponse)(nil), // 41: pumice.v1.ReleaseAssumptionsResponse
-	(*ListReservationsRequest)(nil),    // 42: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 43: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 44: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 45: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 46: pumice.v1.ReleaseReservationResponse
-	(*ForgetSourceRequest)(nil),        // 47: pumice.v1.ForgetSourceRequest
-	(*ForgetResourceRequest)(nil),      // 48: pumice.v1.ForgetResourceRequest
-	(*ForgetResourceResponse)(nil),     // 49: pumice.v1.ForgetResourceResponse
-	(*ForgetSourceResponse)(nil),       // 50: pumice.v1.ForgetSourceResponse
-	(*Cluster)(nil),                    // 51: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 52: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 53: pumice.v1.Revision
-	(*Problem)(nil),                    // 54: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 55: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 56: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 57: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 58: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 59: pumice.v1.Node
-	(*Amount)(nil),                     // 60: pumice.v1.Amount
-	(*Queue)(nil),                      // 61: pumice.v1.Queue
-	(*Job)(nil),                        // 62: pumice.v1.Job
-	(*Namespace)(nil),                  // 63: pumice.v1.Namespace
-	(*Task)(nil),                       // 64: pumice.v1.Task
-	(Durability)(0),                    // 65: pumice.v1.Durability
-	(*timestamppb.Timestamp)(nil),      // 66: google.protobuf.Timestamp
+	(*StoreStatus)(nil),                // 19: pumice.v1.StoreStatus
+	(*ServedPlugin)(nil),               // 20: pumice.v1.ServedPlugin
+	(*ServerLimit)(nil),                // 21: pumice.v1.ServerLimit
+	(*SourceStatus)(nil),               // 22: pumice.v1.SourceStatus
+	(*Page)(nil),                       // 23: pumice.v1.Page
+	(*ListNodesRequest)(nil),           // 24: pumice.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 25: pumice.v1.ListNodesResponse
+	(*NodeStatus)(nil),                 // 26: pumice.v1.NodeStatus
+	(*NodeCard)(nil),                   // 27: pumice.v1.NodeCard
+	(*ListQueuesRequest)(nil),          // 28: pumice.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 29: pumice.v1.ListQueuesResponse
+	(*QueueStatus)(nil),                // 30: pumice.v1.QueueStatus
+	(*ListJobsRequest)(nil),            // 31: pumice.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 32: pumice.v1.ListJobsResponse
+	(*JobStatus)(nil),                  // 33: pumice.v1.JobStatus
+	(*Account)(nil),                    // 34: pumice.v1.Account
+	(*ListNamespacesRequest)(nil),      // 35: pumice.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 36: pumice.v1.ListNamespacesResponse
+	(*NamespaceStatus)(nil),            // 37: pumice.v1.NamespaceStatus
+	(*ListTasksRequest)(nil),           // 38: pumice.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),          // 39: pumice.v1.ListTasksResponse
+	(*StoredTask)(nil),                 // 40: pumice.v1.StoredTask
+	(*ReleaseAssumptionsRequest)(nil),  // 41: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 42: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 43: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 44: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 45: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 46: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 47: pumice.v1.ReleaseReservationResponse
+	(*ForgetSourceRequest)(nil),        // 48: pumice.v1.ForgetSourceRequest
+	(*ForgetResourceRequest)(nil),      // 49: pumice.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),     // 50: pumice.v1.ForgetResourceResponse
+	(*ForgetSourceResponse)(nil),       // 51: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 52: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 53: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 54: pumice.v1.Revision
+	(*Problem)(nil),                    // 55: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 56: pumice.v1.NodeTableVersion
+	(Durability)(0),                    // 57: pumice.v1.Durability
+	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 59: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 60: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 61: pumice.v1.Node
+	(*Amount)(nil),                     // 62: pumice.v1.Amount
+	(*Queue)(nil),                      // 63: pumice.v1.Queue
+	(*Job)(nil),                        // 64: pumice.v1.Job
+	(*Namespace)(nil),                  // 65: pumice.v1.Namespace
+	(*Task)(nil),                       // 66: pumice.v1.Task
+	(*timestamppb.Timestamp)(nil),      // 67: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
-	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	51, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
-	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
-	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
-	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
-	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
-	6,  // 6: pumice.v1.Removals.objects:type_name -> pumice.v1.ObjectReference
-	52, // 7: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	53, // 8: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	54, // 9: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
-	8,  // 10: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	54, // 11: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
-	3,  // 12: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
-	7,  // 13: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	3,  // 14: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
-	7,  // 15: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	55, // 16: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	53, // 17: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
-	19, // 18: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
-	20, // 19: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
-	21, // 20: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	55, // 21: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	52, // 22: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	56, // 23: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
-	1,  // 24: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
-	57, // 25: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
-	22, // 26: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	58, // 27: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	25, // 28: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	59, // 29: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	60, // 30: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	60, // 31: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	60, // 32: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
-	26, // 33: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	54, // 34: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	57, // 35: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
-	22, // 36: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	58, // 37: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	29, // 38: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	61, // 39: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
-	33, // 40: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	54, // 41: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	57, // 42: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
-	22, // 43: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	58, // 44: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	32, // 45: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	62, // 46: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
-	33, // 47: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	54, // 48: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	60, // 49: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	60, // 50: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	60, // 51: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	60, // 52: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	60, // 53: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	60, // 54: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	60, // 55: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	60, // 56: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	60, // 57: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	60, // 58: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	57, // 59: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
-	22, // 60: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
-	58, // 61: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	36, // 62: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
-	63, // 63: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
-	54, // 64: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
-	57, // 65: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
-	22, // 66: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	58, // 67: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	39, // 68: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	64, // 69: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	54, // 70: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	53, // 71: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	65, // 72: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
-	22, // 73: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	44, // 74: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	60, // 75: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	60, // 76: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	66, // 77: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	66, // 78: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	44, // 79: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	65, // 80: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
-	53, // 81: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
-	53, // 82: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
-	65, // 83: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
-	9,  // 84: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	11, // 85: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	13, // 86: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	17, // 87: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	15, // 88: pumice.v1.StateService.WhoAmI:input_type -> pumice.v1.WhoAmIRequest
-	23, // 89: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	27, // 90: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	30, // 91: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	37, // 92: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	34, // 93: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
-	42, // 94: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	45, // 95: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	40, // 96: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	47, // 97: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
-	48, // 98: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
-	10, // 99: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	12, // 100: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	14, // 101: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	18, // 102: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	16, // 103: pumice.v1.StateService.WhoAmI:output_type -> pumice.v1.WhoAmIResponse
-	24, // 104: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	28, // 105: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	31, // 106: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	38, // 107: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	35, // 108: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
-	43, // 109: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	46, // 110: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	41, // 111: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	50, // 112: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
-	49, // 113: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
-	99, // [99:114] is the sub-list for method output_type
-	84, // [84:99] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	2,   // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
+	52,  // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	5,   // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
+	4,   // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
+	1,   // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
+	0,   // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
+	6,   // 6: pumice.v1.Removals.objects:type_name -> pumice.v1.ObjectReference
+	53,  // 7: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	54,  // 8: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	55,  // 9: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	8,   // 10: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
+	55,  // 11: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	3,   // 12: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
+	7,   // 13: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	3,   // 14: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
+	7,   // 15: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	56,  // 16: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	54,  // 17: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	20,  // 18: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
+	21,  // 19: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
+	22,  // 20: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
+	56,  // 21: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	19,  // 22: pumice.v1.GetServerInfoResponse.store:type_name -> pumice.v1.StoreStatus
+	57,  // 23: pumice.v1.StoreStatus.durability:type_name -> pumice.v1.Durability
+	53,  // 24: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	58,  // 25: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	1,   // 26: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
+	59,  // 27: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	23,  // 28: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
+	60,  // 29: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	26,  // 30: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
+	61,  // 31: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	62,  // 32: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	62,  // 33: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	62,  // 34: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	27,  // 35: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
+	55,  // 36: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	59,  // 37: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	23,  // 38: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
+	60,  // 39: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	30,  // 40: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
+	63,  // 41: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	34,  // 42: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
+	55,  // 43: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	59,  // 44: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	23,  // 45: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
+	60,  // 46: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	33,  // 47: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
+	64,  // 48: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	34,  // 49: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
+	55,  // 50: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	62,  // 51: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	62,  // 52: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	62,  // 53: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	62,  // 54: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	62,  // 55: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	62,  // 56: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	62,  // 57: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	62,  // 58: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	62,  // 59: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	62,  // 60: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	59,  // 61: pumice.v1.ListNamespacesRequest.against:type_name -> pumice.v1.EvaluationRef
+	23,  // 62: pumice.v1.ListNamespacesRequest.page:type_name -> pumice.v1.Page
+	60,  // 63: pumice.v1.ListNamespacesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	37,  // 64: pumice.v1.ListNamespacesResponse.namespaces:type_name -> pumice.v1.NamespaceStatus
+	65,  // 65: pumice.v1.NamespaceStatus.namespace:type_name -> pumice.v1.Namespace
+	55,  // 66: pumice.v1.NamespaceStatus.invalid:type_name -> pumice.v1.Problem
+	59,  // 67: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	23,  // 68: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
+	60,  // 69: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	40,  // 70: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
+	66,  // 71: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	55,  // 72: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	54,  // 73: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	57,  // 74: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	23,  // 75: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	45,  // 76: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	62,  // 77: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	62,  // 78: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	67,  // 79: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	67,  // 80: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	45,  // 81: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	57,  // 82: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	54,  // 83: pumice.v1.ForgetResourceResponse.revision:type_name -> pumice.v1.Revision
+	54,  // 84: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	57,  // 85: pumice.v1.ForgetSourceResponse.durability:type_name -> pumice.v1.Durability
+	9,   // 86: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	11,  // 87: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	13,  // 88: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	17,  // 89: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	15,  // 90: pumice.v1.StateService.WhoAmI:input_type -> pumice.v1.WhoAmIRequest
+	24,  // 91: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	28,  // 92: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	31,  // 93: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	38,  // 94: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	35,  // 95: pumice.v1.StateService.ListNamespaces:input_type -> pumice.v1.ListNamespacesRequest
+	43,  // 96: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	46,  // 97: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	41,  // 98: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	48,  // 99: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	49,  // 100: pumice.v1.StateService.ForgetResource:input_type -> pumice.v1.ForgetResourceRequest
+	10,  // 101: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	12,  // 102: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	14,  // 103: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	18,  // 104: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	16,  // 105: pumice.v1.StateService.WhoAmI:output_type -> pumice.v1.WhoAmIResponse
+	25,  // 106: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	29,  // 107: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	32,  // 108: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	39,  // 109: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	36,  // 110: pumice.v1.StateService.ListNamespaces:output_type -> pumice.v1.ListNamespacesResponse
+	44,  // 111: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	47,  // 112: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	42,  // 113: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	51,  // 114: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	50,  // 115: pumice.v1.StateService.ForgetResource:output_type -> pumice.v1.ForgetResourceResponse
+	101, // [101:116] is the sub-list for method output_type
+	86,  // [86:101] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -4032,7 +4116,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,7 +7,7 @@ use pumice_engine::model::quantity::{Quantity, QuantityError, RangeError, format
 use crate::choices::text;
 use crate::go_program::GoProgram;
 
-/// Least number with 19 digits: Kubernetes holds a text with so many in its wide form.
+/// Least number with 19 digits: Kubernetes holds such a text in its wide form.
 const LEAST_LONG: i128 = 1_000_000_000_000_000_000;
 
 /// Reads one or two quantities, a line each; what is written reads as the same number.

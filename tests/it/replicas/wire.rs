@@ -76,6 +76,14 @@ fn a_server_that_is_cut_off_decides_and_promises_nothing() {
     });
     assert!(text.contains("store"), "{text}");
     assert!(replicas[0].page("/metrics").1.contains("pumice_store_failing 1"));
+    let reported_store = |wire: &BlockingClients| {
+        let info = wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
+        info.store.unwrap()
+    };
+    let cut_off = reported_store(&one);
+    assert!(cut_off.problem.contains("cannot be reached"), "{cut_off:?}");
+    let in_reach = reported_store(&other);
+    assert_eq!((in_reach.durability, &*in_reach.problem), (cut_off.durability, ""));
     let began = std::time::Instant::now();
     let status = one.admit(confirm(vec![ask(wants("ns/b", "q", 1), 1)])).unwrap_err();
     assert_eq!(

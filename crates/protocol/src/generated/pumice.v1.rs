@@ -2268,6 +2268,9 @@ pub struct GetServerInfoResponse {
     /// Latest node table.
     #[prost(message, optional, tag = "7")]
     pub node_table: ::core::option::Option<NodeTableVersion>,
+    /// Store of durable state.
+    #[prost(message, optional, tag = "8")]
+    pub store: ::core::option::Option<StoreStatus>,
 }
 impl ::prost::Name for GetServerInfoResponse {
     const NAME: &'static str = "GetServerInfoResponse";
@@ -2277,6 +2280,30 @@ impl ::prost::Name for GetServerInfoResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.GetServerInfoResponse".into()
+    }
+}
+/// Status of the store of durable state.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoreStatus {
+    /// How long an acknowledged write lasts.
+    #[prost(enumeration = "Durability", tag = "1")]
+    pub durability: i32,
+    /// Why the store cannot be written now: admissions and commits are refused, and
+    /// decisions go on. Empty: the last write succeeded.
+    #[prost(string, tag = "2")]
+    pub problem: ::prost::alloc::string::String,
+    /// Number of writes that failed since the start.
+    #[prost(uint64, tag = "3")]
+    pub failed_writes: u64,
+}
+impl ::prost::Name for StoreStatus {
+    const NAME: &'static str = "StoreStatus";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.StoreStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.StoreStatus".into()
     }
 }
 /// A plugin that the server implements.

@@ -73,7 +73,7 @@ impl PlacedCall {
             let Some(stored) = stored.filter(|stored| stored.record.status == TaskStatus::Pending) else {
                 continue;
             };
-            let stored = stored.clone();
+            let stored = Arc::clone(stored);
             let put = (&stored.record, node, card, *devices);
             count_placement(cluster_state, plugin_states, put)?;
         }

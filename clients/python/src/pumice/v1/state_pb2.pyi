@@ -673,6 +673,7 @@ class GetServerInfoResponse(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     POLICIES_FIELD_NUMBER: _builtins.int
     NODE_TABLE_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the program."""
     @_builtins.property
@@ -699,6 +700,10 @@ class GetServerInfoResponse(_message.Message):
     def node_table(self) -> _types_pb2.NodeTableVersion:
         """Latest node table."""
 
+    @_builtins.property
+    def store(self) -> Global___StoreStatus:
+        """Store of durable state."""
+
     def __init__(
         self,
         *,
@@ -709,14 +714,47 @@ class GetServerInfoResponse(_message.Message):
         sources: _abc.Iterable[Global___SourceStatus] | None = ...,
         policies: _abc.Iterable[_builtins.str] | None = ...,
         node_table: _types_pb2.NodeTableVersion | None = ...,
+        store: Global___StoreStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node_table", b"node_table", "revision", b"revision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node_table", b"node_table", "revision", b"revision", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "node_table", b"node_table", "plugins", b"plugins", "policies", b"policies", "revision", b"revision", "sources", b"sources", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "node_table", b"node_table", "plugins", b"plugins", "policies", b"policies", "revision", b"revision", "sources", b"sources", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
+
+@_typing.final
+class StoreStatus(_message.Message):
+    """Status of the store of durable state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    FAILED_WRITES_FIELD_NUMBER: _builtins.int
+    durability: _types_pb2.Durability.ValueType
+    """How long an acknowledged write lasts."""
+    problem: _builtins.str
+    """Why the store cannot be written now: admissions and commits are refused, and
+    decisions go on. Empty: the last write succeeded.
+    """
+    failed_writes: _builtins.int
+    """Number of writes that failed since the start."""
+    def __init__(
+        self,
+        *,
+        durability: _types_pb2.Durability.ValueType = ...,
+        problem: _builtins.str = ...,
+        failed_writes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "failed_writes", b"failed_writes", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreStatus: _TypeAlias = StoreStatus  # noqa: Y015
 
 @_typing.final
 class ServedPlugin(_message.Message):

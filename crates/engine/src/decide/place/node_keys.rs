@@ -29,7 +29,7 @@ impl KeyCollector {
         self.keys.extend(keys);
     }
 
-    /// Chunks among which the best `count` nodes are: any other chunk's best node has so many better ones.
+    /// Chunks among which the best `count` nodes are: that many nodes are better than the best of any other chunk.
     fn best_chunks(&mut self, count: usize) -> &[(NodeRankKey, usize)] {
         if count < self.heads.len() {
             if count > 0 {
@@ -117,8 +117,8 @@ impl<'a> PlacePass<'a> {
         let mut keys = std::mem::take(&mut found.keys);
         for (_, number) in found.best_chunks(count) {
             let part = candidates.slices.get(*number);
-            let stored = part.and_then(|part| Some((part, reuse.filtered(part)?, reuse.scored(part)?)));
-            let Some((part, filtered, scored)) = stored else {
+            let verdict = part.and_then(|part| Some((part, reuse.filtered(part)?, reuse.scored(part)?)));
+            let Some((part, filtered, scored)) = verdict else {
                 continue;
             };
             let offsets = filtered.passed.iter();
