@@ -99,9 +99,7 @@ impl Parallelism<'_> {
 
 impl fmt::Debug for Parallelism<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Effort")
-            .field("hands", &self.threads)
-            .finish_non_exhaustive()
+        write!(f, "{} threads with {:?}", self.threads, self.verdicts)
     }
 }
 
