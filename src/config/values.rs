@@ -155,9 +155,9 @@ pub(super) fn socket_owner_text(access: &SocketAccess) -> String {
 }
 
 pub(super) fn filter(value: &str) -> Result<String, String> {
-    match tracing_subscriber::EnvFilter::try_new(value) {
+    match crate::telemetry::read_filter(value) {
         Ok(_) => Ok(value.to_owned()),
-        Err(error) => Err(format!("`{value}` is not a log filter: {error}")),
+        Err(why) => Err(format!("`{value}` is not a log filter: {why}")),
     }
 }
 

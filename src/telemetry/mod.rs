@@ -63,13 +63,25 @@ pub struct LogOptions<'a> {
     pub trace_ratio: f64,
 }
 
+/// Reads a filter of the log, such as `info,pumice=debug`.
+///
+/// # Errors
+/// Why the text is no filter.
+pub(crate) fn read_filter(text: &str) -> Result<EnvFilter, String> {
+    // The library cuts a text with other characters inside of one, and panics.
+    if !text.is_ascii() {
+        return Err("names of targets, spans and levels have ASCII characters only".to_owned());
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
+}
+
 /// Starts logging to standard error, and traces if a collector is set. Must be called on the runtime, which sends the
 /// spans.
 ///
 /// # Errors
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
 pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingError> {
-    let filter = EnvFilter::try_new(options.filter).map_err(|error| LoggingError::Filter(error.to_string()))?;
+    let filter = read_filter(options.filter).map_err(LoggingError::Filter)?;
     let gate = WarningGate::new();
     let filter = filter.and(dynamic_filter_fn(move |metadata, _| {
         !is_transport_warning(metadata) || gate.pass().is_some()
@@ -131,4 +143,16 @@ pub enum LoggingError {
     /// Logging was started before.
     #[error("logging cannot be started: {0}")]
     Started(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_with_other_characters_is_refused() {
+        assert!(read_filter("00\u{fffd}[span]").unwrap_err().contains("ASCII"));
+        assert!(read_filter("info,[ä]=debug").is_err());
+        assert!(read_filter("info,pumice=debug").is_ok());
+    }
 }
