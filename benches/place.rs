@@ -11,7 +11,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fixtures::gang;
 use pumice_engine::cycle::SchedulingCycle;
-use pumice_engine::decide::{self, PlaceExecution};
+use pumice_engine::decide::{self, Parallelism};
 
 const NODES: u32 = 10_000;
 
@@ -41,7 +41,7 @@ fn place(criterion: &mut Criterion) {
         group.bench_function(format!("session, {name}"), |bench| {
             bench.iter(|| {
                 let mut cycle = cycle.clone();
-                decide::place_in_cycle(&mut cycle, &policy, &by_name, PlaceExecution::ALONE)
+                decide::place_in_cycle(&mut cycle, &policy, &by_name, Parallelism::SEQUENTIAL)
             });
         });
     }

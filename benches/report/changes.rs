@@ -82,9 +82,10 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     let channel = server.tcp().await;
     let mut source = ChangingSource::start(channel.clone()).await;
     let client = BenchClient::new(channel);
-    for under_way in [1, UNDER_WAY] {
-        let changes = (calls / under_way).max(1) * if under_way > 1 { 8 } else { 1 };
-        measure_under_way(report, server, (&mut source, &client), rounds, (changes, under_way)).await;
+    let many = format!("_with_{UNDER_WAY}_under_way");
+    for (suffix, changes, under_way) in [("", calls, 1), (&*many, (calls / 8).max(1), UNDER_WAY)] {
+        let asked = (suffix, changes, under_way);
+        measure_under_way(report, server, (&mut source, &client), rounds, asked).await;
     }
     source.end().await;
 }
@@ -95,7 +96,7 @@ async fn measure_under_way(
     server: &BenchServer,
     (source, client): (&mut ChangingSource, &BenchClient),
     rounds: usize,
-    (changes, under_way): (usize, usize),
+    (suffix, changes, under_way): (&str, usize, usize),
 ) {
     let score = |request| BenchCall::Score(Box::new(request));
     let named = [
@@ -128,11 +129,6 @@ async fn measure_under_way(
             }
         }
     }
-    let suffix = if under_way > 1 {
-        format!("_with_{under_way}_under_way")
-    } else {
-        String::new()
-    };
     for ((name, _), mut spent) in named.iter().zip(spent) {
         spent.sort_unstable_by(f64::total_cmp);
         report.put(

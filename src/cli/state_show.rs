@@ -76,7 +76,7 @@ macro_rules! all_pages {
     }};
 }
 
-/// What a store keeps, and whether it can be written.
+/// Kind of a store, and the reason why it cannot be written, if it cannot.
 fn store_words(store: &pb::StoreStatus) -> String {
     let kind = match store.durability() {
         pb::Durability::Unspecified => "unknown",

@@ -130,11 +130,7 @@ impl EvaluationContext {
             HeldState::Session(step) => step.name(),
             HeldState::Inline(_) => return None,
         };
-        Some(VerdictReuse {
-            cache: &edge.verdict_cache,
-            policy: &self.policy.policy,
-            lineage,
-        })
+        Some(edge.verdict_reuse(&self.policy.policy, lineage))
     }
 
     /// Cluster state as a cycle, with its plugin states. Takes long if they have to be computed first.

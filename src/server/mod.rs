@@ -54,10 +54,10 @@ use tonic::service::Routes;
 
 use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
-use pumice_engine::decide::VerdictCache;
+use pumice_engine::decide::{VerdictCache, VerdictReuse};
 use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
-use pumice_engine::policy::Compatibility;
+use pumice_engine::policy::{Compatibility, Policy};
 use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
@@ -100,6 +100,15 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
+    /// Verdicts of earlier queries on a lineage of states: the name of a session, or empty for the snapshots.
+    fn verdict_reuse<'a>(&'a self, policy: &'a Arc<Policy>, lineage: &'a str) -> VerdictReuse<'a> {
+        VerdictReuse {
+            cache: &self.verdict_cache,
+            policy,
+            lineage,
+        }
+    }
+
     /// Edge of a state. `draining` turns true when the server begins to stop.
     pub fn new(
         state: Arc<SharedState>,

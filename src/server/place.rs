@@ -7,7 +7,7 @@ use tonic::{Request, Response};
 use crate::access::PLACE_COMMIT;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
-use pumice_engine::decide::{self, PlaceExecution, VerdictReuse};
+use pumice_engine::decide::{self, Parallelism};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
 
@@ -90,13 +90,10 @@ impl ServerContext {
                 let mut query =
                     call.into_query(nodes, table.as_ref(), policy.policy.compatibility(), &edge.read_options)?;
                 query.now = now;
-                let execution = PlaceExecution {
+                let execution = Parallelism {
                     is_cancelled: &|| stop.is_cancelled(),
-                    verdicts: Some(VerdictReuse {
-                        cache: &edge.verdict_cache,
-                        policy: &policy.policy,
-                        lineage: &session,
-                    }),
+                    verdicts: Some(edge.verdict_reuse(&policy.policy, &session)),
+                    ..Parallelism::SEQUENTIAL
                 };
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, execution)?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
@@ -182,9 +179,10 @@ impl DecisionCall for PlacePreview {
             policy,
             context.plugin_state_origin(&derived),
             &query,
-            PlaceExecution {
+            Parallelism {
                 is_cancelled: &|| stop.is_cancelled(),
                 verdicts: context.verdict_reuse(edge),
+                ..Parallelism::SEQUENTIAL
             },
         )?;
         let placing = placed.ok_or_else(cancelled)?;

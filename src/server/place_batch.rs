@@ -10,7 +10,8 @@ use super::pb;
 use super::place_commit::{ChoiceState, PlacementChoice};
 use super::place_lane::{LaneCall, LaneReply, LaneThread};
 use super::status::CallError;
-use pumice_state::{CommitOutcome, CommitRejection, CommitUnderWay, PlacedCall};
+use pumice_engine::{PolicyInForce, Snapshot};
+use pumice_state::{CommitRejection, CommitUnderWay, PlacedCall};
 
 /// Time after which a call leaves the lane.
 const MAX_CALL_TIME: Duration = Duration::from_millis(10);
@@ -85,10 +86,6 @@ impl<'e> LaneBatch<'e> {
                 lane.queue.first.push_front(call);
                 break;
             }
-            if self.has_hold(call.call.hold()) {
-                lane.wait_for_commits(call);
-                break;
-            }
             match self.place(call) {
                 LaneStep::Next => {}
                 LaneStep::WaitBefore(call) => {
@@ -122,6 +119,9 @@ impl<'e> LaneBatch<'e> {
     fn place(&mut self, mut call: LaneCall) -> LaneStep {
         if call.is_abandoned() {
             return LaneStep::Next;
+        }
+        if self.has_hold(call.call.hold()) {
+            return LaneStep::WaitBefore(call);
         }
         let begun = Instant::now();
         let is_over = || begun.elapsed() >= MAX_CALL_TIME;
@@ -168,7 +168,7 @@ impl<'e> LaneBatch<'e> {
         match self.edge.state.begin_commit_placed(calls) {
             Ok(commit) => {
                 let batch = SentBatch {
-                    state: self.state,
+                    origin: (self.state.snapshot, self.state.policy),
                     chosen: self.chosen,
                     placed,
                     commit,
@@ -183,14 +183,15 @@ impl<'e> LaneBatch<'e> {
 /// Batch that the writer has.
 #[derive(Debug)]
 pub(super) struct SentBatch {
-    state: ChoiceState,
+    /// Snapshot and policy by which nodes were chosen.
+    origin: (Arc<Snapshot>, Arc<PolicyInForce>),
     chosen: Vec<ChosenCall>,
     placed: Arc<Vec<PlacedCall>>,
     commit: CommitUnderWay,
 }
 
 impl SentBatch {
-    /// Its placements.
+    /// Placements of the batch.
     pub(super) fn placed(&self) -> Arc<Vec<PlacedCall>> {
         Arc::clone(&self.placed)
     }
@@ -207,7 +208,10 @@ impl SentBatch {
         let mut again = Vec::new();
         for (chosen, own) in self.chosen.into_iter().zip(&outcome.jobs) {
             if own.committed {
-                reply_committed(edge, &self.state, chosen, &outcome);
+                let ChosenCall { call, result } = chosen;
+                let origin = (&self.origin.0, &self.origin.1);
+                let response = call.call.committed(edge, origin, (result, &call.tries), &outcome);
+                call.done(Ok(response));
             } else {
                 edge.metrics.placements().record_conflict();
                 again.extend(retry(chosen.call, own.rejections.clone()));
@@ -221,12 +225,6 @@ fn fail(chosen: Vec<ChosenCall>, error: &CallError) {
     for chosen in chosen {
         chosen.call.done(Err(error.clone()));
     }
-}
-
-fn reply_committed(edge: &ServerContext, state: &ChoiceState, chosen: ChosenCall, outcome: &CommitOutcome) {
-    let ChosenCall { call, result } = chosen;
-    let response = call.call.committed(edge, state, (result, &call.tries), outcome);
-    call.done(Ok(response));
 }
 
 /// Call that is placed once more; `None`: it has had its tries.

@@ -25,7 +25,7 @@ use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
 use crate::telemetry::PlacementOutcome;
 use pumice_engine::cycle::TaskPlacement;
-use pumice_engine::decide::{self, PlaceExecution, PlaceQuery, PlaceResult, PluginStateOrigin, VerdictReuse};
+use pumice_engine::decide::{self, Parallelism, PlaceQuery, PlaceResult, PluginStateOrigin};
 use pumice_engine::model::{ClusterState, ResourceTotals};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
@@ -150,7 +150,7 @@ impl CommitCall {
         &self,
         edge: &ServerContext,
         state: &ChoiceState,
-        stop: &dyn Fn() -> bool,
+        stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<PlacementChoice>, CallError> {
         let policy = &state.policy.policy;
         let nodes = NodeSetReader {
@@ -165,13 +165,10 @@ impl CommitCall {
         let least = gang_minimum(&state.cluster_state, &query);
         query.min_available = query.min_available.map(|given| given.max(least));
         let origin = PluginStateOrigin::Modified(&state.plugin_states);
-        let execution = PlaceExecution {
+        let execution = Parallelism {
             is_cancelled: stop,
-            verdicts: Some(VerdictReuse {
-                cache: &edge.verdict_cache,
-                policy,
-                lineage: "",
-            }),
+            verdicts: Some(edge.verdict_reuse(policy, "")),
+            ..Parallelism::SEQUENTIAL
         };
         let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, execution)?;
         let Some(placing) = placed else { return Ok(None) };
@@ -211,11 +208,11 @@ impl CommitCall {
     pub(super) fn committed(
         &self,
         edge: &ServerContext,
-        state: &ChoiceState,
+        origin: (&Arc<Snapshot>, &Arc<PolicyInForce>),
         (result, tries): (pb::PlaceResult, &CommitTries),
         outcome: &CommitOutcome,
     ) -> pb::PlaceResponse {
-        let metadata = self.metadata(edge, (&state.snapshot, &state.policy), outcome.revision);
+        let metadata = self.metadata(edge, origin, outcome.revision);
         let (_, policy_version, policy_hash) = &outcome.policy;
         pb::PlaceResponse {
             metadata: Some(pb::ResponseMetadata {
@@ -380,7 +377,10 @@ impl ServerContext {
                 let mut outcome = edge.state.commit_placed(calls, || drop(worker))?;
                 let own = outcome.jobs.pop();
                 match own.map(|own| (own.committed, own.rejections)) {
-                    Some((true, _)) => Ok(Ok(call.committed(&edge, &state, (choice.result, &tries), &outcome))),
+                    Some((true, _)) => {
+                        let origin = (&state.snapshot, &state.policy);
+                        Ok(Ok(call.committed(&edge, origin, (choice.result, &tries), &outcome)))
+                    }
                     refused => {
                         let rejections = refused.map(|(_, rejections)| rejections).unwrap_or_default();
                         edge.metrics.placements().record_conflict();

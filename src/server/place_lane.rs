@@ -69,7 +69,7 @@ impl LaneCall {
     }
 }
 
-/// What the thread of the lane is told.
+/// Message to the thread of the lane.
 #[derive(Debug)]
 pub(super) enum LaneMessage {
     /// A call.
@@ -219,6 +219,8 @@ impl LaneThread {
         self.waits_for_commits = false;
         match LaneBatch::begin(edge, &first, self.sent.iter().cloned().collect()) {
             Ok(batch) => batch.run(self, first),
+            // Nothing is refused because of placements that may not be committed after all.
+            Err(_) if !self.sent.is_empty() => self.wait_for_commits(first),
             Err(error) => first.done(Err(error)),
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::case::{MIXED, ONE, cluster_state};
 use pumice_engine::cycle::SchedulingCycle;
-use pumice_engine::decide::{self, PlaceExecution, PlaceGroup, PlaceQuery};
+use pumice_engine::decide::{self, Parallelism, PlaceGroup, PlaceQuery};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
 use pumice_engine::policy::{Compatibility, CompileOptions, Policy, compile};
@@ -257,7 +257,7 @@ pub(super) fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> 
         samples: 1,
         max_pairs: u64::MAX,
     };
-    let (placing, _) = decide::place_in_cycle(cycle, policy, &query, PlaceExecution::ALONE)
+    let (placing, _) = decide::place_in_cycle(cycle, policy, &query, Parallelism::SEQUENTIAL)
         .unwrap()
         .unwrap();
     placing.placed

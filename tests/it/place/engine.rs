@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use pumice::server::pb;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
 use pumice_engine::decide::{
-    self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, PlaceExecution, PlaceGroup, PlaceQuery, PlaceResult,
+    self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, Parallelism, PlaceGroup, PlaceQuery, PlaceResult,
     PluginStateOrigin, QueryTask, ResourceFit, ScoreQuery, VerdictCache, VerdictReuse,
 };
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, NodeSlot, TaskRecord};
@@ -245,7 +245,7 @@ pub(super) fn check(case: &PlaceCase) {
 
     let mut cycle = begun.clone();
     let query = place_query(case, &cluster_state, true);
-    let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, PlaceExecution::ALONE)
+    let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, Parallelism::SEQUENTIAL)
         .unwrap()
         .unwrap();
     let corrected = case.compatibility == pumice_engine::policy::Compatibility::Corrected;
@@ -307,7 +307,7 @@ pub(super) fn check(case: &PlaceCase) {
     // A job that does not exist counts the same, whether plugin states are advanced to it or computed again.
     let query = with_missing_job(query);
     let place_missing =
-        |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, PlaceExecution::ALONE).unwrap();
+        |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, Parallelism::SEQUENTIAL).unwrap();
     let recomputed = place_missing(PluginStateOrigin::Modified(begun.plugin_states()));
     assert_eq!(
         place_missing(PluginStateOrigin::Computed(begun.plugin_states())),
@@ -323,13 +323,13 @@ fn expect_same_with_verdicts(
     expected: &PlaceResult,
 ) {
     let cache = VerdictCache::new(16 << 20);
-    let execution = PlaceExecution {
+    let execution = Parallelism {
         verdicts: Some(VerdictReuse {
             cache: &cache,
             policy,
             lineage: "",
         }),
-        ..PlaceExecution::ALONE
+        ..Parallelism::SEQUENTIAL
     };
     for _ in 0..3 {
         let origin = PluginStateOrigin::Modified(begun.plugin_states());
@@ -390,7 +390,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
         samples: 3,
         max_pairs: u64::MAX,
     };
-    let refused = decide::place_in_cycle(&mut cycle, &policy, &query, PlaceExecution::ALONE).unwrap_err();
+    let refused = decide::place_in_cycle(&mut cycle, &policy, &query, Parallelism::SEQUENTIAL).unwrap_err();
     assert_eq!(
         (refused.reason, &*refused.field),
         ("UNKNOWN_TASK", "changes[1].allocate")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::allocation_unit::TaskHeap;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::{PlaceExecution, PlaceGroup, PlaceQuery, place_in_cycle};
+use crate::decide::{Parallelism, PlaceGroup, PlaceQuery, place_in_cycle};
 use crate::model::{Problem, TaskRecord, TaskStatus};
 
 /// Result of the attempt to start a gang in one pass.
@@ -58,7 +58,7 @@ impl ActionSession<'_> {
             samples: 0,
             max_pairs: u64::MAX,
         };
-        let placed = place_in_cycle(&mut self.cycle, self.policy, &query, PlaceExecution::ALONE)?;
+        let placed = place_in_cycle(&mut self.cycle, self.policy, &query, Parallelism::SEQUENTIAL)?;
         let Some((result, outcome)) = placed.filter(|(result, _)| result.placed) else {
             *waiting = before;
             let never = last && self.only_ready_jobs_are_pipelined();

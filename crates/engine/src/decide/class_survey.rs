@@ -29,8 +29,27 @@ impl<'a> ClassScorers<'a> {
         self.finish_survey()
     }
 
+    /// Shows the candidates of slices that pass to the scorers that depend on them, by stored numbers where there are some.
+    ///
+    /// # Errors
+    /// A plugin cannot score the candidates.
+    pub(super) fn survey_slices(
+        &mut self,
+        parts: &[ChunkSlice<'_>],
+        passing: &[NodeMask],
+        reuse: Option<&mut ClassReuse<'_>>,
+    ) -> Result<(), Problem> {
+        let Some(reuse) = reuse else {
+            return self.survey(parts.iter().map(|part| part.chunk).zip(passing));
+        };
+        for (part, candidates) in parts.iter().zip(passing) {
+            self.survey_or_reuse(part, candidates, reuse);
+        }
+        self.finish_survey()
+    }
+
     /// Shows the candidates of a slice to the scorers that depend on them, or the numbers that these took from it before.
-    pub(super) fn survey_or_reuse(&mut self, part: &ChunkSlice<'_>, candidates: &NodeMask, reuse: &mut ClassReuse<'_>) {
+    fn survey_or_reuse(&mut self, part: &ChunkSlice<'_>, candidates: &NodeMask, reuse: &mut ClassReuse<'_>) {
         if let Some(stored) = reuse.surveyed(part) {
             let scorers = self.surveyors().zip(stored);
             return scorers.for_each(|(scorer, numbers)| scorer.survey_again(numbers));
@@ -52,7 +71,7 @@ impl<'a> ClassScorers<'a> {
     ///
     /// # Errors
     /// A plugin cannot score the candidates.
-    pub(super) fn finish_survey(&mut self) -> Result<(), Problem> {
+    fn finish_survey(&mut self) -> Result<(), Problem> {
         self.surveyors().try_for_each(|scorer| scorer.finish_survey())
     }
 

@@ -42,8 +42,8 @@ pub use not_evaluated::{
 };
 pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order, order_key_meanings};
 pub use place::{
-    GANG, PlaceBlocker, PlaceExecution, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place,
-    place_cancellable, place_in_cycle,
+    GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
+    place_in_cycle,
 };
 pub(crate) use place::{IdleChoice, NodeChoice, NodeChooser, NodeGradient, NodeRankings, PassingNodes};
 pub use query::{

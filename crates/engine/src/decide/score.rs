@@ -158,15 +158,7 @@ impl ScorePass<'_> {
     /// Shows the candidates that pass to the scorers that depend on them.
     fn survey(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
         let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
-        match &mut self.reuse {
-            None => self.scorers.survey(parts.iter().map(|part| part.chunk).zip(&passing))?,
-            Some(reuse) => {
-                for (part, candidates) in parts.iter().zip(&passing) {
-                    self.scorers.survey_or_reuse(part, candidates, reuse);
-                }
-                self.scorers.finish_survey()?;
-            }
-        }
+        self.scorers.survey_slices(parts, &passing, self.reuse.as_mut())?;
         self.surveyed = Some(passing.into_iter());
         Ok(())
     }
@@ -196,16 +188,6 @@ impl ScorePass<'_> {
             reuse.count_reused();
         }
         true
-    }
-
-    /// Stores the totals of a chunk.
-    fn store_totals(&mut self, whole: &ChunkSlice<'_>, part: &ChunkSlice<'_>, totals: &ChunkScores) {
-        let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.stores_scores(whole)) else {
-            return;
-        };
-        if let Some(head) = best_offset(self.state, part, totals) {
-            reuse.put_scores(whole, totals, head);
-        }
     }
 }
 
@@ -249,7 +231,7 @@ impl ChunkVisitor for ScorePass<'_> {
                 offer_nodes(self.state, &part, &scratch.totals, top);
             }
         }
-        self.store_totals(whole, &part, &scratch.totals);
+        store_totals(self.reuse.as_mut(), self.state, (whole, &part), &scratch.totals);
     }
 
     fn finish(self) -> ClassResult<ScoreSheet> {
@@ -269,11 +251,19 @@ impl ChunkVisitor for ScorePass<'_> {
     }
 }
 
-/// Place of the best node of a slice; `None`: it has no candidate.
-pub(super) fn best_offset(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores) -> Option<usize> {
+/// Stores the totals of a chunk. Returns the place of its best node; `None`: they cannot be stored.
+pub(super) fn store_totals(
+    reuse: Option<&mut ClassReuse<'_>>,
+    cluster_state: &ClusterState,
+    (whole, part): (&ChunkSlice<'_>, &ChunkSlice<'_>),
+    totals: &ChunkScores,
+) -> Option<usize> {
+    let reuse = reuse.filter(|reuse| reuse.stores_scores(whole))?;
     let mut first = TopNodes::new(1);
     offer_nodes(cluster_state, part, totals, &mut first);
-    Some(first.finish().first()?.slot as usize % CHUNK_SIZE)
+    let head = first.finish().first()?.slot as usize % CHUNK_SIZE;
+    reuse.put_scores(whole, totals, head);
+    Some(head)
 }
 
 /// Offers the nodes of one chunk that may be among the best.

@@ -177,8 +177,9 @@ impl SharedState {
     /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended: nothing was
     /// committed.
     pub fn commit_placed(&self, calls: PlacedCalls, before_wait: impl FnOnce()) -> Result<CommitOutcome, StateError> {
+        self.prepare_commit_placed(&calls)?;
         before_wait();
-        self.begin_commit_placed(calls)?.wait()
+        self.send_placed(calls)?.wait()
     }
 
     /// Sends placements to the writer as [`Self::commit_placed`] does, without waiting for their outcome. Commits end in the
@@ -189,12 +190,22 @@ impl SharedState {
     /// # Errors
     /// A limit is exceeded, or the writer has ended: nothing was sent.
     pub fn begin_commit_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
+        self.prepare_commit_placed(&calls)?;
+        self.send_placed(calls)
+    }
+
+    /// Checks the limit of placements, and computes the plugin states that the writer reads.
+    fn prepare_commit_placed(&self, calls: &PlacedCalls) -> Result<(), StateError> {
         let most = self.limits.commit_placements;
         if let Some(large) = calls.calls.iter().find(|call| call.job.placements.len() > most) {
             let message = format!("the placement has {} tasks", large.job.placements.len());
             return Err(limit_error("commit_placements", most, message));
         }
         self.warm_plugin_states(&calls.policy);
+        Ok(())
+    }
+
+    fn send_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
         let (reply, outcome) = oneshot::channel();
         self.send_assumption_blocking(AssumptionCommand::Place(WriterRequest::new(Box::new(calls), reply)))?;
         Ok(CommitUnderWay(outcome))

@@ -8,14 +8,14 @@ use super::admission::{GroupAdmitter, NextTask};
 use super::pass::{ArrivingTask, PlacePass, RejudgeScope};
 use super::pass_steps::PlacePassEnd;
 use super::picker::NodeTaskCounts;
-use super::{PlaceBlocker, PlaceExecution, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
+use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
 use crate::decide::admit::AdmitVerdict;
 use crate::decide::builtin_filters::node_state_reason;
 use crate::decide::candidates::NodeCandidates;
 use crate::decide::classes::ClassLookup;
 use crate::decide::filter::FilterPass;
 use crate::decide::plugin_selection::PluginSelection;
-use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::decide::query::{FilterDetail, NodeQuery, Parallelism, ResourceFit};
 use crate::devices::DeviceMask;
 use crate::model::constraints::{ConstraintKind, PodAffinityTerm};
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
@@ -30,7 +30,7 @@ pub(super) struct GroupPlacer<'q> {
     pub(super) plugin_states: PluginStates,
     pub(super) policy: &'q Policy,
     pub(super) query: &'q PlaceQuery,
-    pub(super) execution: PlaceExecution<'q>,
+    pub(super) execution: Parallelism<'q>,
     /// State before the first group.
     pub(super) initial_state: ClusterState,
     /// Nodes that took tasks, pass by pass.

@@ -24,14 +24,12 @@ mod ranking_tests;
 mod task_units;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 pub(crate) use node_rankings::{IdleChoice, NodeRankings};
 
-use super::query::RejectionGroup;
-use super::verdict_cache::VerdictReuse;
+use super::query::{Parallelism, RejectionGroup};
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::devices::DeviceMask;
 use crate::model::{
@@ -148,32 +146,9 @@ pub fn place(
         policy,
         PluginStateOrigin::Modified(derived),
         query,
-        PlaceExecution::ALONE,
+        Parallelism::SEQUENTIAL,
     )?
     .unwrap_or_default())
-}
-
-/// Execution of a Place query. The result does not depend on it.
-#[derive(Clone, Copy)]
-pub struct PlaceExecution<'a> {
-    /// True if nobody wants the result any more; called at regular numbers of chunks and tasks.
-    pub is_cancelled: &'a dyn Fn() -> bool,
-    /// Verdicts of earlier queries to use again; `None`: every node is judged.
-    pub verdicts: Option<VerdictReuse<'a>>,
-}
-
-impl PlaceExecution<'_> {
-    /// To its end, without verdicts of other queries.
-    pub const ALONE: Self = Self {
-        is_cancelled: &|| false,
-        verdicts: None,
-    };
-}
-
-impl fmt::Debug for PlaceExecution<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "placed with {:?}", self.verdicts)
-    }
 }
 
 /// Origin of the plugin states of a query.
@@ -185,7 +160,7 @@ pub enum PluginStateOrigin<'a> {
     Modified(&'a PluginStates),
 }
 
-/// Places like [`place()`]; `None` if the execution is cancelled.
+/// Places like [`place()`], on one thread; `None` if the execution is cancelled.
 ///
 /// # Errors
 /// The errors of [`place()`].
@@ -194,7 +169,7 @@ pub fn place_cancellable(
     policy: &Policy,
     origin: PluginStateOrigin<'_>,
     query: &PlaceQuery,
-    execution: PlaceExecution<'_>,
+    execution: Parallelism<'_>,
 ) -> Result<Option<PlaceResult>, Problem> {
     let opening = (cluster_state, origin);
     let (mut cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
@@ -331,7 +306,7 @@ pub fn place_in_cycle(
     cycle: &mut SchedulingCycle,
     policy: &Policy,
     query: &PlaceQuery,
-    execution: PlaceExecution<'_>,
+    execution: Parallelism<'_>,
 ) -> Result<Option<(PlaceResult, ChangeOutcome)>, Problem> {
     let Some(placing) = place_cancellable(
         cycle.cluster_state(),

@@ -2,11 +2,11 @@
 //! nodes.
 
 use super::pass::PlacePass;
-use super::ranking::{NodeRankKey, rank_key, rank_score};
+use super::ranking::{NodeRankKey, keep_smallest, rank_key, rank_score};
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::class_scorers::{OutOfRangeScores, ScoreScratch};
 use crate::decide::query::NodeQuery;
-use crate::decide::score::best_offset;
+use crate::decide::score::store_totals;
 use crate::decide::verdict_cache::{HookInputs, JudgedTasks, VerdictReuse};
 use crate::model::{ClusterState, NodeMask, Problem, TaskClass, TaskStatus};
 use crate::plugin::ChunkScores;
@@ -27,17 +27,6 @@ impl KeyCollector {
     fn add_nodes(&mut self, state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores) {
         let keys = part.candidates.iter().map(|offset| key_at(state, part, totals, offset));
         self.keys.extend(keys);
-    }
-
-    /// Chunks among which the best `count` nodes are: that many nodes are better than the best of any other chunk.
-    fn best_chunks(&mut self, count: usize) -> &[(NodeRankKey, usize)] {
-        if count < self.heads.len() {
-            if count > 0 {
-                self.heads.select_nth_unstable(count - 1);
-            }
-            self.heads.truncate(count);
-        }
-        &self.heads
     }
 }
 
@@ -101,8 +90,11 @@ impl<'a> PlacePass<'a> {
             self.scorers
                 .record_out_of_range(self.state, &part, &mut scratch, &mut outside);
             self.scorers.score_slice(&part, &mut scratch, |_, _, _| {});
-            match self.store_totals((whole, &part), &scratch.totals) {
-                Some(head) => found.heads.push((head, number)),
+            let stored = store_totals(self.reuse.as_mut(), self.state, (whole, &part), &scratch.totals);
+            match stored {
+                Some(head) => found
+                    .heads
+                    .push((key_at(self.state, whole, &scratch.totals, head), number)),
                 None => found.add_nodes(self.state, &part, &scratch.totals),
             }
         }
@@ -114,17 +106,21 @@ impl<'a> PlacePass<'a> {
     /// Adds the nodes of stored chunks that may be among the best `count`, and ends the use of stored verdicts.
     fn add_best_chunks(&mut self, candidates: &NodeCandidates<'_>, count: usize, found: &mut KeyCollector) {
         let Some(reuse) = self.reuse.take() else { return };
-        let mut keys = std::mem::take(&mut found.keys);
-        for (_, number) in found.best_chunks(count) {
-            let part = candidates.slices.get(*number);
+        let mut heads = std::mem::take(&mut found.heads);
+        // That many nodes are better than the best of any other chunk.
+        keep_smallest(&mut heads, count);
+        for (_, number) in heads {
+            let part = candidates.slices.get(number);
             let verdict = part.and_then(|part| Some((part, reuse.filtered(part)?, reuse.scored(part)?)));
             let Some((part, filtered, scored)) = verdict else {
                 continue;
             };
-            let offsets = filtered.passed.iter();
-            keys.extend(offsets.map(|offset| key_at(self.state, part, &scored.totals, offset)));
+            let part = ChunkSlice {
+                candidates: filtered.passed,
+                ..*part
+            };
+            found.add_nodes(self.state, &part, &scored.totals);
         }
-        found.keys = keys;
         reuse.finish();
     }
 
@@ -151,17 +147,7 @@ impl<'a> PlacePass<'a> {
         }
         let slices = &candidates.slices;
         let passing: Vec<NodeMask> = slices.iter().map(|part| self.filter_slice(part)).collect();
-        match &mut self.reuse {
-            None => self
-                .scorers
-                .survey(slices.iter().map(|part| part.chunk).zip(&passing))?,
-            Some(reuse) => {
-                for (part, candidates) in slices.iter().zip(&passing) {
-                    self.scorers.survey_or_reuse(part, candidates, reuse);
-                }
-                self.scorers.finish_survey()?;
-            }
-        }
+        self.scorers.survey_slices(slices, &passing, self.reuse.as_mut())?;
         Ok(Some(passing))
     }
 
@@ -172,17 +158,5 @@ impl<'a> PlacePass<'a> {
         let head = key_at(self.state, whole, &scored.totals, scored.head);
         reuse.count_reused();
         Some(head)
-    }
-
-    /// Stores the totals of a chunk. Returns the key of its best node; `None`: they cannot be stored.
-    fn store_totals(
-        &mut self,
-        (whole, part): (&ChunkSlice<'_>, &ChunkSlice<'_>),
-        totals: &ChunkScores,
-    ) -> Option<NodeRankKey> {
-        let reuse = self.reuse.as_mut().filter(|reuse| reuse.stores_scores(whole))?;
-        let head = best_offset(self.state, part, totals)?;
-        reuse.put_scores(whole, totals, head);
-        Some(key_at(self.state, part, totals, head))
     }
 }

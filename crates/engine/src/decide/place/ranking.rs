@@ -31,6 +31,16 @@ pub(super) fn rank_of(key: NodeRankKey) -> u32 {
     u32::try_from(key >> 32 & NodeRankKey::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
+/// Keeps the smallest `count` items, in any order.
+pub(super) fn keep_smallest<T: Ord>(items: &mut Vec<T>, count: usize) {
+    if count < items.len() {
+        if count > 0 {
+            items.select_nth_unstable(count - 1);
+        }
+        items.truncate(count);
+    }
+}
+
 /// Number of keys that are sorted at first.
 const FIRST_SORTED: usize = 64;
 
@@ -43,12 +53,7 @@ pub(super) struct NodeRanking {
 impl NodeRanking {
     /// Ranking of the best `count` of these keys.
     pub(super) fn best(mut keys: Vec<NodeRankKey>, count: usize) -> Self {
-        if count < keys.len() {
-            if count > 0 {
-                keys.select_nth_unstable(count - 1);
-            }
-            keys.truncate(count);
-        }
+        keep_smallest(&mut keys, count);
         Self { keys, sorted: 0 }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::decide::{
-    self, FilterDetail, NodeQuery, Parallelism, PlaceExecution, PlaceGroup, PlaceQuery, PluginStateOrigin, QueryTask,
-    ResourceFit, ScoreQuery, VerdictCache, VerdictReuse,
+    self, FilterDetail, NodeQuery, Parallelism, PlaceGroup, PlaceQuery, PluginStateOrigin, QueryTask, ResourceFit,
+    ScoreQuery, VerdictCache, VerdictReuse,
 };
 use crate::model::constraints::{
     HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
@@ -467,14 +467,10 @@ pub(super) fn results(
         AskedQuery::Filter(query) => format!("{:?}", decide::filter_with(context, policy, query, parallelism)),
         AskedQuery::Score(query) => format!("{:?}", decide::score_with(context, policy, query, parallelism)),
         AskedQuery::Place(query) => {
-            let execution = PlaceExecution {
-                verdicts: parallelism.verdicts,
-                ..PlaceExecution::ALONE
-            };
             let origin = PluginStateOrigin::Computed(&plugin_states);
             format!(
                 "{:?}",
-                decide::place_cancellable(state, policy, origin, query, execution)
+                decide::place_cancellable(state, policy, origin, query, parallelism)
             )
         }
     }
