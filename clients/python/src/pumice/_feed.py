@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pumice import _rpcs as rpcs
 from pumice import errors, v1
 from pumice._flow import Flow, Options, call, seconds
+from pumice._parts import in_parts
 from pumice._servers import Server
 from pumice._session import open_session
 from pumice.kube import Loaded
@@ -155,7 +156,7 @@ class FeedFlow:
         self._marked.clear()
         unreadable = self._sendable(contents.unreadable)
         outcome = v1.BatchOutcome()
-        parts = list(_parts(contents.put or v1.Cluster(), unreadable, self._part_records))
+        parts = list(in_parts(contents.put or v1.Cluster(), unreadable, self._part_records))
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
             kind = v1.BATCH_KIND_FULL_SYNC_LAST if last else v1.BATCH_KIND_FULL_SYNC_PART
@@ -400,17 +401,3 @@ class FeedFlow:
             raise errors.FeedClosedError(self.source)
         if self._state.fenced is not None:
             raise errors.FencedError(self._state.fenced.message)
-
-
-def _parts(cluster: v1.Cluster, unreadable: list[v1.UnreadableRecord], most: int) -> Iterator[_Contents]:
-    """Splits records into parts of at most `most`. No record makes one empty part."""
-    part, marks, left = v1.Cluster(), list[v1.UnreadableRecord](), most
-    for kind in ("nodes", "queues", "jobs", "tasks", "namespaces", ""):
-        records = getattr(cluster, kind) if kind else unreadable
-        for at in range(len(records)):
-            if left == 0:
-                yield _Contents(part, marks)
-                part, marks, left = v1.Cluster(), [], most
-            (getattr(part, kind) if kind else marks).append(records[at])
-            left -= 1
-    yield _Contents(part, marks)
