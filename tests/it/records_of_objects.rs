@@ -1,4 +1,4 @@
-//! Records of Kubernetes objects, as JSON that the clients compare theirs with. `PUMICE_BLESS=1` writes it anew.
+//! Records of Kubernetes objects, as JSON that the client for Go compares its own with. `PUMICE_BLESS=1` writes it anew.
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};

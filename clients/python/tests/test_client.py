@@ -10,11 +10,10 @@ from pathlib import Path
 import conftest
 import grpc
 import pytest
-from server import BINARY, ROOT, Server
+from server import Server
 
 import pumice
-from pumice import errors, kube, table, v1
-from pumice.derive import read_json
+from pumice import errors, table, v1
 
 
 def test_filter_and_score(loaded: pumice.Client) -> None:
@@ -153,36 +152,6 @@ def test_listings_read_all_pages(client: pumice.Client) -> None:
     client.feed("tests").full_sync(v1.Cluster(nodes=[pumice.node(name, cpu=1) for name in names]))
     assert [status.node.name for status in client.nodes()] == names
     assert client.node_table().names == names
-
-
-def test_objects_read_as_the_command_line_reads_them(server: Server, client: pumice.Client) -> None:
-    dump = ROOT / "tests" / "data" / "dump.json"
-    loading = [str(BINARY), "state", "load", "--server", server.address, "--source", "tests", str(dump)]
-    subprocess.run(loading, check=True, capture_output=True)
-    theirs = client.nodes(), client.queues(), client.jobs(), client.tasks()
-    loaded = kube.cluster([read_json(dump.read_text())])
-    client.feed("tests").full_sync(loaded.cluster)
-    assert (client.nodes(), client.queues(), client.jobs(), client.tasks()) == theirs
-    assert all(theirs)
-
-
-def test_problems_of_objects_name_the_field() -> None:
-    refused = kube.cluster(
-        [
-            {"kind": "Node", "metadata": {}},
-            {"kind": "Queue", "metadata": {"name": "q"}, "status": {"state": "open"}},
-            {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": 1}},
-            {"kind": "PodGroup", "metadata": {"name": "g", "creationTimestamp": "yesterday"}},
-            {"kind": "Service", "metadata": {"name": "s"}},
-        ]
-    )
-    assert refused.refused == [
-        "Node ?: metadata.name: is missing",
-        "Queue q: status.state: `open` is unknown",
-        "Pod p: spec.containers: not a list",
-        "PodGroup g: metadata.creationTimestamp: `yesterday` is no time",
-    ]
-    assert refused.left_out == {"Service": 1}
 
 
 def test_both_clients_have_every_call() -> None:

@@ -20,7 +20,7 @@ from test_retries import Failure
 
 import pumice
 from pumice import _rpcs as rpcs
-from pumice import errors, kube, v1
+from pumice import errors, v1
 from pumice._feed import FeedFlow, FeedOptions
 from pumice._flow import Flow, Invoke, Options
 
@@ -245,29 +245,20 @@ def test_the_interval_is_a_third_of_the_limit_in_force(limits: dict[str, int], i
         flow(-1)
 
 
-def pod(name: str, cpu: object, node: str = "n1", phase: object = "Running") -> dict[str, Any]:
-    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
-    spec = {"nodeName": node, "containers": [container]}
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
-
-
-def node(name: str, oversubscribed: str = "100") -> dict[str, Any]:
-    annotations = {"volcano.sh/oversubscription-cpu": oversubscribed}
-    status = {"allocatable": {"cpu": "8", "pods": "9"}}
-    return {"kind": "Node", "metadata": {"name": name, "annotations": annotations}, "status": status}
-
-
 def test_a_record_that_cannot_be_read_leaves_the_last_good_one_in_force(
     client: pumice.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = kube.cluster([node("n1"), node("n2"), pod("p1", "2")])
-    bad = kube.cluster([node("n1", "many"), pod("p1", "two"), pod("p2", "2", "n2", phase=7), pod("p3", "1", "n2")])
-    assert [(mark.name, mark.node) for mark in bad.unreadable] == [
-        ("n1", ""),
-        ("default/p1", "n1"),
-        ("default/p2", "n2"),
+    def task(name: str, node: str) -> v1.Task:
+        return pumice.task(name, cpu=1, node=node, status=v1.TASK_STATUS_RUNNING)
+
+    nodes = [pumice.node("n1", cpu=8), pumice.node("n2", cpu=8)]
+    good = v1.Cluster(nodes=nodes, tasks=[task("default/p1", "n1")])
+    bad = v1.Cluster(tasks=[task("default/p3", "n2")])
+    marks = [
+        v1.UnreadableRecord(kind=v1.RECORD_KIND_NODE, name="n1", field="labels", message="is no map"),
+        v1.UnreadableRecord(kind=v1.RECORD_KIND_TASK, name="default/p1", node="n1"),
+        v1.UnreadableRecord(kind=v1.RECORD_KIND_TASK, name="default/p2", node="n2"),
     ]
-    assert bad.unreadable[1].field == 'spec.containers[0].resources.requests["cpu"]'
     feed = client.feed("tests", heartbeat=0)
     feed.full_sync(good)
 
@@ -279,46 +270,25 @@ def test_a_record_that_cannot_be_read_leaves_the_last_good_one_in_force(
     marked = {"n1": "UNREADABLE_RECORD", "n2": "UNREADABLE_TASK", "default/p1": "UNREADABLE_RECORD", "default/p3": ""}
     with caplog.at_level(logging.WARNING, logger="pumice"):
         # The rest of the batch arrives.
-        feed.delta(bad)
+        feed.delta(bad, unreadable=iter(marks))
         assert invalid() == marked
         for named in ("node `n1`", "task `default/p1`", "task `default/p2`"):
             assert named in caplog.text
         assert "refused" not in caplog.text
         caplog.clear()
-        feed.delta(unreadable=bad.unreadable)
+        feed.delta(unreadable=marks)
         assert not caplog.text
     # A full sync does not remove them, and removes n2, which it leaves out.
-    feed.full_sync(bad)
+    feed.full_sync(bad, unreadable=marks)
     assert invalid().keys() == {"n1", "default/p1", "default/p3"}
     feed.full_sync(good, unreadable=[v1.UnreadableRecord(kind=v1.RECORD_KIND_QUEUE, name="")])
     assert invalid() == {"n1": "", "n2": "", "default/p1": ""}
-    with feed.open_session(unreadable=bad.unreadable[:1]) as session:
+    with feed.open_session(unreadable=marks[:1]) as session:
         assert session.opened.outcome.refused[0].reason == "UNREADABLE_RECORD"
     # After a loss the marks of the change are part of the full sync.
     whole = client.feed("tests", full=lambda: good, heartbeat=0)
-    whole.delta(unreadable=bad.unreadable[:1])
+    whole.delta(unreadable=marks[:1])
     assert invalid() == {"n1": "UNREADABLE_RECORD", "n2": "", "default/p1": ""}
-
-
-def test_one_object_that_cannot_be_read_keeps_no_other_out() -> None:
-    lone = "\ud800"
-    loaded = kube.cluster(
-        [
-            {"kind": "List", "items": [7, node("n1"), None]},
-            "text",
-            {"kind": "Node", "metadata": "n"},
-            {"kind": "Node", "metadata": {"name": lone}},
-            {"kind": "Node", "metadata": {"name": "n2", "labels": {"a": lone}}},
-            {"kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}, "spec": {"priority": "high"}},
-            {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": "two"}},
-            {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"capability": {"cpu": []}}},
-            node("n3", "many"),
-            node("n3"),
-        ]
-    )
-    assert [record.name for record in loaded.cluster.nodes] == ["n1", "n3"]
-    assert [mark.name for mark in loaded.unreadable] == ["n2", "ml/p", "default/g", "q"]
-    assert len(loaded.refused) == 10
 
 
 def test_a_feed_sends_labels_again_that_a_policy_reads_by_now(client: pumice.Client) -> None:
@@ -342,39 +312,3 @@ def test_a_feed_sends_labels_again_that_a_policy_reads_by_now(client: pumice.Cli
     feed.delta(put=v1.Cluster())
     found = client.filter(tasks=[task]).result.items[0]
     assert list(found.fit.names) == ["labelled"]
-
-
-def test_namespaces_and_owners_of_manifests_are_records(client: pumice.Client) -> None:
-    def pod(name: str, controller: str) -> dict[str, object]:
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": controller, "controller": True}
-        metadata = {"name": name, "namespace": "red", "labels": {"app": "web", "tier": "1"}, "ownerReferences": [owner]}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
-
-    labels = {"matchLabels": {"tier": "1"}}
-    loaded = kube.cluster(
-        [
-            pod("a", "set"),
-            pod("b", "lost"),
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red", "labels": {"team": "red"}}},
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": "web", "namespace": "red"},
-                "spec": {"selector": {"app": "web"}},
-            },
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ReplicaSet",
-                "metadata": {"name": "set", "namespace": "red"},
-                "spec": {"selector": labels},
-            },
-        ]
-    )
-    assert loaded.refused == []
-    assert loaded.left_out == {}
-    client.feed("tests").full_sync(loaded)
-    assert dict(client.namespaces()[0].namespace.labels) == {"team": "red"}
-    first, second = (stored.task for stored in client.tasks())
-    assert dict(first.constraints.owner_selector.match_labels) == {"app": "web", "tier": "1"}
-    assert dict(second.constraints.owner_selector.match_labels) == {"app": "web"}
-    assert list(second.unevaluated_fields) == ["ownerSelector"]

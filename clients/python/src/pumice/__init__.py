@@ -1,6 +1,6 @@
 """Client of Pumice, the scheduling-policy decision service."""
 
-from pumice import aio, derive, errors, kube, table, v1
+from pumice import aio, errors, kube, table, v1
 from pumice._flow import Options
 from pumice.aio import AsyncClient, AsyncFeed, AsyncSession
 from pumice.build import amounts, duration, inline, latest, node, resources, task
@@ -22,7 +22,6 @@ __all__ = [
     "aio",
     "amounts",
     "connect",
-    "derive",
     "duration",
     "errors",
     "inline",

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pumice import errors, v1
-from pumice._feed import FeedFlow, FeedOptions, Records
+from pumice._feed import FeedFlow, FeedOptions
 from pumice._servers import Server
 from pumice._ways import Change, Way, lacks_records, server_after, ways
 from pumice.build import duration
@@ -29,7 +29,7 @@ class Feed:
 
     The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
     of the outcome names the refused records, and the logger "pumice" gets a warning for each. Records that the caller
-    cannot read are `unreadable`, which `kube.cluster` collects: pass its whole result as the records.
+    cannot read are `unreadable`. `kube.cluster` makes records of objects of Kubernetes.
 
     From the first call until `close`, or until nobody holds the feed, it sends heartbeats while it is idle. With
     several addresses every server gets every change: that in use within the call, the others from threads of the feed.
@@ -54,14 +54,14 @@ class Feed:
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
-    def full_sync(self, records: Records, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
+    def full_sync(self, records: v1.Cluster, *, unreadable: Iterable[v1.UnreadableRecord] = ()) -> v1.BatchOutcome:
         """Replaces all records of the source. Those that are unreadable stay, if the service has a good one."""
         change = Change.full_sync(records, list(unreadable))
         return self._send(change, lambda way: self._client.run(way.deliver(change)))
 
     def delta(
         self,
-        put: Records | None = None,
+        put: v1.Cluster | None = None,
         remove: v1.Removals | None = None,
         *,
         unreadable: Iterable[v1.UnreadableRecord] = (),
@@ -74,7 +74,7 @@ class Feed:
         self,
         against: v1.EvaluationRef | None = None,
         *,
-        put: Records | None = None,
+        put: v1.Cluster | None = None,
         remove: v1.Removals | None = None,
         unreadable: Iterable[v1.UnreadableRecord] = (),
         lease: float | str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,9 +14,6 @@ from pumice._flow import Flow, Options, call, seconds
 from pumice._parts import in_parts
 from pumice._servers import Server
 from pumice._session import open_session
-from pumice.kube import Loaded
-
-Records = v1.Cluster | Loaded
 
 _LOG = logging.getLogger("pumice")
 _LOGGED_RECORDS = 10
@@ -31,31 +28,21 @@ _SHORTEST_HEARTBEAT = 0.01
 _LONGEST_HEARTBEAT = 1e7
 
 
-class _Contents(NamedTuple):
-    """Records of a batch, and marks of those that cannot be read."""
-
-    put: v1.Cluster | None
-    unreadable: list[v1.UnreadableRecord]
-
-
-def _contents(records: Records | None, marks: Iterable[v1.UnreadableRecord] = ()) -> _Contents:
-    if isinstance(records, Loaded):
-        return _Contents(records.cluster, [*records.unreadable, *marks])
-    return _Contents(records, list(marks))
-
-
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
     """Options of a feed, as `Client.feed` describes them. `heartbeat` is in seconds; None: a third of the limit."""
 
-    full: Callable[[], Records] | None
+    full: Callable[[], v1.Cluster] | None
     source_epoch: int
     part_records: int
     heartbeat: float | None
 
     @staticmethod
     def of(
-        full: Callable[[], Records] | None, source_epoch: int | None, part_records: int, heartbeat: float | str | None
+        full: Callable[[], v1.Cluster] | None,
+        source_epoch: int | None,
+        part_records: int,
+        heartbeat: float | str | None,
     ) -> FeedOptions:
         """Fills in defaults and refuses impossible values."""
         if part_records < 1:
@@ -69,7 +56,7 @@ class FeedOptions:
 class Loss(NamedTuple):
     """Function that returns all records of a feed that has lost a batch, and the number of its owner's calls so far."""
 
-    full: Callable[[], Records]
+    full: Callable[[], v1.Cluster]
     calls: int
 
 
@@ -82,9 +69,9 @@ class FeedState:
         self.fenced: errors.FencedError | None = None
 
 
-def changed(put: Records | None, remove: v1.Removals | None, unreadable: Iterable[v1.UnreadableRecord]) -> bool:
+def changed(put: v1.Cluster | None, remove: v1.Removals | None, unreadable: Sequence[v1.UnreadableRecord]) -> bool:
     """Whether there is anything to send."""
-    return put is not None or remove is not None or bool(_contents(put, unreadable).unreadable)
+    return put is not None or remove is not None or bool(unreadable)
 
 
 class FeedFlow:
@@ -145,18 +132,16 @@ class FeedFlow:
         self._calls += 1
         self.in_sync = False
 
-    def full_sync(self, records: Records, marks: Iterable[v1.UnreadableRecord] = ()) -> Flow[v1.BatchOutcome]:
+    def full_sync(self, records: v1.Cluster, marks: Sequence[v1.UnreadableRecord] = ()) -> Flow[v1.BatchOutcome]:
         """Replaces all records of the source."""
         self._begin()
         outcome = yield from self._replace(records, marks)
         return outcome
 
-    def _replace(self, records: Records, marks: Iterable[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
-        contents = _contents(records, marks)
+    def _replace(self, records: v1.Cluster, marks: Sequence[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
         self._marked.clear()
-        unreadable = self._sendable(contents.unreadable)
         outcome = v1.BatchOutcome()
-        parts = list(in_parts(contents.put or v1.Cluster(), unreadable, self._part_records))
+        parts = list(in_parts(records, self._sendable(marks), self._part_records))
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
             kind = v1.BATCH_KIND_FULL_SYNC_LAST if last else v1.BATCH_KIND_FULL_SYNC_PART
@@ -168,35 +153,33 @@ class FeedFlow:
         return outcome
 
     def delta(
-        self, put: Records | None, remove: v1.Removals | None, unreadable: Iterable[v1.UnreadableRecord]
+        self, put: v1.Cluster | None, remove: v1.Removals | None, unreadable: Sequence[v1.UnreadableRecord]
     ) -> Flow[v1.BatchOutcome]:
         """Sends changes; after a loss, a full sync."""
         self._begin()
-        contents = _contents(put, unreadable)
         if self.in_sync:
-            outcome = yield from self._apply(self._delta(contents, remove))
+            outcome = yield from self._apply(self._delta(put, remove, unreadable))
             if not outcome.HasField("resync"):
                 self.in_sync = True
                 return outcome
-        outcome = yield from self._everything(contents.unreadable)
+        outcome = yield from self._everything(unreadable)
         return outcome
 
     def open_session(
         self,
         against: v1.EvaluationRef | None,
-        put: Records | None,
+        put: v1.Cluster | None,
         remove: v1.Removals | None,
-        unreadable: Iterable[v1.UnreadableRecord],
+        unreadable: Sequence[v1.UnreadableRecord],
         lease: Any,
     ) -> Flow[tuple[v1.OpenSessionResponse, Server]]:
         """Sends changes and opens a session after them."""
         self._begin()
-        contents = _contents(put, unreadable)
         request = v1.OpenSessionRequest(against=against, lease=lease)
         if not self.in_sync:
-            yield from self._everything(contents.unreadable)
-        elif changed(put, remove, contents.unreadable):
-            request.batch.CopyFrom(self._delta(contents, remove))
+            yield from self._everything(unreadable)
+        elif changed(put, remove, unreadable):
+            request.batch.CopyFrom(self._delta(put, remove, unreadable))
         self.in_sync = False
         sent = time.monotonic()
         try:
@@ -205,7 +188,7 @@ class FeedFlow:
             if error.reason != "RESYNC_NEEDED":
                 raise
             self._refuse_fenced(error.outcome)
-            yield from self._everything(contents.unreadable)
+            yield from self._everything(unreadable)
             request.ClearField("batch")
             response, server = yield from open_session(self.options, request, self.server)
         self.in_sync = True
@@ -232,12 +215,12 @@ class FeedFlow:
             return None
         return Loss(self._full, self._calls)
 
-    def repair(self, loss: Loss, records: Records) -> Flow[float | None]:
+    def repair(self, loss: Loss, records: v1.Cluster) -> Flow[float | None]:
         """Sends all records after a loss, unless the owner has called meanwhile and they may be out of date."""
         wait = yield from self._guarded(self._repair(loss, records))
         return wait
 
-    def restore(self, loss: Loss, records: Records) -> Flow[None]:
+    def restore(self, loss: Loss, records: v1.Cluster) -> Flow[None]:
         """Sends all records after a loss, as `repair` does, and raises what goes wrong."""
         yield from self._repair(loss, records)
 
@@ -311,13 +294,13 @@ class FeedFlow:
         self._answered(sent, response.outcome)
         self.in_sync = not response.outcome.HasField("resync")
 
-    def _repair(self, loss: Loss, records: Records) -> Flow[float]:
+    def _repair(self, loss: Loss, records: v1.Cluster) -> Flow[float]:
         interval = yield from self._heartbeat_interval()
         if not self.in_sync and self._calls == loss.calls:
             yield from self._replace(records, ())
         return interval
 
-    def _everything(self, marks: Iterable[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
+    def _everything(self, marks: Sequence[v1.UnreadableRecord]) -> Flow[v1.BatchOutcome]:
         if self._full is None:
             raise errors.ResyncError(
                 f"source `{self.source}`: a full sync is needed; call full_sync, or give the feed `full`"
@@ -325,9 +308,11 @@ class FeedFlow:
         outcome = yield from self._replace(self._full(), marks)
         return outcome
 
-    def _delta(self, contents: _Contents, remove: v1.Removals | None) -> v1.Batch:
-        unreadable = self._sendable(contents.unreadable)
-        return self._batch(kind=v1.BATCH_KIND_DELTA, put=contents.put, remove=remove, unreadable=unreadable)
+    def _delta(
+        self, put: v1.Cluster | None, remove: v1.Removals | None, unreadable: Sequence[v1.UnreadableRecord]
+    ) -> v1.Batch:
+        marks = self._sendable(unreadable)
+        return self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove, unreadable=marks)
 
     def _batch(self, **fields: Any) -> v1.Batch:
         # A heartbeat that was lost leaves a gap now, for which the service asks for a full sync.
@@ -356,7 +341,7 @@ class FeedFlow:
         self._refuse_fenced(outcome)
         self._log_refused(outcome)
 
-    def _sendable(self, marks: Iterable[v1.UnreadableRecord]) -> list[v1.UnreadableRecord]:
+    def _sendable(self, marks: Sequence[v1.UnreadableRecord]) -> list[v1.UnreadableRecord]:
         """Returns the marks that the service takes, and warns about new ones."""
         sendable = []
         for mark in marks:

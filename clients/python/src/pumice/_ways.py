@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pumice import errors, v1
-from pumice._feed import FeedFlow, FeedOptions, FeedState, Records, changed
+from pumice._feed import FeedFlow, FeedOptions, FeedState, changed
 from pumice._flow import Flow, Options
 from pumice._servers import Server
 
@@ -25,18 +25,18 @@ class Change:
         self.outcomes: dict[Server, v1.BatchOutcome] = {}
 
     @staticmethod
-    def full_sync(records: Records, unreadable: list[v1.UnreadableRecord]) -> Change:
+    def full_sync(records: v1.Cluster, unreadable: list[v1.UnreadableRecord]) -> Change:
         """Replaces all records."""
         return Change(lambda flow: flow.full_sync(records, unreadable), whole=True)
 
     @staticmethod
-    def delta(put: Records | None, remove: v1.Removals | None, unreadable: list[v1.UnreadableRecord]) -> Change:
+    def delta(put: v1.Cluster | None, remove: v1.Removals | None, unreadable: list[v1.UnreadableRecord]) -> Change:
         """Changes some."""
         return Change(lambda flow: flow.delta(put, remove, unreadable), whole=False)
 
     @staticmethod
     def opening(
-        put: Records | None, remove: v1.Removals | None, unreadable: list[v1.UnreadableRecord]
+        put: v1.Cluster | None, remove: v1.Removals | None, unreadable: list[v1.UnreadableRecord]
     ) -> Change | None:
         """Changes that come with a session; None: there are none."""
         return Change.delta(put, remove, unreadable) if changed(put, remove, unreadable) else None

@@ -19,7 +19,7 @@ from pumice import _session as flows
 from pumice import errors, v1
 from pumice._blocking_feed import Feed
 from pumice._connect import DEFAULT_TARGET, resolve, split
-from pumice._feed import FeedOptions, Records
+from pumice._feed import FeedOptions
 from pumice._flow import Flow, Options, Restore, Rpc, Sleep, call, come_back, seconds
 from pumice._servers import Server, ServerList
 from pumice.build import duration
@@ -139,7 +139,7 @@ class Client:
         self,
         source: str,
         *,
-        full: Callable[[], Records] | None = None,
+        full: Callable[[], v1.Cluster] | None = None,
         source_epoch: int | None = None,
         part_records: int = 20_000,
         heartbeat: float | str | None = None,

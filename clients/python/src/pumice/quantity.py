@@ -91,16 +91,6 @@ class Quantity:
         scanned = _scan(text)
         return _fast(scanned, text) or _wide(scanned, text)
 
-    @classmethod
-    def parse_in_object(cls, text: str) -> Quantity:
-        """Reads the text of a JSON or YAML value: white space around it is dropped, control characters are not."""
-        start, end = 0, len(text)
-        while start < end and _is_raw_space(text[start]):
-            start += 1
-        while end > start and _is_raw_space(text[end - 1]):
-            end -= 1
-        return cls.parse(text[start:end])
-
     @property
     def sign(self) -> int:
         """-1, 0 or 1."""
@@ -144,11 +134,6 @@ class Quantity:
         """A text that parses back to the same number."""
         return _render(self, lossy=False)
 
-    def approximate(self) -> float:
-        """The float of Kubernetes' `AsApproximateFloat64`, bit for bit; infinite beyond the range of a double."""
-        base = float(f"{self.coefficient}e{self.exponent - self._held_exponent}")
-        return base if self._held_exponent == 0 else base * _power_of_ten(self._held_exponent)
-
     def __add__(self, other: Quantity) -> Quantity:
         """The exact sum, in the format of the first summand that is not 0."""
         if self.coefficient == 0 or other.coefficient == 0:
@@ -179,10 +164,6 @@ class Quantity:
                 return 0
             larger = left > right
         return self.sign if larger else -self.sign
-
-    def at_least(self, other: Quantity) -> Quantity:
-        """The larger of both; this one if they are the same amount."""
-        return other if other > self else self
 
     def __lt__(self, other: Quantity) -> bool:
         return self.compare(other) < 0
@@ -325,18 +306,3 @@ def _binary_text(whole: int) -> str:
             break
         whole, suffix = whole // 1024, following
     return f"{whole}{suffix}"
-
-
-def _power_of_ten(exponent: int) -> float:
-    """10^`exponent` as Go's `math.Pow10` has it: one product or quotient of two table values."""
-    if exponent > 308:
-        return float("inf")
-    if exponent < -323:
-        return 0.0
-    size = abs(exponent)
-    one, big = float(f"1e{size % 32}"), size // 32 * 32
-    return float(f"1e{big}") * one if exponent >= 0 else float(f"1e-{big}") / one
-
-
-def _is_raw_space(char: str) -> bool:
-    return char.isspace() and not (char.isascii() and (char < " " or char == "\x7f")) and char not in "\u2028\u2029"
