@@ -179,6 +179,7 @@ clients-generate: rust ## Generate the clients' messages again, after a change o
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python
 	@.cache/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-dev.txt
 	@.cache/python/bin/python clients/python/tools/generate.py
+	@.cache/python/bin/python clients/python/tools/blocking.py
 	@clients/go/generate.sh
 
 module-path: ## Rename the Go modules everywhere (NEW=host.example/group/pumice/clients/go)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Python client: generated code current, format, lints, types, tests with a real server.
+# Checks the Python client: generated code and the blocking client current, format, lints, types, tests with a real server.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root="$(cd ../.. && pwd)"
@@ -16,6 +16,10 @@ trap 'rm -rf "$fresh"' EXIT
 python tools/generate.py "$fresh"
 for file in "$fresh"/pumice/v1/*; do
   diff -u "src/pumice/v1/${file##*/}" "$file" || { echo "generated code is not current: run python clients/python/tools/generate.py" >&2; exit 1; }
+done
+python tools/blocking.py "$fresh"
+for file in "$fresh"/*.py; do
+  diff -u "src/pumice/${file##*/}" "$file" || { echo "the blocking client is not that of asyncio: run python clients/python/tools/blocking.py" >&2; exit 1; }
 done
 ruff format --check .
 ruff check .

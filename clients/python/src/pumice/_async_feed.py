@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pumice import errors, v1
 from pumice._feed import FeedFlow, FeedOptions
+from pumice._loop import Event, Lock, Worker, wait
 from pumice._servers import Server
 from pumice._ways import Change, Way, lacks_records, server_after, ways
 from pumice.build import duration
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pumice.aio import AsyncClient, AsyncSession
 
 R = TypeVar("R")
-# Wait of a thread that has nothing to do before it is woken.
+# Wait of a worker that has nothing to do before it is woken.
 _LONG = 1e6
 _RESTORES = 3
 
@@ -38,11 +39,11 @@ class AsyncFeed:
     def __init__(self, client: AsyncClient, source: str, own: FeedOptions) -> None:
         """`AsyncClient.feed` makes one."""
         self._client = client
-        self._ways = ways(client.options, source, own, asyncio.Lock, asyncio.Event)
-        self._lock = asyncio.Lock()
+        self._ways = ways(client.options, source, own, Lock, Event)
+        self._lock = Lock()
         self._begun = False
-        self._running: list[asyncio.Task[None]] = []
-        self._ended = asyncio.Event()
+        self._workers: list[Worker] = []
+        self._ended = Event()
         weakref.finalize(self, _end, self._ended, [way.wake for way in self._ways])
 
     @property
@@ -92,11 +93,14 @@ class AsyncFeed:
         return self._client._session(opened, server)
 
     async def close(self) -> None:
-        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed."""
+        """Ends the feed: it sends no more batches, and its source becomes stale. Closing twice is allowed.
+
+        A heartbeat that is under way may still arrive.
+        """
         self._flow.closed = True
         _end(self._ended, [way.wake for way in self._ways])
-        for task in self._running:
-            task.cancel()
+        for worker in self._workers:
+            worker.stop()
 
     async def __aenter__(self) -> AsyncFeed:
         return self
@@ -152,11 +156,8 @@ class AsyncFeed:
             return
         self._begun = True
         for way in self._ways:
-            task = asyncio.create_task(_keep_alive(weakref.ref(self), self._ended, way))
-            self._running.append(task)
-            # The event loop itself does not hold its tasks.
-            self._client._tasks.add(task)
-            task.add_done_callback(self._client._tasks.discard)
+            work = partial(_keep_alive, weakref.ref(self), self._ended, way)
+            self._workers.append(Worker(work, f"pumice-feed-{way.flow.source}"))
 
     async def _restore(self, server: Server, timeout: float) -> None:
         """Sends a server what was sent to others, before it is asked."""
@@ -172,6 +173,7 @@ class AsyncFeed:
                 return
             if loss is None:
                 break
+            # Without the lock: `full` may wait for a lock of a caller who waits for the feed.
             records = loss.full()
             async with way.lock:
                 await self._client.run(way.flow.restore(loss, records))
@@ -184,10 +186,11 @@ class AsyncFeed:
                 if way.server is not self._client._servers.in_use():
                     await self._client.run(way.drain())
                 silent = way.flow.heartbeat == 0
-                wait = _LONG if silent and way.flow.in_sync else await self._client.run(way.flow.beat())
+                pause = _LONG if silent and way.flow.in_sync else await self._client.run(way.flow.beat())
                 loss = way.flow.lost()
             if loss is None:
-                return wait
+                return pause
+            # Without the lock: `full` may wait for a lock of a caller who waits for the feed.
             records = loss.full()
             async with way.lock:
                 return await self._client.run(way.flow.repair(loss, records))
@@ -196,24 +199,22 @@ class AsyncFeed:
             return None if way.flow.is_over else way.flow.beat_failed(error)
 
 
-def _end(ended: asyncio.Event, wakes: list[asyncio.Event]) -> None:
+def _end(ended: Event, wakes: list[Event]) -> None:
     ended.set()
     for wake in wakes:
         wake.set()
 
 
-async def _keep_alive(feed: weakref.ref[AsyncFeed], ended: asyncio.Event, way: Way) -> None:
+async def _keep_alive(feed: weakref.ref[AsyncFeed], ended: Event, way: Way) -> None:
     """Sends a server its changes and heartbeats, one after the other, until the feed is closed or nobody holds it."""
     # A feed that is used once is gone by then.
-    wait: float | None = 0.05
-    while wait is not None:
+    pause: float | None = 0.05
+    while pause is not None:
         # A server that fails is not asked again for each change.
-        event = ended if way.flow.has_failed else way.wake
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(event.wait(), wait)
+        await wait(ended if way.flow.has_failed else way.wake, pause)
         way.wake.clear()
         held = feed()
         if held is None or ended.is_set():
             return
-        wait = await held._beat(way)
+        pause = await held._beat(way)
         del held

@@ -1,17 +1,20 @@
 """Feed of the client whose calls block."""
 
+# `python tools/blocking.py` writes this file; _async_feed.py is its source.
+
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pumice import errors, v1
 from pumice._feed import FeedFlow, FeedOptions
 from pumice._servers import Server
+from pumice._threads import Event, Lock, Worker, wait
 from pumice._ways import Change, Way, lacks_records, server_after, ways
 from pumice.build import duration
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from pumice.client import Client, Session
 
 R = TypeVar("R")
-# Wait of a thread that has nothing to do before it is woken.
+# Wait of a worker that has nothing to do before it is woken.
 _LONG = 1e6
 _RESTORES = 3
 
@@ -38,10 +41,11 @@ class Feed:
     def __init__(self, client: Client, source: str, own: FeedOptions) -> None:
         """`Client.feed` makes one."""
         self._client = client
-        self._ways = ways(client.options, source, own, threading.Lock, threading.Event)
-        self._lock = threading.Lock()
+        self._ways = ways(client.options, source, own, Lock, Event)
+        self._lock = Lock()
         self._begun = False
-        self._ended = threading.Event()
+        self._workers: list[Worker] = []
+        self._ended = Event()
         weakref.finalize(self, _end, self._ended, [way.wake for way in self._ways])
 
     @property
@@ -95,6 +99,8 @@ class Feed:
         """
         self._flow.closed = True
         _end(self._ended, [way.wake for way in self._ways])
+        for worker in self._workers:
+            worker.stop()
 
     def __enter__(self) -> Feed:
         return self
@@ -149,9 +155,8 @@ class Feed:
             return
         self._begun = True
         for way in self._ways:
-            arguments = (weakref.ref(self), self._ended, way)
-            name = f"pumice-feed-{way.flow.source}"
-            threading.Thread(target=_keep_alive, args=arguments, name=name, daemon=True).start()
+            work = partial(_keep_alive, weakref.ref(self), self._ended, way)
+            self._workers.append(Worker(work, f"pumice-feed-{way.flow.source}"))
 
     def _restore(self, server: Server, timeout: float) -> None:
         """Sends a server what was sent to others, before it is asked."""
@@ -180,10 +185,10 @@ class Feed:
                 if way.server is not self._client._servers.in_use():
                     self._client.run(way.drain())
                 silent = way.flow.heartbeat == 0
-                wait = _LONG if silent and way.flow.in_sync else self._client.run(way.flow.beat())
+                pause = _LONG if silent and way.flow.in_sync else self._client.run(way.flow.beat())
                 loss = way.flow.lost()
             if loss is None:
-                return wait
+                return pause
             # Without the lock: `full` may wait for a lock of a caller who waits for the feed.
             records = loss.full()
             with way.lock:
@@ -193,25 +198,22 @@ class Feed:
             return None if way.flow.is_over else way.flow.beat_failed(error)
 
 
-def _end(ended: threading.Event, wakes: list[threading.Event]) -> None:
+def _end(ended: Event, wakes: list[Event]) -> None:
     ended.set()
     for wake in wakes:
         wake.set()
 
 
-def _keep_alive(feed: weakref.ref[Feed], ended: threading.Event, way: Way) -> None:
+def _keep_alive(feed: weakref.ref[Feed], ended: Event, way: Way) -> None:
     """Sends a server its changes and heartbeats, one after the other, until the feed is closed or nobody holds it."""
     # A feed that is used once is gone by then.
-    wait: float | None = 0.05
-    while wait is not None:
+    pause: float | None = 0.05
+    while pause is not None:
         # A server that fails is not asked again for each change.
-        if way.flow.has_failed:
-            ended.wait(wait)
-        else:
-            way.wake.wait(wait)
-            way.wake.clear()
+        wait(ended if way.flow.has_failed else way.wake, pause)
+        way.wake.clear()
         held = feed()
         if held is None or ended.is_set():
             return
-        wait = held._beat(way)
+        pause = held._beat(way)
         del held

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from pumice._async_feed import AsyncFeed
 from pumice._connect import DEFAULT_TARGET, resolve, split
 from pumice._feed import FeedOptions
 from pumice._flow import Flow, Options, Restore, Rpc, Sleep, call, come_back, seconds
+from pumice._loop import Lock, Worker, requests, sleep
 from pumice._servers import Server, ServerList
 from pumice.build import duration
 from pumice.table import NodeTable
@@ -84,8 +84,9 @@ class AsyncClient:
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """Returns one page of the admission ledger."""
     forget_source = _Method(rpcs.FORGET_SOURCE)
-    forget_resource = _Method(rpcs.FORGET_RESOURCE)
     """Removes a source and its records. It is never repeated."""
+    forget_resource = _Method(rpcs.FORGET_RESOURCE)
+    """Forgets a resource name. It is never repeated."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Ends a reservation."""
     release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
@@ -109,15 +110,14 @@ class AsyncClient:
         self._channel = channel
         self._servers = servers
         self._feeds: weakref.WeakSet[AsyncFeed] = weakref.WeakSet()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._returning: asyncio.Task[None] | None = None
+        self._returning: Worker | None = None
         self._table = NodeTable()
-        self._reading = asyncio.Lock()
+        self._reading = Lock()
 
     def with_options(self, **changed: Any) -> AsyncClient:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
         other = AsyncClient(self._channel, replace(self.options, **changed))
-        other._feeds, other._tasks = self._feeds, self._tasks
+        other._feeds = self._feeds
         return other
 
     async def open_session(
@@ -150,7 +150,7 @@ class AsyncClient:
         `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one. While the
         feed has nothing to send, it sends an empty batch after `heartbeat` of silence, so that its source does not
         become stale: seconds or a text such as "5s", 0: never, None: a third of the service's `source_stale_ms`. A
-        heartbeat that finds the service restarted calls `full`.
+        heartbeat that finds the service restarted calls `full` in its own task.
         """
         own = FeedOptions.of(full, source_epoch, part_records, heartbeat)
         feed = AsyncFeed(self, source, own)
@@ -164,9 +164,8 @@ class AsyncClient:
             request_serializer=v1.SyncRequest.SerializeToString,
             response_deserializer=v1.SyncResponse.FromString,
         )
-        requests = _requests(batches)
         try:
-            async for response in stream(requests, metadata=self.options.metadata):
+            async for response in stream(requests(batches), metadata=self.options.metadata):
                 yield response.outcome
         except grpc.RpcError as raw:
             raise errors.read(raw, self.options.target) from raw
@@ -209,7 +208,7 @@ class AsyncClient:
             step = next(flow)
             while True:
                 if isinstance(step, Sleep):
-                    await asyncio.sleep(step.seconds)
+                    await sleep(step.seconds)
                     step = flow.send(None)
                     continue
                 if isinstance(step, Restore):
@@ -254,11 +253,13 @@ class AsyncClient:
         return stub
 
     def _look_for_the_way_back(self) -> None:
-        if self._returning is None or self._returning.done():
-            flow = come_back(self._servers, self.options, rpcs.HEALTH)
-            self._returning = asyncio.create_task(self.run(flow))
-            self._tasks.add(self._returning)
-            self._returning.add_done_callback(self._tasks.discard)
+        if self._returning is None or self._returning.has_ended:
+            self._returning = Worker(self._come_back, "pumice-way-back")
+
+    async def _come_back(self) -> None:
+        # A channel that was closed meanwhile raises an error of its own.
+        with suppress(ValueError):
+            await self.run(come_back(self._servers, self.options, rpcs.HEALTH))
 
     @property
     def address(self) -> str:
@@ -271,7 +272,7 @@ class AsyncClient:
             await feed.close()
         self._servers.closed = True
         if self._returning is not None:
-            self._returning.cancel()
+            self._returning.stop()
         for server in self._servers.all:
             await server.channel.close()
 
@@ -282,17 +283,6 @@ class AsyncClient:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _requests(
-    batches: Iterable[v1.Batch] | AsyncIterable[v1.Batch],
-) -> AsyncIterator[v1.SyncRequest]:
-    if isinstance(batches, AsyncIterable):
-        async for batch in batches:
-            yield v1.SyncRequest(batch=batch)
-    else:
-        for batch in batches:
-            yield v1.SyncRequest(batch=batch)
 
 
 def connect(
@@ -358,7 +348,7 @@ class AsyncSession:
         """`AsyncClient.open_session` makes one."""
         self._client = client
         self._flow = flows.SessionFlow(client.options, opened, server)
-        self._lock = asyncio.Lock()
+        self._lock = Lock()
         self.opened = opened
 
     @property

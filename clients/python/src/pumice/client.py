@@ -1,9 +1,9 @@
 """Client whose calls block."""
 
+# `python tools/blocking.py` writes this file; aio.py is its source.
+
 from __future__ import annotations
 
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +22,7 @@ from pumice._connect import DEFAULT_TARGET, resolve, split
 from pumice._feed import FeedOptions
 from pumice._flow import Flow, Options, Restore, Rpc, Sleep, call, come_back, seconds
 from pumice._servers import Server, ServerList
+from pumice._threads import Lock, Worker, requests, sleep
 from pumice.build import duration
 from pumice.table import NodeTable
 
@@ -84,8 +85,9 @@ class Client:
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """Returns one page of the admission ledger."""
     forget_source = _Method(rpcs.FORGET_SOURCE)
-    forget_resource = _Method(rpcs.FORGET_RESOURCE)
     """Removes a source and its records. It is never repeated."""
+    forget_resource = _Method(rpcs.FORGET_RESOURCE)
+    """Forgets a resource name. It is never repeated."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Ends a reservation."""
     release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
@@ -109,9 +111,9 @@ class Client:
         self._channel = channel
         self._servers = servers
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
-        self._returning: threading.Thread | None = None
+        self._returning: Worker | None = None
         self._table = NodeTable()
-        self._reading = threading.Lock()
+        self._reading = Lock()
 
     def with_options(self, **changed: Any) -> Client:
         """The same connection with other `Options`: `client.with_options(timeout=0.2).score(...)`."""
@@ -163,9 +165,8 @@ class Client:
             request_serializer=v1.SyncRequest.SerializeToString,
             response_deserializer=v1.SyncResponse.FromString,
         )
-        requests = (v1.SyncRequest(batch=batch) for batch in batches)
         try:
-            for response in stream(requests, metadata=self.options.metadata):
+            for response in stream(requests(batches), metadata=self.options.metadata):
                 yield response.outcome
         except grpc.RpcError as raw:
             raise errors.read(raw, self.options.target) from raw
@@ -208,7 +209,7 @@ class Client:
             step = next(flow)
             while True:
                 if isinstance(step, Sleep):
-                    time.sleep(step.seconds)
+                    sleep(step.seconds)
                     step = flow.send(None)
                     continue
                 if isinstance(step, Restore):
@@ -253,9 +254,8 @@ class Client:
         return stub
 
     def _look_for_the_way_back(self) -> None:
-        if self._returning is None or not self._returning.is_alive():
-            self._returning = threading.Thread(target=self._come_back, name="pumice-way-back", daemon=True)
-            self._returning.start()
+        if self._returning is None or self._returning.has_ended:
+            self._returning = Worker(self._come_back, "pumice-way-back")
 
     def _come_back(self) -> None:
         # A channel that was closed meanwhile raises an error of its own.
@@ -272,6 +272,8 @@ class Client:
         for feed in list(self._feeds):
             feed.close()
         self._servers.closed = True
+        if self._returning is not None:
+            self._returning.stop()
         for server in self._servers.all:
             server.channel.close()
 
@@ -347,7 +349,7 @@ class Session:
         """`Client.open_session` makes one."""
         self._client = client
         self._flow = flows.SessionFlow(client.options, opened, server)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.opened = opened
 
     @property
