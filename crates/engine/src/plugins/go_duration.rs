@@ -79,8 +79,8 @@ fn split_digits(text: &str) -> (&str, &str) {
 /// Number of at most 2^63; 0 without digits.
 fn parse_digits(digits: &str) -> Option<u64> {
     let next = |number: u64, digit: u8| {
-        let number = (number <= LARGEST / 10).then_some(number * 10 + u64::from(digit - b'0'));
-        number.filter(|number| *number <= LARGEST)
+        let number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        (number <= LARGEST).then_some(number)
     };
     digits.bytes().try_fold(0, next)
 }
@@ -125,9 +125,10 @@ mod tests {
         ] {
             assert_eq!(parse_go_duration(text), Some(nanos), "{text}");
         }
-        let long = "9223372036854775808ns";
+        let (long, longest) = ("9223372036854775808ns", "88888888888888888888888888888h");
         for text in [
-            "", "-", "+", ".", "1", "1d", "x", "1h ", " 1h", "h", ".h", "1e3s", long, "3000000h", "1h-1m", "1S",
+            "", "-", "+", ".", "1", "1d", "x", "1h ", " 1h", "h", ".h", "1e3s", long, longest, "3000000h", "1h-1m",
+            "1S",
         ] {
             assert_eq!(parse_go_duration(text), None, "{text}");
         }
