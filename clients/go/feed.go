@@ -3,6 +3,7 @@ package pumice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -49,6 +50,8 @@ type Feed struct {
 	epoch, sequence uint64
 	closed, fenced  bool
 	store           store
+	// notKept is why a Put was refused; the next call that sends reports it.
+	notKept error
 	// onRefused is called with refused records. May be nil.
 	onRefused func([]RefusedRecord)
 	// onItsWay is called when the last batch of a Flush leaves. May be nil.
@@ -88,10 +91,31 @@ func (feed *Feed) isOver() bool {
 
 // Put adds or replaces records, which the next Flush sends. An unchanged record is not sent again. The feed keeps the
 // records: the caller must not change them afterwards.
+//
+// A feed compares records by their names, so it keeps no Objects, PodRules and PriorityClasses. A cluster with such a field is
+// not put, and the next Flush, session or stream returns the error and sends nothing.
 func (feed *Feed) Put(cluster *pb.Cluster) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
+	if field := fieldWithoutName(cluster); field != "" {
+		feed.notKept = fmt.Errorf("pumice: Feed.Put got a cluster with %s, which a feed does not keep: nothing of it was put. "+
+			"Put objects with PutNode, PutPod, PutQueue and PutJob, or send this cluster by the generated StateServiceClient under a source of its own", field)
+		return
+	}
 	feed.store.put(cluster)
+}
+
+// fieldWithoutName returns the first field of a cluster that is there and whose items have no names; "": there is none.
+func fieldWithoutName(cluster *pb.Cluster) string {
+	switch {
+	case len(cluster.GetObjects()) > 0:
+		return "objects"
+	case cluster.GetPodRules() != pb.PodRules_POD_RULES_UNSPECIFIED:
+		return "pod_rules"
+	case len(cluster.GetPriorityClasses()) > 0:
+		return "priority_classes"
+	}
+	return ""
 }
 
 // Remove removes records, by name.
@@ -213,6 +237,13 @@ func (feed *Feed) alone(ctx context.Context, link *feedLink, do func(context.Con
 func (feed *Feed) begin() error {
 	if err := feed.stopped(); err != nil {
 		return err
+	}
+	feed.mutex.Lock()
+	notKept := feed.notKept
+	feed.notKept = nil
+	feed.mutex.Unlock()
+	if notKept != nil {
+		return notKept
 	}
 	feed.beats.Do(func() {
 		feed.client.feedsMutex.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
@@ -94,6 +95,30 @@ func TestALargeClusterIsSentInParts(t *testing.T) {
 	}
 	if empty := parts(contents{put: &pb.Cluster{}}, 2); len(empty) != 1 {
 		t.Fatal(empty)
+	}
+}
+
+func TestAFeedRefusesWhatItDoesNotKeep(t *testing.T) {
+	address, _ := serve(t)
+	client, ctx := dial(t, address, Options{}), within(t)
+	feed := client.Feed("tests", 0)
+	for field, unkept := range map[string]*pb.Cluster{
+		"objects":          {Objects: [][]byte{[]byte("{}")}},
+		"pod_rules":        {PodRules: pb.PodRules_POD_RULES_VOLCANO},
+		"priority_classes": {PriorityClasses: []*pb.PriorityClass{{Name: "high"}}},
+	} {
+		unkept.Nodes = []*pb.Node{{Name: "lost"}}
+		feed.Put(unkept)
+		if outcome, err := feed.Flush(ctx); outcome != nil || err == nil || !strings.Contains(err.Error(), "with "+field) {
+			t.Fatal(field, outcome, err)
+		}
+	}
+	feed.Put(cluster())
+	if outcome, err := feed.Flush(ctx); err != nil || outcome.GetPosition().GetSequence() != 1 {
+		t.Fatal("what the feed keeps is sent", outcome, err)
+	}
+	if listed, err := client.ListNodes(ctx, &pb.ListNodesRequest{}); err != nil || len(listed.GetNodes()) != len(cluster().GetNodes()) {
+		t.Fatal("nothing of a refused cluster is put", listed, err)
 	}
 }
 
