@@ -40,6 +40,17 @@ pub(crate) struct Registration {
     lease: i64,
 }
 
+/// Stream of renewals of a lease, and of the replies to them.
+type Renewals = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>);
+
+/// Place of this server as this connection keeps it.
+#[derive(Debug, Default)]
+struct PlaceInEtcd {
+    renewals: Option<Renewals>,
+    /// Last entry that etcd knows this server to have applied.
+    published: Option<u64>,
+}
+
 /// Follower of the log for one server.
 #[derive(Debug)]
 pub(crate) struct Follower {
@@ -76,6 +87,11 @@ impl Follower {
     /// Place of this server; `None`: its lease has ended.
     pub(crate) fn registration(&self) -> Option<Registration> {
         self.registration.with(|registration| registration.clone())
+    }
+
+    /// Problem that keeps the log from being written.
+    pub(crate) fn write_problem(&self) -> Option<String> {
+        self.news.write_problem()
     }
 
     /// Notes the last entry that the writer has applied.
@@ -169,7 +185,7 @@ impl Follower {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
-            if matches!(&error, EtcdError::Refused(message) if message.contains("auth token")) {
+            if error.is_about_token() {
                 access.link.forget_token();
             }
             access.link.fail_over();
@@ -186,13 +202,12 @@ impl Follower {
         was_connected: &mut bool,
     ) -> Result<std::convert::Infallible, EtcdError> {
         let (_watch_requests, mut changes) = self.watch(access).await?;
-        let (renewals, mut renewed) = self.renew(access).await?;
-        self.renew_once(access, &renewals, &mut renewed).await?;
+        let mut place = PlaceInEtcd::default();
+        self.keep_place(access, &mut place).await?;
         *was_connected = true;
         self.news.note_followed();
         let mut tick = tokio::time::interval(self.lease / RENEWALS_PER_LEASE);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut published = None;
         loop {
             tokio::select! {
                 change = changes.message() => match change {
@@ -203,8 +218,7 @@ impl Follower {
                     Err(status) => return Err(error_of(&status)),
                 },
                 _ = tick.tick() => {
-                    self.renew_once(access, &renewals, &mut renewed).await?;
-                    self.publish_progress(access, &mut published).await?;
+                    self.keep_place(access, &mut place).await?;
                     self.read_servers(access).await?;
                 }
             }
@@ -232,11 +246,31 @@ impl Follower {
         Ok((sender, reply.map_err(|status| error_of(&status))?.into_inner()))
     }
 
+    /// Renews the lease, and says how far this server has come. Where etcd answers and does not write, the log is followed without.
+    async fn keep_place(&self, access: &LogAccess, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
+        match self.renew_and_publish(access, place).await {
+            Ok(()) => self.news.set_write_problem(None),
+            Err(error) if error.is_about_token() => return Err(error),
+            Err(error @ EtcdError::Refused(_)) => {
+                place.renewals = None;
+                self.news.set_write_problem(Some(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn renew_and_publish(&self, access: &LogAccess, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
+        if let Some((renewals, replies)) = &mut place.renewals {
+            self.renew_once(access, renewals, replies).await?;
+        } else {
+            place.renewals = Some(self.renew(access).await?);
+        }
+        self.publish_progress(access, &mut place.published).await
+    }
+
     /// Opens the stream of renewals.
-    async fn renew(
-        &self,
-        access: &LogAccess,
-    ) -> Result<(mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>), EtcdError> {
+    async fn renew(&self, access: &LogAccess) -> Result<Renewals, EtcdError> {
         let (sender, requests) = mpsc::channel(1);
         let mut client = LeaseClient::new(access.link.channel()?);
         let id = self.lease_id(access).await?;

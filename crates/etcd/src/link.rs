@@ -41,6 +41,16 @@ pub enum EtcdError {
     Compacted,
 }
 
+impl EtcdError {
+    /// True if a new token may help.
+    pub(crate) fn is_about_token(&self) -> bool {
+        let Self::Refused(message) = self else {
+            return false;
+        };
+        message.contains("invalid auth token") || message.contains("revision of auth store is old")
+    }
+}
+
 /// Connection to all members of one etcd.
 #[derive(Debug)]
 pub(crate) struct EtcdLink {
@@ -154,7 +164,7 @@ impl EtcdLink {
             };
             match attempt.await {
                 Ok(reply) => return Ok(reply.into_inner()),
-                Err(EtcdError::Refused(message)) if is_about_token(&message) && !has_new_token => {
+                Err(error) if error.is_about_token() && !has_new_token => {
                     has_new_token = true;
                     self.forget_token();
                 }
@@ -223,11 +233,6 @@ fn channel(address: &str, tls: Option<&ClientTlsConfig>, timeout: Duration) -> R
 
 fn timed_out(timeout: Duration) -> EtcdError {
     EtcdError::Unreachable(format!("no reply within {} ms", timeout.as_millis()))
-}
-
-/// True if a new token may help.
-fn is_about_token(message: &str) -> bool {
-    message.contains("invalid auth token") || message.contains("revision of auth store is old")
 }
 
 /// Error that a status stands for.

@@ -81,6 +81,13 @@ impl EtcdStore {
         problem.map_or(Ok(()), |problem| Err(self.failed(&problem)))
     }
 
+    /// Fails at once while nothing can be written, though the log is read.
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.check_reachable()?;
+        let problem = self.follower.as_ref().and_then(|follower| follower.write_problem());
+        problem.map_or(Ok(()), |problem| Err(self.failed(&problem)))
+    }
+
     /// Reads the whole content again.
     fn reload(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         let access = self.access.clone();
@@ -153,7 +160,7 @@ impl Store for EtcdStore {
     }
 
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
-        self.check_reachable()?;
+        self.check_writable()?;
         if self.content.head() != *expected {
             return Err(self.access.stale());
         }

@@ -70,8 +70,10 @@ impl SlotAccess {
                 Err(error) => error,
             };
             let wait = match &error {
-                ApiError::Unreachable(_) if !self.rules.waits => return Ok(SlotOutcome::Appended),
-                ApiError::Unreachable(_) => {
+                ApiError::Unreachable(_) | ApiError::Failed(_) if !self.rules.waits => {
+                    return Ok(SlotOutcome::Appended);
+                }
+                ApiError::Unreachable(_) | ApiError::Failed(_) => {
                     is_unknown = true;
                     RESOLVE_PAUSE
                 }
@@ -205,7 +207,7 @@ impl SlotAccess {
                     Ok(None) | Err(_) => RESOLVE_PAUSE,
                 },
                 ApiError::Throttled(_, wait) => *wait,
-                ApiError::Unreachable(_) => RESOLVE_PAUSE,
+                ApiError::Unreachable(_) | ApiError::Failed(_) => RESOLVE_PAUSE,
                 ApiError::Absent(_) | ApiError::Expired(_) | ApiError::Refused(_) => {
                     return Err(self.link.error(&error));
                 }

@@ -13,6 +13,7 @@ use tokio_stream::StreamExt as _;
 
 use crate::KubernetesStoreOptions;
 use crate::lease::ServerLease;
+use crate::link::ApiError;
 use crate::names::LogObjectKind;
 use crate::read::SlotAccess;
 use crate::slots::SlotRead;
@@ -58,6 +59,11 @@ impl SlotFollower {
         self.news.problem()
     }
 
+    /// Problem that keeps the log from being written.
+    pub(crate) fn write_problem(&self) -> Option<String> {
+        self.news.write_problem()
+    }
+
     /// Notes the last entry that the writer has applied.
     pub(crate) fn note_applied(&self, sequence: u64) {
         self.applied.store(sequence, Ordering::Relaxed);
@@ -99,9 +105,9 @@ impl SlotFollower {
         } else {
             String::new()
         };
-        self.renew(access, lease).await?;
         *was_connected = true;
         self.news.note_followed();
+        self.renew(access, lease).await?;
         if !is_made {
             return self.await_making(access, lease).await;
         }
@@ -149,7 +155,7 @@ impl SlotFollower {
         let begun = access.link.call(api.watch(&asked, from)).await;
         let events = match begun {
             Ok(events) => events,
-            Err(crate::link::ApiError::Expired(_)) => return Ok(WatchEnd::ListAgain),
+            Err(ApiError::Expired(_)) => return Ok(WatchEnd::ListAgain),
             Err(error) => return Err(access.link.error(&error)),
         };
         let (mut events, mut tick, mut at) = (pin!(events), self.ticks(), from.to_owned());
@@ -193,12 +199,16 @@ impl SlotFollower {
         Ok(())
     }
 
+    /// Renews the Lease, and reads those of the others. Where the API server answers and does not write, the log is followed without.
     async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
-        let renewed = lease.renew(&access.link, self.applied()).await;
-        renewed.map_err(|error| access.link.error(&error))?;
+        match lease.renew(&access.link, self.applied()).await {
+            Ok(()) => self.news.set_write_problem(None),
+            Err(error @ ApiError::Unreachable(_)) => return Err(access.link.error(&error)),
+            Err(error) => self.news.set_write_problem(Some(error.message())),
+        }
         match lease.servers(&access.link).await {
             Ok(servers) => self.news.set_servers(servers),
-            Err(crate::link::ApiError::Throttled(..)) => {}
+            Err(ApiError::Throttled(..)) => {}
             Err(error) => return Err(access.link.error(&error)),
         }
         Ok(())

@@ -39,7 +39,9 @@ pub(crate) enum ApiError {
     Expired(String),
     /// The request was not carried out, and will not be the next time.
     Refused(String),
-    /// Whether the request was carried out is not known.
+    /// The API server reports a failure of its own, such as an etcd without room: whether the request was carried out is not known.
+    Failed(String),
+    /// No reply came: whether the request was carried out is not known.
     Unreachable(String),
 }
 
@@ -50,6 +52,7 @@ impl ApiError {
                 format!("the API server refuses: {message}")
             }
             Self::Throttled(message, _) => format!("the API server has no time: {message}"),
+            Self::Failed(message) => format!("the API server fails: {message}"),
             Self::Unreachable(message) => format!("the API server cannot be reached: {message}"),
         }
     }
@@ -84,7 +87,7 @@ impl ApiError {
                  update and delete Leases, in the namespace of the log"
             )),
             400..=499 => Self::Refused(message),
-            _ => Self::Unreachable(message),
+            _ => Self::Failed(message),
         }
     }
 }

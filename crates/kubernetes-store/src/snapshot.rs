@@ -92,7 +92,9 @@ impl SlotAccess {
                     return Ok(true);
                 }
                 Err(ApiError::Throttled(_, wait)) => tokio::time::sleep(wait).await,
-                Err(error @ (ApiError::Conflict(_) | ApiError::Unreachable(_))) => last = Some(error),
+                Err(error @ (ApiError::Conflict(_) | ApiError::Unreachable(_) | ApiError::Failed(_))) => {
+                    last = Some(error)
+                }
                 Err(error) => return Err(self.link.error(&error)),
             }
         }

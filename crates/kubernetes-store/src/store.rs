@@ -90,6 +90,13 @@ impl KubernetesStore {
         problem.map_or(Ok(()), |problem| Err(self.access.link.failed(&problem)))
     }
 
+    /// Fails at once while nothing can be written, though the log is read.
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.check_reachable()?;
+        let problem = self.follower.as_ref().and_then(|follower| follower.write_problem());
+        problem.map_or(Ok(()), |problem| Err(self.access.link.failed(&problem)))
+    }
+
     /// Reads the whole content again.
     fn reload(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         let access = self.access.clone();
@@ -191,7 +198,7 @@ impl Store for KubernetesStore {
     }
 
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
-        self.check_reachable()?;
+        self.check_writable()?;
         if self.content.head() != *expected {
             return Err(self.access.link.stale());
         }

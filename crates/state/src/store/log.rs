@@ -50,6 +50,7 @@ pub struct LogNews {
     waiting: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     problem: ShortLock<Option<String>>,
+    write_problem: ShortLock<Option<String>>,
     servers: ShortLock<Arc<[LogServer]>>,
 }
 
@@ -97,6 +98,23 @@ impl LogNews {
     /// Problem that keeps the log from being followed.
     pub fn problem(&self) -> Option<String> {
         self.problem.with(|problem| problem.clone())
+    }
+
+    /// Says whether this server can write to a log that it can follow; `None`: it can.
+    pub fn set_write_problem(&self, problem: Option<String>) {
+        let last = self.write_problem.with(|last| std::mem::replace(last, problem.clone()));
+        match (last, problem) {
+            (None, Some(problem)) => {
+                tracing::error!(%problem, "the log is read, and cannot be written: until it can, nothing is confirmed, committed, released or reloaded");
+            }
+            (Some(_), None) => tracing::info!("the log can be written again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    /// Problem that keeps this server from writing to the log, while it can follow it.
+    pub fn write_problem(&self) -> Option<String> {
+        self.write_problem.with(|problem| problem.clone())
     }
 
     /// Says which servers append to the log now.
