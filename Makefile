@@ -29,12 +29,14 @@ replicas: rust ## Run three servers on a real etcd, or API server (STORE=kuberne
 	@$(BUILD)
 	@programs="$$(clients/go/kubescheduler/e2e/control-plane.sh)" && PUMICE_ETCD="$$programs/etcd" PUMICE_KUBE_APISERVER="$$programs/kube-apiserver" \
 	  PUMICE_REPLICAS_STORE="$(or $(STORE),etcd)" PUMICE_TORTURE_SECONDS="$(or $(SECONDS),20)" \
-	  PUMICE_TORTURE_MEMBERS="$(or $(MEMBERS),1)" PUMICE_TORTURE_SEED="$(or $(SEED),1)" CARGO="$(CARGO)" .ci/replicas
+	  PUMICE_TORTURE_MEMBERS="$(or $(MEMBERS),1)" PUMICE_TORTURE_SEED="$(or $(SEED),1)" CARGO="$(CARGO)" .ci/replicas $(ONLY)
 
-torture: rust replicas ## Storm the admission ledger for long: replicas on both stores, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; those of replicas)
+torture: rust replicas ## Damage what keeps promises for long: replicas on both stores with one and three members, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; SECONDS of each store)
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes
-	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
-	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --test it -- ledger::first_start --nocapture
+	@$(MAKE) --no-print-directory replicas MEMBERS=3 ONLY=torture::servers_keep_every_promise
+	@$(MAKE) --no-print-directory replicas STORE=kubernetes MEMBERS=3 ONLY=torture::servers_keep_every_promise
+	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test it -- ledger::storm --nocapture
+	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test it -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests
 
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)

@@ -7,6 +7,7 @@
     reason = "times are measured and printed"
 )]
 
+#[expect(dead_code, reason = "the tests of replicas use more of it")]
 mod support;
 
 use std::sync::Arc;

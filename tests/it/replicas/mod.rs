@@ -2,7 +2,10 @@
 //! by `PUMICE_ETCD` and `PUMICE_KUBE_APISERVER`.
 
 mod commands;
+mod damage;
+mod disks_and_clocks;
 mod history;
+mod jumping_clock;
 mod replica;
 mod shared_store;
 mod torture;

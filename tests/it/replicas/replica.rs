@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 
 use super::etcd::CuttableProxy;
+use super::jumping_clock::JumpingClock;
 use super::shared_store::SharedStore;
 use crate::ledger::limited;
 use crate::support::process::ServeProcess;
@@ -24,10 +25,11 @@ pub(super) const CORES: u32 = 10;
 /// Policy of all servers.
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
-/// Server of several on one store.
+/// Server of several on one store, which lives by a clock of its own.
 pub(super) struct Replica {
     pub(super) process: Option<ServeProcess>,
     pub(super) proxies: Vec<CuttableProxy>,
+    pub(super) clock: JumpingClock,
     arguments: Vec<String>,
 }
 
@@ -49,6 +51,7 @@ impl Replica {
         let mut own = Self {
             process: None,
             proxies,
+            clock: JumpingClock::new(),
             arguments,
         };
         own.restart();
@@ -58,7 +61,7 @@ impl Replica {
     /// Starts the server again.
     pub(super) fn restart(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
-        self.process = Some(ServeProcess::start(&arguments));
+        self.process = Some(ServeProcess::start_in(&arguments, &self.clock.environment()));
     }
 
     pub(super) fn grpc(&self) -> SocketAddr {

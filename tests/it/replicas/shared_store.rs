@@ -19,14 +19,23 @@ pub(super) enum SharedStore {
 
 impl SharedStore {
     /// Starts the store of this test run; its etcd, or that of its API server, has this number of members.
+    pub(super) fn start(members: usize) -> Self {
+        Self::start_on(EtcdCluster::start(members))
+    }
+
+    /// Starts the store of this test run with members whose disks can be slow and full.
+    pub(super) fn start_with_disks(members: usize) -> Self {
+        Self::start_on(EtcdCluster::start_with_disks(members))
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the command line of a test run is its environment"
     )]
-    pub(super) fn start(members: usize) -> Self {
+    fn start_on(etcd: EtcdCluster) -> Self {
         match std::env::var("PUMICE_REPLICAS_STORE").as_deref() {
-            Ok("kubernetes") => Self::Kubernetes(Box::new(ControlPlane::start(members))),
-            Ok("etcd") | Err(_) => Self::Etcd(EtcdCluster::start(members)),
+            Ok("kubernetes") => Self::Kubernetes(Box::new(ControlPlane::start_on(etcd))),
+            Ok("etcd") | Err(_) => Self::Etcd(etcd),
             Ok(other) => panic!("PUMICE_REPLICAS_STORE: {other}"),
         }
     }

@@ -16,19 +16,24 @@ use crate::support::wire::BlockingClients;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Two servers with the policy and the cluster, and a client of each.
-fn two(store: &SharedStore) -> ([Replica; 2], [BlockingClients; 2]) {
-    let (runtime, replicas) = (runtime(), [Replica::start(store), Replica::start(store)]);
-    let wires = [&replicas[0], &replicas[1]].map(|replica| {
-        let wire = connect(&runtime, replica.grpc(), TIMEOUT).unwrap();
-        push_policy(&wire);
-        feed(&wire, 1);
-        wire
-    });
-    (replicas, wires)
+/// Server and a client of it.
+pub(super) fn one_more(store: &SharedStore) -> (Replica, BlockingClients) {
+    let replica = Replica::start(store);
+    let wire = connect(&runtime(), replica.grpc(), TIMEOUT).unwrap();
+    (replica, wire)
 }
 
-fn permitted(wire: &BlockingClients, job: &str, cores: u32) -> bool {
+/// Two servers with the policy and the cluster, and a client of each.
+pub(super) fn two(store: &SharedStore) -> ([Replica; 2], [BlockingClients; 2]) {
+    let [(one, one_wire), (other, other_wire)] = [one_more(store), one_more(store)];
+    for wire in [&one_wire, &other_wire] {
+        push_policy(wire);
+        feed(wire, 1);
+    }
+    ([one, other], [one_wire, other_wire])
+}
+
+pub(super) fn permitted(wire: &BlockingClients, job: &str, cores: u32) -> bool {
     let reply = wire.admit(confirm(vec![ask(wants(job, "q", cores), 1)])).unwrap();
     reply.result.unwrap().items[0].permitted
 }

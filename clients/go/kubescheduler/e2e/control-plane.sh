@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds etcd and the API server of Kubernetes, once per version, and prints the folder that has them.
+# Builds etcd and the API server of Kubernetes, once per version, and prints the folder that has them. `etcd-with-disk-faults` is the same
+# etcd, whose disk a test can make slow or full (testdata/etcd-disk/flush.go).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root="$(cd ../../.. && pwd)"
@@ -17,5 +18,18 @@ if [ ! -x "$bin/kube-apiserver" ] || [ ! -x "$bin/etcd" ]; then
   go build -mod=readonly -p "${E2E_JOBS:-2}" -ldflags "$flags" -o "$bin.part/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/kube-apiserver >&2
   mv "$bin.part/server" "$bin.part/etcd"
   mv "$bin.part" "$bin"
+fi
+flush="e2e/testdata/etcd-disk/flush.go"
+if [ ! "$bin/etcd-with-disk-faults" -nt "$flush" ]; then
+  part="$bin/etcd-with-disk-faults.part"
+  mkdir -p "$part"
+  cp -r "$(go list -mod=readonly -m -f '{{.Dir}}' go.etcd.io/etcd/client/pkg/v3)/." "$part/client"
+  chmod -R u+w "$part/client"
+  cp "$flush" "$part/client/fileutil/sync_linux.go"
+  cp go.sum "$part/etcd.sum"
+  { cat go.mod; echo "replace go.etcd.io/etcd/client/pkg/v3 => $part/client"; } >"$part/etcd.mod"
+  go build -modfile="$part/etcd.mod" -p "${E2E_JOBS:-2}" -ldflags "$(./version-flags.sh)" -o "$part/etcd" go.etcd.io/etcd/server/v3 >&2
+  mv "$part/etcd" "$bin/etcd-with-disk-faults"
+  rm -rf "$part"
 fi
 echo "$bin"

@@ -30,6 +30,7 @@ pub(crate) struct EtcdCluster {
     members: Vec<Member>,
     scheme: &'static str,
     authority: Option<String>,
+    has_disks: bool,
 }
 
 impl Drop for EtcdCluster {
@@ -50,15 +51,20 @@ fn end(member: &mut Member) {
 
 impl EtcdCluster {
     pub(crate) fn start(members: usize) -> Self {
-        Self::start_as(members, "http", None)
+        Self::start_as(members, "http", None, false)
+    }
+
+    /// Members that flush what they write, to disks that can be slow and full.
+    pub(crate) fn start_with_disks(members: usize) -> Self {
+        Self::start_as(members, "http", None, true)
     }
 
     /// One member that speaks TLS with this certificate for `localhost`, which is its own authority, and its key.
     pub(crate) fn start_with_tls(certificate: String, key: String) -> Self {
-        Self::start_as(1, "https", Some((certificate, key)))
+        Self::start_as(1, "https", Some((certificate, key)), false)
     }
 
-    fn start_as(count: usize, scheme: &'static str, pair: Option<(String, String)>) -> Self {
+    fn start_as(count: usize, scheme: &'static str, pair: Option<(String, String)>, has_disks: bool) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let members = (0..count).map(|_| {
             let [client, peer] = free_ports();
@@ -76,6 +82,7 @@ impl EtcdCluster {
             members: members.collect(),
             scheme,
             authority: pair.as_ref().map(|(certificate, _)| certificate.clone()),
+            has_disks,
         };
         if let Some((certificate, key)) = pair {
             std::fs::write(own.folder.join("cert.pem"), certificate).unwrap();
@@ -105,20 +112,22 @@ impl EtcdCluster {
             format!("{}://127.0.0.1:{}", self.scheme, member.client),
             format!("http://127.0.0.1:{}", member.peer),
         );
-        let mut command = Command::new(program);
+        let mut command = if self.has_disks {
+            let mut command = Command::new(program.with_file_name("etcd-with-disk-faults"));
+            command.env("DISK_FAULTS", self.disk(number));
+            command
+        } else {
+            let mut command = Command::new(program);
+            command.arg("--unsafe-no-fsync");
+            command
+        };
         command
             .args(["--name", &format!("m{number}"), "--data-dir"])
             .arg(self.folder.join(format!("m{number}")))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers.join(","), "--log-level", "error"])
-            .args([
-                "--unsafe-no-fsync",
-                "--heartbeat-interval",
-                "50",
-                "--election-timeout",
-                "300",
-            ]);
+            .args(["--heartbeat-interval", "50", "--election-timeout", "300"]);
         if self.scheme == "https" {
             let file = |name: &str| self.folder.join(name);
             command.arg("--cert-file").arg(file("cert.pem"));
@@ -132,6 +141,31 @@ impl EtcdCluster {
     /// Kills a member.
     pub(crate) fn kill(&mut self, number: usize) {
         end(&mut self.members[number]);
+    }
+
+    fn disk(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("m{number}.disk"))
+    }
+
+    /// Makes each flush of a member take this time more.
+    pub(crate) fn slow_disk(&self, number: usize, more: Duration) {
+        std::fs::write(self.disk(number), format!("slow {}", more.as_millis())).unwrap();
+    }
+
+    /// Makes the disk of a member full: it ends at its next flush, as etcd does.
+    pub(crate) fn fill_disk(&self, number: usize) {
+        std::fs::write(self.disk(number), "full").unwrap();
+    }
+
+    /// Makes the disk of a member flush as disks do.
+    pub(crate) fn mend_disk(&self, number: usize) {
+        drop(std::fs::remove_file(self.disk(number)));
+    }
+
+    /// True if a member has ended by itself.
+    pub(crate) fn has_ended(&mut self, number: usize) -> bool {
+        let process = self.members[number].process.as_mut();
+        process.is_none_or(|process| process.try_wait().unwrap().is_some())
     }
 
     /// Number of members.
@@ -208,6 +242,15 @@ impl EtcdCluster {
         self.post(
             "/v3/kv/deleterange",
             &format!("{{\"key\":\"{key}\",\"range_end\":\"{end}\"}}"),
+        );
+    }
+
+    /// Makes etcd refuse whatever needs room, as it does when its database has grown to its quota.
+    pub(crate) fn set_out_of_space(&self, out: bool) {
+        let action = if out { "ACTIVATE" } else { "DEACTIVATE" };
+        self.post(
+            "/v3/maintenance/alarm",
+            &format!("{{\"action\":\"{action}\",\"alarm\":\"NOSPACE\"}}"),
         );
     }
 

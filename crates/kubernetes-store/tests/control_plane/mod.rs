@@ -45,6 +45,11 @@ impl Drop for ControlPlane {
 impl ControlPlane {
     /// Starts an etcd with this number of members, and an API server on it.
     pub(crate) fn start(members: usize) -> Self {
+        Self::start_on(EtcdCluster::start(members))
+    }
+
+    /// Starts an API server on this etcd.
+    pub(crate) fn start_on(etcd: EtcdCluster) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let folder = std::env::temp_dir().join(format!(
             "pumice-api-{}-{}",
@@ -62,7 +67,7 @@ impl ControlPlane {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let mut own = Self {
-            etcd: EtcdCluster::start(members),
+            etcd,
             folder,
             port,
             process: None,
