@@ -93,7 +93,7 @@ impl SlotAccess {
                 }
                 Err(ApiError::Throttled(_, wait)) => tokio::time::sleep(wait).await,
                 Err(error @ (ApiError::Conflict(_) | ApiError::Unreachable(_) | ApiError::Failed(_))) => {
-                    last = Some(error)
+                    last = Some(error);
                 }
                 Err(error) => return Err(self.link.error(&error)),
             }

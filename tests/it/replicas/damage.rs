@@ -1,10 +1,6 @@
 //! Damage to servers, their clocks and ways to the store, and to the members of the store, one after the other.
 
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "damage lasts for a while"
-)]
+#![expect(clippy::disallowed_methods, reason = "damage lasts for a while")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,10 +77,7 @@ pub(super) fn do_damage(mut scene: Scene<'_>, seed: u64, time: Duration) -> BTre
         let pause = Duration::from_millis(50 + dice.roll(400));
         // Now and then longer than the lease of a second.
         let long = Duration::from_millis(if dice.roll(3) == 0 { 1_800 } else { 100 + dice.roll(700) });
-        match kind {
-            Kill | Pause | Partition | OneWay | ClockJump => scene.damage_server(kind, &mut dice, pause, long),
-            SlowDisk | FullDisk | MemberKill => scene.damage_member(kind, &mut dice, pause, long),
-        }
+        scene.damage(kind, &mut dice, pause, long);
         *counts.entry(kind).or_default() += 1;
         std::thread::sleep(pause);
     }
@@ -92,9 +85,9 @@ pub(super) fn do_damage(mut scene: Scene<'_>, seed: u64, time: Duration) -> BTre
 }
 
 impl Scene<'_> {
-    fn damage_server(&mut self, kind: Damage, dice: &mut Dice, pause: Duration, long: Duration) {
-        let number = dice.place(self.replicas.len());
-        let victim = &mut self.replicas[number];
+    fn damage(&mut self, kind: Damage, dice: &mut Dice, pause: Duration, long: Duration) {
+        let (number, member) = (dice.place(self.replicas.len()), dice.place(self.store.members()));
+        let (victim, etcd) = (&mut self.replicas[number], self.store.etcd());
         match kind {
             Kill => {
                 self.arena.set_address(number, None);
@@ -118,17 +111,10 @@ impl Scene<'_> {
                 victim.mend();
             }
             // It stays: clocks of servers differ from now on.
-            ClockJump => victim
-                .clock
-                .set_ahead(i64::try_from(dice.roll(4 * 86_400)).unwrap() - 2 * 86_400),
-            SlowDisk | FullDisk | MemberKill => unreachable!("{kind:?} is done to a member"),
-        }
-    }
-
-    fn damage_member(&mut self, kind: Damage, dice: &mut Dice, pause: Duration, long: Duration) {
-        let member = dice.place(self.store.members());
-        let etcd = self.store.etcd();
-        match kind {
+            ClockJump => {
+                let ahead = i64::try_from(dice.roll(4 * 86_400)).unwrap() - 2 * 86_400;
+                victim.clock.set_ahead(ahead);
+            }
             SlowDisk => {
                 etcd.slow_disk(member, Duration::from_millis(10 + dice.roll(300)));
                 std::thread::sleep(long);
@@ -148,9 +134,11 @@ impl Scene<'_> {
                 std::thread::sleep(pause);
                 etcd.restart(member);
             }
-            Kill | Pause | Partition | OneWay | ClockJump => unreachable!("{kind:?} is done to a server"),
         }
-        until("the member is back", 30, || etcd.is_healthy(member).then_some(()));
+        if matches!(kind, SlowDisk | FullDisk | MemberKill) {
+            let etcd = self.store.etcd();
+            until("the member is back", 30, || etcd.is_healthy(member).then_some(()));
+        }
     }
 
     /// Starts a server again, and shows it to clients once it has its cluster, as readiness would.

@@ -288,6 +288,20 @@ impl AssumedPlacements {
         released
     }
 
+    /// Drafts the end of what a session has committed already, so that its commit is judged again as a whole. Returns the tasks
+    /// whose assumption ends.
+    pub(crate) fn draft_repeat(
+        &self,
+        draft: &mut AssumptionDraft,
+        session: &str,
+        cluster_state: &mut ClusterState,
+    ) -> Vec<Arc<str>> {
+        if !self.by_session.contains_key(session) {
+            return Vec::new();
+        }
+        self.draft_release(draft, session, &[], cluster_state)
+    }
+
     /// Drafts the end of a task's assumption if it is on this node. True if there was one.
     pub(crate) fn draft_release_from(
         &self,

@@ -173,7 +173,8 @@ impl CommitArbiter {
         let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
         self.check_room(draft, placements, || format!("the commit has {placements} placements"))?;
         let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
-        let mut released = Vec::new();
+        // A commit takes the place of an earlier one of its session, whose outcome was not known and which is in the log.
+        let mut released = self.assumptions.draft_repeat(draft, &commit.session, cluster_state);
         for (task, node) in &commit.withdrawn {
             if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
                 released.push(Arc::clone(task));
@@ -185,6 +186,7 @@ impl CommitArbiter {
         let judged = judge_commit(cluster_state, &policy, derived, &jobs, scope);
         *cluster_state = judged.cluster_state;
         for reported in judged.placed {
+            released.retain(|task| *task != reported.name);
             self.assumptions
                 .draft_placement(draft, reported, cluster_state, (&commit.session, None));
         }

@@ -278,9 +278,13 @@ async fn a_lease_that_one_server_renews_runs_on_all() {
 async fn two_that_place() -> [PlacingServer; 2] {
     let store = FailingStore::default();
     let mut servers = Vec::new();
-    for _ in 0..2 {
+    for number in 1..3 {
         let clock = Arc::new(FakeClock::default());
-        let options = StateOptions::default();
+        // Names of sessions begin with the upper half of the epoch.
+        let options = StateOptions {
+            epoch: number << 32,
+            ..StateOptions::default()
+        };
         let own = store.replica();
         let state = SharedState::start_on(options, clock, Box::new(own.clone())).unwrap();
         let reload = PolicyReload {
@@ -324,11 +328,19 @@ impl PlacingServer {
     }
 
     async fn place_in(&self, session: Arc<str>, placements: &[(&str, &str)]) -> Arc<CommitOutcome> {
-        let changes: Vec<SessionChange> = placements.iter().map(|(task, node)| allocate(task, node)).collect();
-        let state = Arc::clone(&self.state);
-        tokio::task::spawn_blocking(move || state.commit_session(&session, 0, &changes, &[], || ()))
+        let changes = placements.iter().map(|(task, node)| allocate(task, node)).collect();
+        self.commit(&session, 0, changes).await.unwrap()
+    }
+
+    async fn commit(
+        &self,
+        session: &str,
+        after: u64,
+        changes: Vec<SessionChange>,
+    ) -> Result<Arc<CommitOutcome>, StateError> {
+        let (state, session) = (Arc::clone(&self.state), session.to_owned());
+        tokio::task::spawn_blocking(move || state.commit_session(&session, after, &changes, &[], || ()))
             .await
-            .unwrap()
             .unwrap()
     }
 
@@ -380,6 +392,52 @@ async fn a_commit_of_one_server_counts_on_the_other_until_its_own_source_shows_t
     other.put(2, vec![bound("a/g1", "n1"), bound("a/g2", "n2")]).await;
     assert_eq!((other.used_cpu("n1").await, other.used_cpu("n2").await), (600, 600));
     assert_eq!(other.state.snapshot().state.assumed_count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_outcome_was_not_known_is_made_once_when_it_is_repeated() {
+    for mode in [StoreErrorMode::LoseReply, StoreErrorMode::LoseWrite] {
+        let [one, other] = two_that_place().await;
+        let session = one.open().await;
+        let gang = vec![allocate("a/g1", "n1"), allocate("a/g2", "n2"), allocate("a/s", "n1")];
+        one.store.set_error_mode(mode);
+        let error = one.commit(&session, 0, gang.clone()).await.unwrap_err();
+        assert!(matches!(error, StateError::Store(_)), "{error}");
+        let again = one.commit(&session, 0, gang).await.unwrap();
+        assert!(again.jobs.iter().all(|job| job.committed), "{mode:?}: {again:?}");
+        assert_eq!(again.released, Vec::<Arc<str>>::new(), "{mode:?}");
+        for server in [&one, &other] {
+            assert_eq!((server.used_cpu("n1").await, server.used_cpu("n2").await), (900, 600));
+        }
+        assert_eq!(one.stored(), ["a/g1", "a/g2", "a/s"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_releases_what_an_earlier_one_of_its_session_may_have_placed_and_it_does_not() {
+    for mode in [StoreErrorMode::LoseReply, StoreErrorMode::LoseWrite] {
+        let [one, other] = two_that_place().await;
+        let session = one.open().await;
+        one.store.set_error_mode(mode);
+        let first = vec![allocate("a/g1", "n1"), allocate("a/g2", "n2"), allocate("a/s", "n1")];
+        one.commit(&session, 0, first).await.unwrap_err();
+        let rethought = vec![
+            SessionChange::Unallocate("a/s".into()),
+            SessionChange::Unallocate("a/g2".into()),
+            allocate("a/g2", "n2"),
+        ];
+        let second = one.commit(&session, 3, rethought).await.unwrap();
+        assert!(second.jobs.iter().all(|job| job.committed), "{mode:?}: {second:?}");
+        let released: &[Arc<str>] = match mode {
+            StoreErrorMode::LoseReply => &["a/s".into()],
+            _ => &[],
+        };
+        assert_eq!(second.released, released, "{mode:?}");
+        for server in [&one, &other] {
+            assert_eq!((server.used_cpu("n1").await, server.used_cpu("n2").await), (600, 600));
+        }
+        assert_eq!(one.stored(), ["a/g1", "a/g2"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
