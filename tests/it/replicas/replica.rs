@@ -58,10 +58,21 @@ impl Replica {
         own
     }
 
-    /// Starts the server again.
+    /// Starts the server again. Without its store it ends, and is started once more, as a supervisor does.
     pub(super) fn restart(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
-        self.process = Some(ServeProcess::start_in(&arguments, &self.clock.environment()));
+        let start = || match ServeProcess::try_start_in(&arguments, &self.clock.environment()) {
+            Ok(process) => Some(process),
+            Err(said) => {
+                let said = format!("{said:?}");
+                assert!(
+                    said.contains("cannot be reached") || said.contains("the API server fails"),
+                    "{said}"
+                );
+                None
+            }
+        };
+        self.process = Some(until("the server starts", 60, start));
     }
 
     pub(super) fn grpc(&self) -> SocketAddr {

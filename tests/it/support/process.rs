@@ -69,6 +69,11 @@ impl ServeProcess {
 
     /// Starts the process with variables of the environment.
     pub(crate) fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::try_start_in(arguments, environment).unwrap_or_else(|said| panic!("it ended before it served: {said:?}"))
+    }
+
+    /// Starts the process; one that ends before it serves is an error, which has its log lines.
+    pub(crate) fn try_start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, Vec<Value>> {
         let mut command = serve();
         command.args(["--log", "info", "--log-format", "json"]).args(arguments);
         command.envs(environment.iter().copied());
@@ -77,7 +82,8 @@ impl ServeProcess {
         let mut said = Vec::new();
         let serving = loop {
             let Some(line) = lines.next() else {
-                panic!("it ended before it served: {said:?}")
+                child.wait().unwrap();
+                return Err(said);
             };
             let line = line.unwrap();
             let value = serde_json::from_str(&line).unwrap_or_else(|_| Value::from(&*line));
@@ -91,13 +97,13 @@ impl ServeProcess {
         let (grpc, http) = (address("grpc"), address("http"));
         // The rest of the log is read, so that a full pipe does not block the process.
         let log = std::thread::spawn(move || lines.for_each(drop));
-        Self {
+        Ok(Self {
             child,
             grpc,
             http,
             start_log: said,
             log: Some(log),
-        }
+        })
     }
 
     /// Kills the process, as a failing machine would.
