@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pumice_state::store::{AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent};
+use pumice_state::store::{
+    AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent, await_service,
+};
 use tokio::time::Instant;
 
 use crate::api::TxnRequest;
@@ -251,6 +253,17 @@ impl LogAccess {
             entries.push(self.read_entry(sequence, &found.value, revision).await?);
         }
         Ok(LogPage::Entries(entries, is_last))
+    }
+
+    /// Waits for etcd, as long as a start does.
+    pub(crate) async fn await_service(&self) {
+        let ask = || async {
+            match self.link.range((self.keys.head(), Vec::new()), 1, 0).await {
+                Err(error @ EtcdError::Unreachable(_)) => Some(error),
+                Ok(_) | Err(_) => None,
+            }
+        };
+        await_service(&self.link.place(), ask).await;
     }
 
     /// The whole content: the newest snapshot, and the entries after it.

@@ -148,6 +148,11 @@ impl Store for EtcdStore {
     }
 
     fn load(&mut self) -> Result<(StoredState, LogHead), StoreError> {
+        let access = self.access.clone();
+        self.run(async move {
+            access.await_service().await;
+            Ok(())
+        })?;
         let (state, head) = self.reload()?;
         report_checked(&self.access.link.place(), &state, &head);
         Ok((state, head))

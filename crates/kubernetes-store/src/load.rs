@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{EntryValue, LogEntry, StoreError, StoredContent};
+use pumice_state::store::{EntryValue, LogEntry, StoreError, StoredContent, await_service};
 
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot, bytes_of};
@@ -20,6 +20,18 @@ struct ListedEntries {
 }
 
 impl SlotAccess {
+    /// Waits for the API server, as long as a start does.
+    pub(crate) async fn await_service(&self) {
+        let root = self.link.names.root();
+        let ask = || async {
+            match self.link.find::<ConfigMap>(&root).await {
+                Err(error @ (ApiError::Unreachable(_) | ApiError::Failed(_))) => Some(error.message()),
+                Ok(_) | Err(_) => None,
+            }
+        };
+        await_service(&self.link.place(), ask).await;
+    }
+
     /// The whole content. An empty one: the log has not been made.
     pub(crate) async fn load(&self) -> Result<StoredContent, StoreError> {
         for _ in 0..MAX_LOADS {

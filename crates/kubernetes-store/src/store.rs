@@ -186,6 +186,11 @@ impl Store for KubernetesStore {
         // Whatever log is there now.
         self.access.slots.clear();
         self.content = StoredContent::default();
+        let access = self.access.clone();
+        self.run(async move {
+            access.await_service().await;
+            Ok(())
+        })?;
         let (state, head) = self.reload()?;
         report_checked(&self.access.link.place(), &state, &head);
         Ok((state, head))

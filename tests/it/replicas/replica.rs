@@ -60,8 +60,7 @@ impl Replica {
 
     /// Starts the server again. Without its store it ends, and is started once more, as a supervisor does.
     pub(super) fn restart(&mut self) {
-        let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
-        let start = || match ServeProcess::try_start_in(&arguments, &self.clock.environment()) {
+        let start = || match self.start_process() {
             Ok(process) => Some(process),
             Err(said) => {
                 let said = format!("{said:?}");
@@ -73,6 +72,12 @@ impl Replica {
             }
         };
         self.process = Some(until("the server starts", 60, start));
+    }
+
+    /// Starts the program; one that ends before it serves is an error, which has its log lines.
+    pub(super) fn start_process(&self) -> Result<ServeProcess, Vec<serde_json::Value>> {
+        let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
+        ServeProcess::try_start_in(&arguments, &self.clock.environment())
     }
 
     pub(super) fn grpc(&self) -> SocketAddr {

@@ -116,6 +116,28 @@ fn a_server_that_is_cut_off_decides_and_promises_nothing() {
 
 #[test]
 #[ignore = "needs a store: make replicas"]
+fn a_server_that_starts_before_its_store_waits_for_it() {
+    let store = SharedStore::start(1);
+    let (mut replicas, [one, _]) = two(&store);
+    assert!(permitted(&one, "ns/a", 4));
+    replicas[1].process.take().unwrap().kill();
+    replicas[1].cut();
+    let late = &replicas[1];
+    let started = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| late.start_process());
+        // Longer than a request waits for the store.
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!starting.is_finished(), "the start waits");
+        late.mend();
+        starting.join().unwrap()
+    });
+    replicas[1].process = Some(started.unwrap());
+    let late = connect(&runtime(), replicas[1].grpc(), TIMEOUT).unwrap();
+    assert_eq!(promised(&late), promised(&one));
+}
+
+#[test]
+#[ignore = "needs a store: make replicas"]
 fn a_server_that_slept_longer_than_its_lease_acknowledges_what_is_in_the_log_only() {
     let store = SharedStore::start(1);
     let (replicas, [one, other]) = two(&store);

@@ -56,7 +56,7 @@ pub use memory::MemoryStore;
 #[doc(hidden)]
 pub use shared_log::AppendRules;
 pub use shared_log::{EntryAuthor, EntryValue};
-pub use shared_service::{FollowAttempts, StoreRuntime, report_checked};
+pub use shared_service::{FollowAttempts, StoreRuntime, await_service, report_checked};
 pub use unlocked::UnlockedStore;
 
 use pumice_engine::model::{Reservation, Uid};

@@ -12,6 +12,11 @@ use super::{LogHead, LogNews, StoredState};
 /// Pause after the first attempt that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Longest wait of a start for a service that does not answer.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest pause between two of its attempts.
+const LONGEST_START_PAUSE: Duration = Duration::from_secs(1);
+
 /// Runtime of a store's requests. The store waits for them on the threads that call it.
 #[derive(Debug)]
 pub struct StoreRuntime(Option<Runtime>);
@@ -53,6 +58,21 @@ impl Drop for StoreRuntime {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Asks a service until it answers, for ten seconds: it may be starting, too. `ask` returns the error of an attempt without an answer.
+pub async fn await_service<E: Display, F: Future<Output = Option<E>>>(place: &str, mut ask: impl FnMut() -> F) {
+    let (until, mut pause) = (tokio::time::Instant::now() + START_PATIENCE, FIRST_PAUSE);
+    while let Some(error) = ask().await {
+        if tokio::time::Instant::now() >= until {
+            return;
+        }
+        if pause == FIRST_PAUSE {
+            tracing::warn!(store = %place, %error, "the start waits for the store");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_START_PAUSE);
     }
 }
 
