@@ -2,7 +2,8 @@
 
 use super::candidates::ChunkSlice;
 use super::class_scorers::ClassScorers;
-use super::verdict_cache::{ClassReuse, HookInputs};
+use super::hook_inputs::HookInputs;
+use super::verdict_cache::ClassReuse;
 use crate::model::{NodeChunk, NodeMask, Problem};
 use crate::plugin::{HookNumbers, NodeScorer};
 

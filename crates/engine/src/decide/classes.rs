@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::candidates::ChunkSlice;
 use super::class_scorers::ScoreScratch;
-use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
+use super::parallelism::Parallelism;
+use super::query::{NodeQuery, QueryTask, TaskResult, TaskResults};
 use crate::model::constraints::{ConstraintSet, PodConstraints};
 use crate::model::{
     ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap, find_text,

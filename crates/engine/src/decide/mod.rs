@@ -8,10 +8,13 @@ mod class_survey;
 mod classes;
 mod filter;
 mod heap;
+mod hook_inputs;
 mod job_state;
 mod not_evaluated;
 mod order;
+mod order_rank;
 mod order_tasks;
+mod parallelism;
 mod peer_scorers;
 mod place;
 mod plugin_selection;
@@ -40,15 +43,17 @@ pub use not_evaluated::{
     ConstraintSubject, NotEvaluated, UnevaluatedTask, not_evaluated_for_labels, not_evaluated_of_node_fields,
     not_evaluated_of_nodes, not_evaluated_of_policy, not_evaluated_of_tasks,
 };
-pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order, order_key_meanings};
+pub use order::{OrderQuery, OrderResult, order, order_key_meanings};
+pub use order_rank::{OrderRank, PluginKeys};
+pub use parallelism::Parallelism;
 pub use place::{
     GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
     place_in_cycle,
 };
 pub(crate) use place::{IdleChoice, NodeChoice, NodeChooser, NodeGradient, NodeRankings, PassingNodes};
 pub use query::{
-    FilterDetail, FilterVerdict, NodeQuery, Parallelism, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery,
-    ScoreSheet, TaskResult, TaskResults,
+    FilterDetail, FilterVerdict, NodeQuery, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery, ScoreSheet,
+    TaskResult, TaskResults,
 };
 pub use queue_state::{may_queue_reclaim, queue_overused};
 pub use score::{score, score_with};

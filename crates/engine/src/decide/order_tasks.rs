@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::order::OrderRank;
+use super::order_rank::OrderRank;
 use super::reduce_order::{TieBreakKey, compare_keys_totally, selection_sort};
 use crate::model::{Problem, ProblemKind, TaskRecord};
 use crate::plugin::{OrderKey, PluginContext};

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::builtin_filters::node_state_reason;
 use super::candidates::ChunkSlice;
+use super::hook_inputs::HookInputs;
 use super::query::{FilterDetail, NodeQuery, RejectionGroup};
-use super::verdict_cache::HookInputs;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
 

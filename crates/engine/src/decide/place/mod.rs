@@ -29,7 +29,8 @@ use std::sync::Arc;
 pub(crate) use choose::{NodeChoice, NodeChooser, NodeGradient, PassingNodes};
 pub(crate) use node_rankings::{IdleChoice, NodeRankings};
 
-use super::query::{Parallelism, RejectionGroup};
+use super::parallelism::Parallelism;
+use super::query::RejectionGroup;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::devices::DeviceMask;
 use crate::model::{

@@ -8,32 +8,12 @@ use super::class_verdicts::{
 };
 use super::{VerdictCache, VerdictReuse};
 use crate::decide::candidates::ChunkSlice;
+use crate::decide::hook_inputs::HookInputs;
 use crate::decide::query::NodeQuery;
 use crate::decide::rejections::SliceRejection;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers};
 use crate::policy::Policy;
-
-/// Inputs of hooks from outside of chunks, hook by hook.
-#[derive(Debug, Default, PartialEq)]
-pub(in crate::decide) struct HookInputs(Vec<u64>);
-
-impl HookInputs {
-    /// Inputs of these hooks; a missing hook has a place, too. `None`: some hook reads more.
-    pub(in crate::decide) fn of(hooks: impl Iterator<Item = Option<Option<HookNumbers>>>) -> Option<Self> {
-        let mut all = Vec::new();
-        for hook in hooks {
-            let Some(numbers) = hook else {
-                all.push(0);
-                continue;
-            };
-            let numbers = numbers?;
-            all.push(numbers.len() as u64 + 1);
-            all.extend(numbers);
-        }
-        Some(Self(all))
-    }
-}
 
 /// Verdicts of one class in one query.
 pub(in crate::decide) struct ClassReuse<'a> {

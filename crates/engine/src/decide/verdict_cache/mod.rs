@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use self::class_reuse::{ClassReuse, HookInputs};
+pub(super) use self::class_reuse::ClassReuse;
 pub(super) use self::class_verdicts::JudgedTasks;
 use self::class_verdicts::{ClassVerdicts, VerdictKey};
 use crate::policy::Policy;

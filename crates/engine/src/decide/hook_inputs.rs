@@ -1,0 +1,24 @@
+//! Inputs of hooks from outside of chunks, by which stored verdicts are told from those that still hold.
+
+use crate::plugin::HookNumbers;
+
+/// Inputs of hooks from outside of chunks, hook by hook.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct HookInputs(pub(super) Vec<u64>);
+
+impl HookInputs {
+    /// Inputs of these hooks; a missing hook has a place, too. `None`: some hook reads more.
+    pub(super) fn of(hooks: impl Iterator<Item = Option<Option<HookNumbers>>>) -> Option<Self> {
+        let mut all = Vec::new();
+        for hook in hooks {
+            let Some(numbers) = hook else {
+                all.push(0);
+                continue;
+            };
+            let numbers = numbers?;
+            all.push(numbers.len() as u64 + 1);
+            all.extend(numbers);
+        }
+        Some(Self(all))
+    }
+}
