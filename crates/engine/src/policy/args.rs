@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, Severity, code, truncate_text};
-use super::spec::{Compatibility, Switch};
-use super::yaml::{Mark, YamlNode, YamlValue};
+use super::compatibility::Compatibility;
+use super::diagnostics::{DiagnosticReport, Severity, code};
+use super::switch::Switch;
+use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, truncate_text};
 
 /// Number of characters of a key that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compatibility;
-use super::diagnostics::{DiagnosticReport, DocumentLocation, Severity, UnservedPlugin, code, truncate_text};
+use super::diagnostics::{DiagnosticReport, Severity, UnservedPlugin, code};
 use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, UPSTREAM_PLUGINS};
 use super::suggestion;
-use super::yaml::Mark;
+use super::yaml::{DocumentLocation, Mark, truncate_text};
 use crate::plugins;
 
 /// Largest number of plugins in a document; each is printed with all its switches.

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use similar::TextDiff;
 
 use super::args::PluginArguments;
-use super::spec::{Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
+use super::compatibility::Compatibility;
+use super::spec::{PluginSpec, PolicySpec, PumiceSection};
+use super::switch::Switch;
 use super::yaml::{YamlNode, YamlValue, is_plain_text};
 
 /// Length above which a key is written with `?`, since readers look for its `:` within 1,024 characters.

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod check;
+mod compatibility;
 mod compile;
 pub mod diagnostics;
 pub mod emit;
@@ -11,19 +12,20 @@ pub mod spec;
 pub mod suggestion;
 #[cfg(test)]
 mod suggestion_tests;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod unserved;
 pub mod yaml;
 
 pub use args::{ArgumentMap, PluginArgument, PluginArguments};
+pub use compatibility::Compatibility;
 pub use compile::{
     CompileOptions, CompiledPolicy, JobStateHooks, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile,
 };
-pub use diagnostics::{
-    Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, PolicyRejectionKind, Severity, UnservedPlugin, code,
-};
+pub use diagnostics::{Diagnostic, DiagnosticReport, PolicyRejectionKind, Severity, UnservedPlugin, code};
 pub use load::{LoadOptions, LoadedSpec, load};
-pub use spec::{Compatibility, PluginSpec, PluginSwitches, PolicySpec, Switch};
+pub use spec::{PluginSpec, PluginSwitches, PolicySpec};
+pub use switch::Switch;
 pub use unserved::{DecisionKind, UnservedEffect, unserved_effect};
-pub use yaml::{Mark, YamlLimits, YamlNode, YamlValue};
+pub use yaml::{DocumentLocation, DocumentPath, Mark, YamlLimits, YamlNode, YamlValue};

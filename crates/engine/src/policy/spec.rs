@@ -3,35 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::args::PluginArguments;
-use super::diagnostics::DocumentLocation;
-
-/// Compatibility: whether decisions follow the reference literally or keep this project's promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Compatibility {
-    /// Exactly Volcano's results, surprises included.
-    Upstream,
-    /// Volcano's results, except where it contradicts its own documents, fails open or repairs silently.
-    #[default]
-    Corrected,
-}
-
-impl Compatibility {
-    /// Both.
-    pub const ALL: [Compatibility; 2] = [Compatibility::Upstream, Compatibility::Corrected];
-
-    /// Name of the compatibility in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compatibility::Upstream => "upstream",
-            Compatibility::Corrected => "corrected",
-        }
-    }
-
-    /// Compatibility of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Compatibility::ALL.into_iter().find(|c| c.name() == name)
-    }
-}
+use super::compatibility::Compatibility;
+use super::switch::Switch;
+use super::yaml::DocumentLocation;
 
 /// Actions of Volcano.
 pub const ACTIONS: [&str; 8] = [
@@ -87,66 +61,6 @@ pub const UPSTREAM_PLUGINS: [&str; 24] = [
     "tdm",
     "usage",
 ];
-
-macro_rules! switches {
-    ($($name:ident $key:literal $default:ident $doc:literal)*) => {
-        /// Switch of a plugin: one per hook.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Switch { $(#[doc = $doc] $name,)* }
-
-        impl Switch {
-            /// All switches, in Volcano's order.
-            pub const ALL: [Switch; 25] = [$(Switch::$name,)*];
-
-            /// Key in documents. The prefix is irregular, as upstream.
-            pub fn key(self) -> &'static str {
-                match self { $(Switch::$name => $key,)* }
-            }
-
-            /// True if the switch is on by default.
-            pub fn default_on(self) -> bool {
-                match self { $(Switch::$name => switches!(@ $default),)* }
-            }
-        }
-    };
-    (@ on) => { true };
-    (@ unset) => { false };
-}
-
-switches! {
-    JobOrder "enableJobOrder" on "Order of jobs."
-    Hierarchy "enableHierarchy" unset "Hierarchical queues of `drf`."
-    JobReady "enableJobReady" on "Is a job ready to run."
-    JobPipelined "enableJobPipelined" on "Is a job pipelined."
-    TaskOrder "enableTaskOrder" on "Order of tasks."
-    Preemptable "enablePreemptable" on "Victims of preemption."
-    Reclaimable "enableReclaimable" on "Victims of reclaim."
-    Preemptive "enablePreemptive" on "May a queue preempt."
-    QueueOrder "enableQueueOrder" on "Order of queues."
-    ClusterOrder "enabledClusterOrder" unset "Order of clusters."
-    Predicate "enablePredicate" on "May a task run on a node."
-    BestNode "enableBestNode" on "Choice of one node."
-    NodeOrder "enableNodeOrder" on "Score of nodes."
-    TargetJob "enableTargetJob" on "Choice of one job."
-    ReservedNodes "enableReservedNodes" on "Reserved nodes."
-    JobEnqueued "enableJobEnqueued" on "May a job enter the queue."
-    Victim "enabledVictim" on "Victims of a plugin's own."
-    JobStarving "enableJobStarving" on "Is a job starving."
-    Overused "enabledOverused" on "Is a queue over its share."
-    Allocatable "enabledAllocatable" on "May a queue take a task."
-    HyperNodeOrder "enabledHyperNodeOrder" on "Score of hypernodes."
-    SubJobReady "enabledSubJobReady" on "Is a part of a job ready."
-    SubJobPipelined "enabledSubJobPipelined" on "Is a part of a job pipelined."
-    SubJobOrder "enabledSubJobOrder" on "Order of parts of jobs."
-    HyperNodeGradient "enabledHyperNodeGradient" on "Gradients of hypernodes."
-}
-
-impl Switch {
-    /// Switch of this key.
-    pub fn from_key(key: &str) -> Option<Switch> {
-        Switch::ALL.into_iter().find(|switch| switch.key() == key)
-    }
-}
 
 /// Switches of one plugin in the document; an absent one is unset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::diagnostics::truncate_text;
+use super::yaml::truncate_text;
 
 /// Most characters of a plugin's name in a result.
 const MAX_NAME_CHARS: usize = 60;

@@ -18,7 +18,7 @@ use crate::error::PolicyError;
 use crate::policies::origin::PolicyOrigin;
 use pumice_engine::PolicyInForce;
 use pumice_engine::model::Problem;
-use pumice_engine::policy::diagnostics::truncate_text;
+use pumice_engine::policy::yaml::truncate_text;
 use pumice_engine::policy::{Compatibility, DiagnosticReport};
 
 /// Errors of a refused document that its message names.

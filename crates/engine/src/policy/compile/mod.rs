@@ -7,11 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::args::PluginArguments;
+use super::compatibility::Compatibility;
 use super::diagnostics::DiagnosticReport;
 use super::emit;
 use super::kube;
 use super::load::{LoadOptions, load};
-use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
+use super::spec::{PluginSpec, PolicySpec};
+use super::switch::Switch;
 use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
 use crate::model::LabelKinds;

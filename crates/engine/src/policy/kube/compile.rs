@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::args::PluginArguments;
+use super::super::compatibility::Compatibility;
 use super::super::compile::{Policy, ProfilePlugin};
-use super::super::diagnostics::{DiagnosticReport, DocumentLocation, UnservedPlugin, code, truncate_text};
-use super::super::spec::Compatibility;
+use super::super::diagnostics::{DiagnosticReport, UnservedPlugin, code};
 use super::super::suggestion;
+use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
 use super::{
     DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_FILTER, PRE_SCORE, PluginEntry,
-    SCORE, defaults, emit,
+    SCORE, defaults, emit, is_served, points_of,
 };
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
@@ -135,7 +136,7 @@ fn compile_served_plugins(
     let compile = |name: &'static str| {
         let def = plugins::find(name)?;
         let config = profile.configs.iter().find(|config| config.name == name);
-        let none = PluginArguments::new(profile.at.mark, super::super::diagnostics::DocumentPath::default());
+        let none = PluginArguments::new(profile.at.mark, DocumentPath::default());
         let arguments = config.and_then(|config| config.arguments.as_ref());
         // A plugin that no list names gets no warnings.
         let mut unheard = DiagnosticReport::default();
@@ -150,16 +151,6 @@ fn suggestion_hint(name: &str) -> String {
     let near = suggestion::nearest_name(name, &plugins::profile_names())
         .or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
-}
-
-/// True if profiles have a served plugin of this name.
-pub(super) fn is_served(name: &str) -> bool {
-    !points_of(name).is_empty()
-}
-
-/// Extension points of a plugin; none: it is not served.
-fn points_of(name: &str) -> &'static [&'static str] {
-    plugins::find(name).map_or(&[], |def| def.profile_points)
 }
 
 fn is_enabled(profile: &KubeProfile, name: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::compatibility::Compatibility;
 use super::super::emit::to_yaml;
-use super::super::spec::Compatibility;
 use super::super::yaml::{YamlNode, YamlValue};
 use super::{DEFAULT_SCHEDULER, KubeSpec, field};
 

@@ -1,13 +1,12 @@
 //! Loader of a `KubeSchedulerConfiguration`, as strict as kube-scheduler: it reports every error with its location.
 
 use super::super::args::PluginArguments;
-use super::super::diagnostics::{DiagnosticReport, DocumentPath, Severity, code, truncate_text};
+use super::super::diagnostics::{DiagnosticReport, Severity, code};
 use super::super::load::{LoadOptions, read_pumice_section};
-use super::super::yaml::{Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue};
-use super::compile::is_served;
+use super::super::yaml::{DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, truncate_text};
 use super::{
     API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
-    PluginSet, field,
+    PluginSet, field, is_served,
 };
 
 /// Number of characters of a text that a message shows.

@@ -10,9 +10,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::args::PluginArguments;
-use super::diagnostics::DocumentLocation;
-use super::spec::{Compatibility, PumiceSection};
-use super::yaml::{YamlNode, YamlValue};
+use super::compatibility::Compatibility;
+use super::spec::PumiceSection;
+use super::yaml::{DocumentLocation, YamlNode, YamlValue};
+use crate::plugins;
 
 pub(super) use compile::compile;
 pub(super) use load::{is_kube_configuration, load};
@@ -142,4 +143,14 @@ fn field<'n>(node: &'n YamlNode, key: &str) -> Option<&'n YamlNode> {
         | YamlValue::Map(_) => false,
     });
     found.map(|(_, value)| value)
+}
+
+/// True if profiles have a served plugin of this name.
+fn is_served(name: &str) -> bool {
+    !points_of(name).is_empty()
+}
+
+/// Extension points of a plugin; none: it is not served.
+fn points_of(name: &str) -> &'static [&'static str] {
+    plugins::find(name).map_or(&[], |def| def.profile_points)
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{MAX_SHOWN_CHARS, SpecLoadResult, SpecLoader};
-use crate::policy::diagnostics::{Severity, code, truncate_text};
-use crate::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape};
+use crate::policy::diagnostics::{Severity, code};
+use crate::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape, truncate_text};
 
 /// Visitor of the fields of a structure: key, its location, value. Returns true if the key is known.
 pub(super) type SpecFieldVisitor<'f, 'r, 't> =

@@ -8,11 +8,13 @@ use fields::scalar_kind;
 
 use super::args::{BOOL_NAMES, PluginArguments};
 use super::check;
-use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, Severity, code, truncate_text};
-use super::spec::{ActionConfiguration, Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
+use super::compatibility::Compatibility;
+use super::diagnostics::{DiagnosticReport, Severity, code};
+use super::spec::{ActionConfiguration, PluginSpec, PolicySpec, PumiceSection};
+use super::switch::Switch;
 use super::yaml::{
-    Mark, ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlScalar, YamlShape, YamlTree,
-    YamlValue,
+    DocumentLocation, DocumentPath, Mark, ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNode, YamlNodeId,
+    YamlScalar, YamlShape, YamlTree, YamlValue, truncate_text,
 };
 
 /// Number of characters of a text that a message shows.

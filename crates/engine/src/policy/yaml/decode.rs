@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use super::code;
 use super::parse::RawYamlNode;
 use super::resolve::{self, ResolvedScalar, YamlTag};
 use super::value::ScalarKey;
-use super::{Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree, YamlValue};
-use crate::policy::diagnostics::{DocumentPath, MAX_DIAGNOSTICS, code};
+use super::{DocumentPath, MAX_DIAGNOSTICS, Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree, YamlValue};
 
 /// Number of reads that may come from aliases without a check of their share; the reference's number.
 const FREE_ALIAS_READS: usize = 100;

@@ -1,7 +1,9 @@
 //! Reader of YAML 1.1 with the results of gopkg.in/yaml.v2 v2.4.0: text → tokens → tree → typed values with marks.
 
+pub mod code;
 mod decode;
 mod parse;
+mod path;
 mod resolve;
 mod scan;
 mod scan_names;
@@ -14,12 +16,14 @@ mod value;
 
 pub use decode::{YamlDecoder, YamlScalar, YamlShape};
 pub use parse::{YamlNodeId, YamlTree};
+pub use path::{DocumentLocation, DocumentPath, truncate_text};
 pub use resolve::ResolvedScalar;
 #[cfg(test)]
 pub(crate) use value::same_key;
 pub use value::{Mark, YamlNode, YamlValue};
 
-use super::diagnostics::code;
+/// Largest number of errors, and of warnings, that a report on a document lists; it counts the rest.
+pub const MAX_DIAGNOSTICS: usize = 1000;
 
 /// Reads the first document of a text; null if there is none.
 ///
@@ -71,7 +75,7 @@ impl Default for YamlLimits {
 pub struct YamlError {
     /// Position at which the error was detected.
     pub mark: Mark,
-    /// Kind of the error: one of the `YAML_…` codes of [`crate::policy::diagnostics::code`].
+    /// Kind of the error: one of the codes of [`code`].
     pub code: &'static str,
     /// Cause, in plain words.
     pub message: String,

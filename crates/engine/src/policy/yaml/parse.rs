@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::code;
 use super::resolve::{LONG_TAG_PREFIX, YamlTag};
 use super::scan::{Scanner, Token, TokenKind};
 use super::source::TextPosition;
 use super::{Mark, YamlError, YamlLimits};
-use crate::policy::diagnostics::code;
 
 /// Id of a node of a [`YamlTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! YAML 1.1 type of a scalar: from its tag, or guessed from its text.
 
+use super::path::truncate_text;
 use super::timestamp;
-use crate::policy::diagnostics::truncate_text;
 
 /// Text that `!!` abbreviates.
 pub(super) const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
