@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::bytes::held_share;
+use super::shared_content::held_share;
 
 /// Dense number of a resource, which a [`ResourceTable`](super::ResourceTable) gives its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,10 +8,13 @@ use super::cluster_state::ClusterState;
 use super::constraints::{NodeProperties, PodConstraints};
 use super::gang::{GangMember, GangMinimums, SubGroupPolicy};
 use super::group_selector::GroupSelector;
+use super::namespace::NamespaceRecord;
 use super::node::NodeEntry;
-use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape, TextMap};
+use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord, TaskShape};
+use super::shared_content::{BLOCK_BYTES, COUNT_BYTES, held_share};
 use super::stored::RecordOwner;
 use super::table::SortedTable;
+use super::text_map::TextMap;
 
 impl ClusterState {
     /// Bytes that this cluster state has and another one, of the same history, does not share.
@@ -77,16 +80,6 @@ fn unshared_values<V>(table: &SortedTable<Arc<V>>, other: &SortedTable<Arc<V>>, 
         }
     });
     sum
-}
-
-/// Bytes of the counts before shared content.
-pub(crate) const COUNT_BYTES: usize = 2 * size_of::<usize>();
-/// Bytes to which allocators round small blocks.
-const BLOCK_BYTES: usize = 16;
-
-/// One holder's share of the bytes of shared content: all holders together count it once.
-pub(super) fn held_share<T: ?Sized>(content: &Arc<T>, bytes: usize) -> usize {
-    (bytes + COUNT_BYTES).next_multiple_of(BLOCK_BYTES) / Arc::strong_count(content).max(1)
 }
 
 /// One holder's share of content that there may be.

@@ -5,9 +5,11 @@ use std::sync::{Arc, LazyLock};
 
 use super::amounts::{ResourceAmounts, ResourceId};
 use super::constraints::PodConstraints;
-use super::records::{TaskRecord, TextMap, find_text};
+use super::pod_identity::PodIdentity;
+use super::records::TaskRecord;
 use super::resource_name::ResourceKind;
 use super::resource_table::ResourceTable;
+use super::text_map::{TextMap, find_text};
 
 /// Tolerance in Volcano's units: an amount below it counts as not requested, and a difference below it as equal.
 pub const MIN_AMOUNT: f64 = 0.1;
@@ -76,25 +78,6 @@ pub struct ChargedAccount {
     pub requests: ResourceAmounts,
     /// Limits of the task.
     pub limits: Option<Box<ResourceAmounts>>,
-}
-
-/// Namespace and labels of a pod, which terms about pods read.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodIdentity {
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Labels.
-    pub labels: TextMap,
-}
-
-impl PodIdentity {
-    /// Identity of a task.
-    pub fn of(task: &TaskRecord) -> Self {
-        Self {
-            namespace: task.namespace().into(),
-            labels: Arc::clone(&task.labels),
-        }
-    }
 }
 
 impl TaskClass {

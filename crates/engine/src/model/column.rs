@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::amounts::ResourceId;
-use super::chunk::CHUNK_SIZE;
 use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
-use super::mask::NodeMask;
+use super::mask::{CHUNK_SIZE, NodeMask};
 use crate::kernel::reciprocal;
 
 /// Column of one vector of one resource over a chunk. Absent values are 0. The values begin at a cache line, so that no

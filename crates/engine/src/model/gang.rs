@@ -3,10 +3,6 @@
 use std::sync::Arc;
 
 use super::group_selector::GroupSelector;
-use super::records::TaskShape;
-
-/// Scheduling gate that Volcano sets itself while a queue has no room.
-const VOLCANO_GATE: &str = "scheduling.volcano.sh/queue-allocation-gate";
 
 /// Policy about groups of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,72 +110,5 @@ impl GangMember {
     pub fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
         let single = [&self.role, &self.sub_group, &self.priority_class];
         single.into_iter().chain(&self.scheduling_gates)
-    }
-}
-
-impl TaskShape {
-    /// Role of the task in its job; empty: none.
-    pub fn role(&self) -> &str {
-        self.gang.as_ref().map_or("", |gang| &gang.role)
-    }
-
-    /// Group of the task in its job: name of the policy, `/`, and the values of its labels; empty: none.
-    pub fn sub_group(&self) -> &str {
-        self.gang.as_ref().map_or("", |gang| &gang.sub_group)
-    }
-
-    /// Name of the task's priority class; empty: none.
-    pub fn priority_class(&self) -> &str {
-        self.gang.as_ref().map_or("", |gang| &gang.priority_class)
-    }
-
-    /// Class whose value is the priority of the task, and the priority without it; `None`: the task has a number of its own.
-    pub fn class_of_priority(&self) -> Option<(&str, i32)> {
-        let gang = self.gang.as_ref()?;
-        Some((&gang.priority_class, gang.priority_from_class?))
-    }
-
-    /// Names of the task's scheduling gates, as far as the sender tells them.
-    pub fn scheduling_gates(&self) -> &[Arc<str>] {
-        self.gang.as_ref().map_or(&[], |gang| &gang.scheduling_gates)
-    }
-
-    /// True if the task has a scheduling gate, and not only the one that Volcano sets itself.
-    pub fn has_foreign_gate(&self) -> bool {
-        let gates = self.scheduling_gates();
-        self.gated && !(gates.len() == 1 && gates.iter().all(|gate| **gate == *VOLCANO_GATE))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gated(names: &[&str]) -> TaskShape {
-        let gang = GangMember {
-            scheduling_gates: names.iter().map(|name| Arc::from(*name)).collect(),
-            ..GangMember::default()
-        };
-        TaskShape {
-            gated: true,
-            gang: gang.into_field(),
-            ..TaskShape::default()
-        }
-    }
-
-    #[test]
-    fn only_the_gate_of_volcano_itself_is_not_foreign() {
-        assert!(gated(&[]).has_foreign_gate(), "a sender that does not name the gates");
-        assert!(gated(&["example.com/wait"]).has_foreign_gate());
-        assert!(gated(&[VOLCANO_GATE, "example.com/wait"]).has_foreign_gate());
-        assert!(!gated(&[VOLCANO_GATE]).has_foreign_gate());
-        assert!(!TaskShape::default().has_foreign_gate());
-    }
-
-    #[test]
-    fn a_shape_without_fields_of_gangs_has_no_place_for_them() {
-        let shape = TaskShape::default();
-        assert_eq!((shape.role(), shape.sub_group(), shape.priority_class()), ("", "", ""));
-        assert!(GangMember::default().into_field().is_none() && GangMinimums::default().into_field().is_none());
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::amounts::ResourceId;
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::chunks::NodeChunks;
-use super::cluster_state::{ClusterState, NodeSlot};
+use super::chunk::{NodeChunk, NodeChunks};
+use super::cluster_state::ClusterState;
 use super::column::{ChunkColumn, NodeVector, ResourceColumns};
 use super::integer_column::{DENSE_INTEGER_LIMIT, ExactIntegers, WholeVector, integer_override};
-use super::mask::NodeMask;
-use super::pod_sums::AddedPodSums;
+use super::mask::{CHUNK_SIZE, NodeMask};
+use super::pod_sum_delta::AddedPodSums;
+use super::stored::NodeSlot;
 use super::uniform_arrival::{UniformArrival, dense_sum};
 
 /// Source of one vector of one resource.

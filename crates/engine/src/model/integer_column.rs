@@ -4,11 +4,12 @@
 //! not: fractions of a unit, amounts beyond 2^53, and non-zero requests that differ.
 
 use super::amounts::{ResourceId, THOUSAND};
-use super::chunk::CHUNK_SIZE;
 use super::column::ChunkColumn;
-use super::mask::NodeMask;
-use super::pod_sums::SMALL_LIMIT;
+use super::mask::{CHUNK_SIZE, NodeMask};
 use crate::kernel::{floor, kernel};
+
+/// Amount from which hundredfold amounts are no exact floats.
+pub(crate) const SMALL_LIMIT: i64 = 1 << 46;
 
 /// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

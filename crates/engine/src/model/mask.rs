@@ -1,7 +1,9 @@
 //! Masks: sets of the nodes of one chunk.
 
-use super::chunk::CHUNK_SIZE;
 use crate::kernel::kernel;
+
+/// Number of nodes in a chunk.
+pub const CHUNK_SIZE: usize = 256;
 
 /// A set of nodes of one chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use super::amounts::{ResourceAmounts, ResourceTotals};
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::cluster_state::{ClusterState, NodeSlot};
+use super::chunk::NodeChunk;
+use super::cluster_state::ClusterState;
+use super::mask::CHUNK_SIZE;
 use super::records::{TaskRecord, TaskStatus};
-use super::stored::StoredRecord;
+use super::stored::{NodeSlot, StoredRecord};
 use super::table::TableCursor;
 use super::uniform_arrival::UniformArrival;
 use crate::devices::DeviceMask;

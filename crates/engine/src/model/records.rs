@@ -7,26 +7,10 @@ use super::amounts::ResourceAmounts;
 use super::constraints::{HostPort, NodeDevices, NodeProperties, PodConstraints, Taint};
 use super::gang::{GangMember, GangMinimums};
 use super::node_groups::QueueAffinity;
+use super::pod_identity::PodIdentity;
+use super::text_map::TextMap;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
-
-/// Map of names to texts, sorted by name: the declared labels or annotations, which plugins read.
-pub type TextMap = Arc<[(Arc<str>, Arc<str>)]>;
-
-/// Text of a name.
-pub fn find_text<'a>(texts: &'a TextMap, name: &str) -> Option<&'a str> {
-    let at = texts.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
-    texts.get(at).map(|(_, text)| &**text)
-}
-
-/// Record of a namespace.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NamespaceRecord {
-    /// Name of the namespace; the key.
-    pub name: Arc<str>,
-    /// Labels, which selectors of namespaces read.
-    pub labels: TextMap,
-}
 
 /// Record of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -463,6 +447,16 @@ impl From<TaskFields> for TaskRecord {
             creation_time: creation_time.into(),
             shape: Arc::new(shape),
             status,
+        }
+    }
+}
+
+impl PodIdentity {
+    /// Identity of a task.
+    pub fn of(task: &TaskRecord) -> Self {
+        Self {
+            namespace: task.namespace().into(),
+            labels: Arc::clone(&task.labels),
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::cluster_state::{ClusterState, NodeSlot};
+use super::chunk::NodeChunk;
+use super::cluster_state::ClusterState;
+use super::mask::CHUNK_SIZE;
 use super::node::NodeEntry;
 use super::records::{JobRecord, QueueRecord, TaskRecord};
-use super::stored::StoredRecord;
+use super::stored::{NodeSlot, StoredRecord};
 use super::table::SortedTable;
 
 /// Two cluster states of one history.

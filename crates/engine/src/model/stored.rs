@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::cluster_state::NodeSlot;
 use super::problem::Problem;
 use super::table::SortedTable;
+
+/// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
+pub type NodeSlot = u32;
 
 /// Index of node names and slots. It only grows within one generation of the node table, and all cluster states of the
 /// generation share it. A cluster state trusts a slot only if its own entry there has the name.

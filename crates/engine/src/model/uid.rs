@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::bytes::held_share;
+use super::shared_content::held_share;
 
 /// Incarnation of a record. A UUID in Kubernetes' notation takes no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

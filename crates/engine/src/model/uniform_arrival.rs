@@ -6,7 +6,7 @@ use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::NodeChunk;
 use super::column::NodeVector;
 use super::integer_column::{DENSE_INTEGER_LIMIT, WholeVector, integer_of_float, integer_override};
-use super::pod_sums::PodSumDelta;
+use super::pod_sum_delta::PodSumDelta;
 use super::records::{TaskRecord, TaskStatus};
 
 /// Amounts that each of many equal tasks adds to its node.

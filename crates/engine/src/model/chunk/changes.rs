@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::NodeChunk;
+use super::attributes::ChunkAttributes;
+use super::images::ChunkImages;
 use crate::model::amount_delta::AmountDelta;
 use crate::model::amounts::{ResourceAmounts, ResourceId};
-use crate::model::chunk_attributes::ChunkAttributes;
-use crate::model::chunk_images::ChunkImages;
 use crate::model::column::{ChunkColumn, NodeVector, ResourceColumns};
 use crate::model::integer_column::{ExactIntegers, WholeVector, integer_override};
 use crate::model::node::NodeEntry;

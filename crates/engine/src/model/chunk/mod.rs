@@ -1,25 +1,27 @@
 //! Chunks: 256 consecutive nodes in columns, one per resource and vector. Clones share a column until one of them
 //! changes it.
 
+mod attributes;
 mod changes;
+mod images;
+mod list;
+mod ports;
 
 use std::sync::{Arc, OnceLock};
 
+pub use self::attributes::ChunkAttributes;
+pub use self::images::ChunkImages;
+pub use self::list::NodeChunks;
+use self::list::NodeEntries;
+use self::ports::KnownPorts;
 use super::amounts::ResourceId;
-use super::chunk_attributes::ChunkAttributes;
-use super::chunk_images::ChunkImages;
-use super::chunk_ports::KnownPorts;
-use super::chunks::NodeEntries;
-use super::cluster_state::NodeSlot;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
 use super::integer_column::{ExactIntegers, IntegerColumn, WholeVector, read_integers};
-use super::mask::NodeMask;
+use super::mask::{CHUNK_SIZE, NodeMask};
 use super::node::NodeEntry;
-use super::pod_sums::AddedPodSums;
+use super::pod_sum_delta::AddedPodSums;
+use super::stored::NodeSlot;
 use crate::kernel::kernel;
-
-/// Number of nodes in a chunk.
-pub const CHUNK_SIZE: usize = 256;
 
 /// Columns and entries of 256 consecutive slots of the node table.
 #[derive(Clone, Debug)]

@@ -9,31 +9,25 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::amounts::ResourceTotals;
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::chunks::NodeChunks;
+use super::chunk::{NodeChunk, NodeChunks};
 use super::label_kinds::{DroppedLabels, LabelKinds};
-use super::mask::NodeMask;
+use super::mask::{CHUNK_SIZE, NodeMask};
+use super::namespace::{NamespaceRecord, NamespaceTable};
 use super::node::{NodeEntry, NodeUsage};
 use super::pods::{PodBook, TopologyCache};
 use super::priority_classes::{PriorityClassRecord, PriorityClasses};
-use super::records::{JobRecord, NamespaceRecord, NodeRecord, QueueRecord, TaskRecord};
+use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
 use super::resource_table::ResourceTable;
-use super::stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
+use super::stored::{NodeIndex, NodeSlot, RecordKind, RecordOwner, RecordProblems, StoredRecord};
 use super::table::SortedTable;
 use super::uniform_arrival::UniformArrival;
-
-/// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
-pub type NodeSlot = u32;
 
 const CHUNK_SLOTS: NodeSlot = 256;
 const _: () = assert!(CHUNK_SLOTS as usize == CHUNK_SIZE);
 
 /// Rank of a slot without a node.
 const NO_RANK: u32 = u32::MAX;
-
-/// Namespaces by name.
-pub type NamespaceTable = SortedTable<Arc<StoredRecord<NamespaceRecord>>>;
 
 /// Immutable state of nodes, queues, jobs, tasks and reservations.
 #[derive(Clone, Debug)]

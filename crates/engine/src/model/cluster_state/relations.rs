@@ -10,9 +10,10 @@ use super::ClusterState;
 use crate::model::LabelKinds;
 use crate::model::gang::{GangMember, GangMinimums};
 use crate::model::priority_classes::{PriorityClassRecord, PriorityClasses};
-use crate::model::records::{JobRecord, TaskRecord, find_text};
+use crate::model::records::{JobRecord, TaskRecord};
 use crate::model::stored::StoredRecord;
 use crate::model::table::SortedTable;
+use crate::model::text_map::find_text;
 
 impl ClusterState {
     /// Priority classes by name.

@@ -5,17 +5,15 @@ mod pod_selector;
 mod taint;
 mod validity;
 
-pub use super::devices::{DeviceRequest, NodeDevices};
-
 use std::sync::Arc;
 
+pub use super::devices::{DeviceRequest, NodeDevices};
+use super::pod_identity::PodIdentity;
+use super::text_map::TextMap;
 pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorRequirement};
 pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use validity::is_qualified_name;
-
-use super::class::PodIdentity;
-use super::records::TextMap;
 
 /// Properties of a node that constraints ask about, beside its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

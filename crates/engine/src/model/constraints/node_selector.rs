@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::validity::{is_label_value, is_qualified_name};
-use crate::model::records::{TextMap, find_text};
+use crate::model::text_map::{TextMap, find_text};
 
 /// Only field of a node that a selector may name.
 const NAME_FIELD: &str = "metadata.name";

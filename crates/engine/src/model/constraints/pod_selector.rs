@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::each_pair;
 use super::node_selector::SelectorRequirement;
-use crate::model::class::PodIdentity;
-use crate::model::cluster_state::NamespaceTable;
-use crate::model::records::{TextMap, find_text};
+use crate::model::namespace::NamespaceTable;
+use crate::model::pod_identity::PodIdentity;
+use crate::model::text_map::{TextMap, find_text};
 
 /// Selector of objects by label: every pair and every requirement has to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,10 +4,11 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{PodClass, PodClassKey, PodIndex, TopologyCache, TopologyDomains};
-use crate::model::class::PodIdentity;
-use crate::model::cluster_state::{ClusterState, NodeSlot};
+use crate::model::cluster_state::ClusterState;
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};
+use crate::model::pod_identity::PodIdentity;
 use crate::model::records::{TaskRecord, TaskStatus};
+use crate::model::stored::NodeSlot;
 
 /// Pods of a cluster state.
 #[derive(Clone, Debug, Default)]

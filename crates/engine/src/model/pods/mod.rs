@@ -10,14 +10,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::constraints::PodConstraints;
+use super::pod_identity::PodIdentity;
+use super::records::{TaskRecord, TaskStatus};
+use super::stored::NodeSlot;
+use super::text_map::TextMap;
 pub(super) use counting::PodBook;
 pub(super) use topology::TopologyCache;
 pub use topology::TopologyDomains;
-
-use super::class::PodIdentity;
-use super::cluster_state::NodeSlot;
-use super::constraints::PodConstraints;
-use super::records::{TaskRecord, TaskStatus, TextMap};
 
 /// Class of pods that no selector and no term tells apart.
 #[derive(Clone, Debug)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::class::PodIdentity;
-use crate::model::cluster_state::{ClusterState, NodeSlot};
+use crate::model::cluster_state::ClusterState;
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};
-use crate::model::records::find_text;
+use crate::model::pod_identity::PodIdentity;
+use crate::model::stored::NodeSlot;
+use crate::model::text_map::find_text;
 use crate::short_lock::ShortLock;
 
 /// Number of a slot without a domain.

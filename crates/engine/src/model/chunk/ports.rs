@@ -4,14 +4,14 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::chunk::NodeChunk;
-use super::constraints::HostPort;
-use super::mask::NodeMask;
-use super::node::NodeEntry;
+use super::NodeChunk;
+use crate::model::constraints::HostPort;
+use crate::model::mask::NodeMask;
+use crate::model::node::NodeEntry;
 
 /// Nodes of a chunk by port that a task takes there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChunkPorts {
+pub(in crate::model) struct ChunkPorts {
     /// Ports in order, with the nodes.
     ports: Vec<(HostPort, NodeMask)>,
     /// Nodes with tasks that are being released and take ports.
@@ -20,7 +20,7 @@ pub(super) struct ChunkPorts {
 
 /// Ports of a chunk, once somebody asked about them. Copies of a chunk share them.
 #[derive(Clone, Default)]
-pub(super) struct KnownPorts(Arc<OnceLock<ChunkPorts>>);
+pub(in crate::model) struct KnownPorts(Arc<OnceLock<ChunkPorts>>);
 
 /// Chunks of equal content print the same, whoever asked about their ports.
 impl fmt::Debug for KnownPorts {
@@ -92,7 +92,7 @@ impl NodeChunk {
     }
 
     /// Notes the ports of a node's entry.
-    pub(super) fn set_ports(&mut self, offset: usize, entry: Option<&NodeEntry>) {
+    pub(in crate::model) fn set_ports(&mut self, offset: usize, entry: Option<&NodeEntry>) {
         let before = self.with_ports.get(offset);
         self.with_ports.set(offset, entry.is_some_and(NodeEntry::has_ports));
         if !before && !self.with_ports.get(offset) {
@@ -105,7 +105,7 @@ impl NodeChunk {
     }
 
     /// Bytes of the list of ports.
-    pub(super) fn unshared_port_bytes(&self, older: &Self) -> usize {
+    pub(in crate::model) fn unshared_port_bytes(&self, older: &Self) -> usize {
         let is_shared = Arc::ptr_eq(&self.ports.0, &older.ports.0);
         let own = self.ports.0.get().filter(|_| !is_shared);
         own.map_or(0, ChunkPorts::bytes)

@@ -4,8 +4,9 @@ use std::iter::FlatMap;
 use std::slice;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::node::NodeEntry;
+use super::NodeChunk;
+use crate::model::mask::CHUNK_SIZE;
+use crate::model::node::NodeEntry;
 
 /// Number of chunks in a group.
 const CHUNKS_PER_GROUP: usize = 16;
@@ -46,11 +47,11 @@ impl NodeChunks {
         self.into_iter()
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Arc<NodeChunk>> {
+    pub(in crate::model) fn get_mut(&mut self, number: usize) -> Option<&mut Arc<NodeChunk>> {
         Arc::make_mut(self.groups.get_mut(number / CHUNKS_PER_GROUP)?).get_mut(number % CHUNKS_PER_GROUP)
     }
 
-    pub(super) fn push(&mut self, chunk: Arc<NodeChunk>) {
+    pub(in crate::model) fn push(&mut self, chunk: Arc<NodeChunk>) {
         match self.groups.last_mut().filter(|last| last.len() < CHUNKS_PER_GROUP) {
             Some(last) => Arc::make_mut(last).push(chunk),
             None => self.groups.push(Arc::new(vec![chunk])),
@@ -84,7 +85,7 @@ const NODES_PER_GROUP: usize = 16;
 
 /// Entries of the nodes of a chunk, by offset.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct NodeEntries([Arc<[Option<Arc<NodeEntry>>; NODES_PER_GROUP]>; CHUNK_SIZE / NODES_PER_GROUP]);
+pub(in crate::model) struct NodeEntries([Arc<[Option<Arc<NodeEntry>>; NODES_PER_GROUP]>; CHUNK_SIZE / NODES_PER_GROUP]);
 
 impl Default for NodeEntries {
     fn default() -> Self {
@@ -94,23 +95,23 @@ impl Default for NodeEntries {
 }
 
 impl NodeEntries {
-    pub(super) fn get(&self, offset: usize) -> Option<&Option<Arc<NodeEntry>>> {
+    pub(in crate::model) fn get(&self, offset: usize) -> Option<&Option<Arc<NodeEntry>>> {
         self.0.get(offset / NODES_PER_GROUP)?.get(offset % NODES_PER_GROUP)
     }
 
-    pub(super) fn get_mut(&mut self, offset: usize) -> Option<&mut Option<Arc<NodeEntry>>> {
+    pub(in crate::model) fn get_mut(&mut self, offset: usize) -> Option<&mut Option<Arc<NodeEntry>>> {
         Arc::make_mut(self.0.get_mut(offset / NODES_PER_GROUP)?).get_mut(offset % NODES_PER_GROUP)
     }
 
     /// Offsets of the groups that these entries do not share with others.
-    pub(super) fn unshared_offsets<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
+    pub(in crate::model) fn unshared_offsets<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
         let pairs = self.0.iter().zip(&other.0).enumerate();
         let different = pairs.filter(|(_, (one, next))| !Arc::ptr_eq(one, next));
         different.flat_map(|(group, _)| group * NODES_PER_GROUP..(group + 1) * NODES_PER_GROUP)
     }
 
     /// Bytes that these entries do not share with older ones.
-    pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
+    pub(in crate::model) fn unshared_bytes(&self, older: &Self) -> usize {
         let groups = self.0.iter().zip(&older.0);
         let own = groups.filter(|(new, old)| !Arc::ptr_eq(new, old)).map(|(new, old)| {
             let changed = new.iter().zip(&**old).filter_map(|(new, old)| match (new, old) {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::chunk::NodeChunk;
-use super::constraints::NodeProperties;
-use super::mask::NodeMask;
-use super::node::NodeEntry;
+use super::NodeChunk;
+use crate::model::constraints::NodeProperties;
+use crate::model::mask::NodeMask;
+use crate::model::node::NodeEntry;
 
 /// Images of the nodes of a chunk.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ fn with_images(entry: &NodeEntry) -> Option<&Arc<NodeProperties>> {
 
 impl ChunkImages {
     /// Images of the nodes of a chunk.
-    pub(super) fn of(chunk: &NodeChunk) -> Self {
+    pub(in crate::model) fn of(chunk: &NodeChunk) -> Self {
         let mut own = Self::default();
         let mut listed: Vec<(Arc<str>, u8, i64)> = Vec::new();
         for offset in chunk.live().iter() {
@@ -67,7 +67,7 @@ impl ChunkImages {
     }
 
     /// True if this shows a node at `offset` as it is.
-    pub(super) fn shows(&self, offset: usize, entry: &NodeEntry) -> bool {
+    pub(in crate::model) fn shows(&self, offset: usize, entry: &NodeEntry) -> bool {
         let number = u8::try_from(offset).unwrap_or(u8::MAX);
         let shown = self.shown.binary_search_by_key(&number, |(own, _)| *own).ok();
         let shown = shown.and_then(|at| self.shown.get(at)).map(|(_, own)| own);
@@ -79,13 +79,13 @@ impl ChunkImages {
     }
 
     /// True if a node with images is shown at `offset`.
-    pub(super) fn has(&self, offset: usize) -> bool {
+    pub(in crate::model) fn has(&self, offset: usize) -> bool {
         let number = u8::try_from(offset).unwrap_or(u8::MAX);
         self.shown.binary_search_by_key(&number, |(own, _)| *own).is_ok()
     }
 
     /// Bytes of the lists, without those of texts and properties, which belong to records.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::model) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.images) + size_of_val(&*self.shown)
     }
 

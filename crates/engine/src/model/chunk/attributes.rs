@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_SIZE, NodeChunk};
-use super::constraints::{NodeSelectorTerm, SelectorRequirement, Taint};
-use super::mask::NodeMask;
-use super::node::NodeEntry;
-use super::records::TextMap;
+use super::NodeChunk;
+use crate::model::constraints::{NodeSelectorTerm, SelectorRequirement, Taint};
+use crate::model::mask::{CHUNK_SIZE, NodeMask};
+use crate::model::node::NodeEntry;
+use crate::model::text_map::TextMap;
 
 /// Labels, taints and cordons of the nodes of a chunk.
 #[derive(Clone, Debug, Default)]
@@ -124,7 +124,7 @@ impl AttributeColumn<Arc<str>, Arc<str>> {
 
 impl ChunkAttributes {
     /// Attributes of the nodes of a chunk.
-    pub(super) fn of(chunk: &NodeChunk) -> Self {
+    pub(in crate::model) fn of(chunk: &NodeChunk) -> Self {
         let mut own = Self::default();
         for offset in chunk.live().iter() {
             if let Some(entry) = chunk.entry(offset) {
@@ -161,7 +161,7 @@ impl ChunkAttributes {
     }
 
     /// True if the columns show this node at `offset` as it is.
-    pub(super) fn shows(&self, offset: usize, entry: &NodeEntry) -> bool {
+    pub(in crate::model) fn shows(&self, offset: usize, entry: &NodeEntry) -> bool {
         let record = &entry.record;
         let shown = self.labels.iter().filter(|column| column.present.get(offset)).count();
         let same_label = |key: &Arc<str>, value: &Arc<str>| self.label(key, offset).is_some_and(|own| *own == **value);
@@ -174,7 +174,7 @@ impl ChunkAttributes {
     }
 
     /// Bytes that the columns hold, without those of the texts, which belong to records.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::model) fn bytes(&self) -> usize {
         let text = size_of::<Arc<str>>();
         let label = size_of::<AttributeColumn<Arc<str>, Arc<str>>>();
         let labels = self.labels.iter().map(|column| label + column.values.len() * text);
@@ -197,15 +197,6 @@ impl ChunkAttributes {
     /// Value of a label of the node at `offset`.
     pub fn label(&self, key: &str, offset: usize) -> Option<&str> {
         self.column(key)?.value(offset).map(|value| &**value)
-    }
-
-    /// Values of a label in the chunk, in order, each with the nodes that have it.
-    pub fn label_values(&self, key: &str) -> impl Iterator<Item = (&Arc<str>, NodeMask)> {
-        let column = self.column(key);
-        let values = column
-            .into_iter()
-            .flat_map(|column| column.values.iter().map(move |value| (column, value)));
-        values.map(|(column, value)| (value, column.select(|own| own == value)))
     }
 
     /// Nodes that have a label with a value that is selected.
@@ -396,7 +387,7 @@ mod tests {
                 prop_assert_eq!(attributes.cordoned().get(offset), record.unschedulable);
                 prop_assert_eq!(attributes.with_labels(&record.labels).get(offset), true);
                 for (key, value) in record.labels.iter() {
-                    let nodes = attributes.label_values(key).find(|(own, _)| *own == value).unwrap().1;
+                    let nodes = attributes.select_label(key, |own| *own == **value);
                     prop_assert!(nodes.get(offset));
                 }
             }

@@ -1,0 +1,19 @@
+//! Namespaces, which selectors of namespaces read.
+
+use std::sync::Arc;
+
+use super::stored::StoredRecord;
+use super::table::SortedTable;
+use super::text_map::TextMap;
+
+/// Record of a namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespaceRecord {
+    /// Name of the namespace; the key.
+    pub name: Arc<str>,
+    /// Labels, which selectors of namespaces read.
+    pub labels: TextMap,
+}
+
+/// Namespaces by name.
+pub type NamespaceTable = SortedTable<Arc<StoredRecord<NamespaceRecord>>>;
