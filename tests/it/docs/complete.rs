@@ -131,7 +131,7 @@ fn every_code_is_in_troubleshooting() {
         "gpu_devices.rs",
         "nodegroup/group_rules.rs",
         "overcommit/mod.rs",
-        "predicates/node_filter.rs",
+        "predicates/rejection_kind.rs",
         "proportion/plugin.rs",
         "resource_strategy_fit/proportional.rs",
     ] {

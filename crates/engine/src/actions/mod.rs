@@ -13,6 +13,7 @@ mod eviction;
 mod gang_start;
 mod group_worksheet;
 mod order;
+mod order_keys;
 mod preempt;
 mod reclaim;
 mod session;

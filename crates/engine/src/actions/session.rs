@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::order::{KeyCaches, TaskOrderKeys, task_order_keys};
+use super::order_keys::{KeyCaches, TaskOrderKeys, task_order_keys};
 use super::{CycleEvent, CycleReport};
 use crate::cycle::SchedulingCycle;
 use crate::decide::{

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::annotations::CARD_SEPARATOR;
+/// Between acceptable cards.
+pub(super) const CARD_SEPARATOR: char = '|';
 
 /// Amounts of processor time, memory and cards. A card that is present with 0 differs from one that is absent.
 ///

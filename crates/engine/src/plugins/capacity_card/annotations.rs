@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::json::{self, JsonObjectError};
 use crate::model::{TextMap, find_text};
 use crate::policy::Compatibility;
@@ -11,9 +11,6 @@ use crate::policy::Compatibility;
 pub const QUOTA: &str = "volcano.sh/card.quota";
 /// Of jobs: how many of each card they need, as a JSON object.
 pub const REQUEST: &str = "volcano.sh/card.request";
-
-/// Between acceptable cards.
-pub const CARD_SEPARATOR: char = '|';
 
 /// Why an annotation does not say how many cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::CARD_SEPARATOR;
 
 /// Amounts that may go to any of several cards, and the room that each card has.
 #[derive(Clone, Debug, Default)]

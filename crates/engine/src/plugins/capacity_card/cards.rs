@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
+use super::held_bytes::{map_bytes, text_bytes};
 use super::node_kinds::{NodeKinds, card_set};
-use super::task_need::TaskRequest;
-use super::weight::{map_bytes, text_bytes};
-use crate::cards::{NodeCards, whole_units};
+use crate::cards::NodeCards;
 use crate::model::{
     COUNT_BYTES, ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
 };
@@ -211,22 +210,5 @@ impl ClusterCards {
     /// Total of all nodes: cpu, memory and cards.
     pub fn total(&self) -> &QuotaAmounts {
         &self.total
-    }
-}
-
-/// Thousandths of cards that a task asks for by a resource: its limit, else its request, rounded up to whole cards;
-/// `None`: it names the resource in neither.
-pub(super) fn requested_milli<'a>(task: impl Into<TaskRequest<'a>>, resource: ResourceId) -> Option<i128> {
-    let task = task.into();
-    let limit = task.limits.and_then(|limits| limits.get(resource));
-    let amount = limit.or_else(|| task.requests.get(resource))?;
-    Some(cards_milli(resource, amount))
-}
-
-/// An amount of a resource as thousandths of whole cards.
-pub(super) fn cards_milli(resource: ResourceId, amount: i64) -> i128 {
-    match resource {
-        ResourceId::MEMORY | ResourceId::PODS => i128::from(amount) * 1000,
-        _ => i128::from(whole_units(amount)) * 1000,
     }
 }

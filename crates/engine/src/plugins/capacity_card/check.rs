@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::rejection::QuotaRequester;
 
 /// Outcome of a comparison.

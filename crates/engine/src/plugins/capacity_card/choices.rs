@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::card_flow::CardFlow;
 use super::matching::key_of;
 use super::packing::{Load, Packing};

@@ -9,18 +9,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::account::QueueAccount;
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::holding_status::{HoldingStatus, Moved};
-use super::job_entry::{JobAmounts, JobContribution, JobEntry, current_need, holds_resources};
+use super::job_entry::{JobAmounts, JobContribution, JobEntry, current_need};
 use super::limits::QueueLimits;
 use super::matching::key_of;
 use super::one_card::Chooser;
 use super::pieces::Pieces;
+use super::problems::CardRequestError;
 use super::rejection;
-use super::request::CardRequestError;
 use super::state::CapacityState;
-use super::task_need::{NeedContext, TaskNeed};
+use super::task_need::{NeedContext, TaskNeed, holds_resources};
 use super::votes::QuotaVerdict;
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord, TaskStatus};
 

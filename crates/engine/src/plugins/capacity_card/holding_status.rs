@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::job_entry::choices_of;
-use super::task_need::{CardDemand, NeedContext, TaskNeed};
+use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of};
 use crate::model::TaskRecord;
 
 /// Status of a task in the accounts.

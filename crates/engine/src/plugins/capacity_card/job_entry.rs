@@ -5,14 +5,14 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::{CARD_SEPARATOR, CardsError};
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::card_use::CardUse;
 use super::least::{Least, least};
 use super::matching::{merged, named_as, set_off, share};
-use super::one_card::CardUse;
 use super::pieces::{Pieces, Sizes};
-use super::request::CardRequestError;
-use super::task_need::{CardDemand, NeedContext, TaskNeed};
+use super::problems::JobProblem;
+use super::task_need::{NeedContext, TaskNeed};
+use super::task_need::{choices_of, holds_resources};
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
 
 /// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
@@ -25,17 +25,6 @@ pub struct JobEntry {
     pub admitted: bool,
     /// True if the job is admitted by a permit that ends with the next vote, unless it is confirmed.
     pub(super) tentative: bool,
-}
-
-/// Why it is not known what a job needs, or that nobody can give it that.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JobProblem {
-    /// The annotation cannot be read.
-    #[error(transparent)]
-    Annotation(#[from] CardsError),
-    /// One of its tasks asks for what cannot be found out.
-    #[error(transparent)]
-    Task(#[from] CardRequestError),
 }
 
 /// Amounts that a job needs, holds, and was promised.
@@ -269,23 +258,12 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
     }
 }
 
-/// True if a task in this status counts as holding what it needs.
-pub(super) fn holds_resources(status: TaskStatus) -> bool {
-    status.is_allocated() || status == TaskStatus::Pipelined
-}
-
 /// Need of a task: on its node, or anywhere.
 pub(super) fn current_need(context: NeedContext<'_>, task: &TaskRecord) -> TaskNeed {
     if task.node.is_empty() || !task.status.is_on_node() {
         return TaskNeed::of(context, task);
     }
     TaskNeed::on_node(context, task, &task.node, "")
-}
-
-/// The choices that a task has of cards, wherever it runs.
-pub(super) fn choices_of(context: NeedContext<'_>, task: &TaskRecord) -> Vec<CardDemand> {
-    let demands = TaskNeed::of(context, task).demands.into_iter();
-    demands.filter(CardDemand::is_choice).collect()
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::{self, CARD_SEPARATOR, REQUEST};
-use super::cards::{ClusterCards, cards_milli};
-use super::job_entry::{JobProblem, holds_resources};
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::annotations::{self, REQUEST};
+use super::cards::ClusterCards;
 use super::matching::{merged, set_off};
 use super::pieces::Sizes;
-use super::task_need::{NeedContext, TaskNeed};
+use super::problems::JobProblem;
+use super::task_need::{NeedContext, TaskNeed, holds_resources};
+use super::task_request::cards_milli;
 use crate::model::{JobRecord, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
 use crate::policy::Compatibility;
 

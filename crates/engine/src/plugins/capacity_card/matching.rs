@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 
 /// The names of a choice in a fixed order: what tells one choice from another, however it is written.
 pub(super) fn key_of(name: &Arc<str>) -> Arc<str> {

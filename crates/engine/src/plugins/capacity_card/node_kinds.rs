@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::weight::map_bytes;
+use super::held_bytes::map_bytes;
 use crate::cards::NodeCards;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeSlot, ResourceId};
 

@@ -1,6 +1,6 @@
 //! The node order score: nodes with an earlier one of the acceptable cards first.
 
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::CARD_SEPARATOR;
 use crate::cards::NodeCards;
 
 /// 100 for a node with the first of several acceptable cards, half as much for each later one, times the weight; 0 for

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::card_use::CardUse;
 use super::gang::{Gang, Tasks};
 use super::job_entry::{JobAmounts, JobEntry};
 use super::matching::{amount_of, key_of};
@@ -18,15 +18,6 @@ use super::reservations::Own;
 use super::state::CapacityState;
 use super::task_need::{CardDemand, TaskNeed};
 use crate::model::{ClusterState, ResourceAmounts, TaskClass, TaskRecord};
-
-/// A card that tasks of a job use, of those that they may use, and how many tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CardUse {
-    /// The cards of the choice, sorted.
-    choice: Arc<str>,
-    card: Arc<str>,
-    task_count: u32,
-}
 
 /// A task that is to be given a card.
 #[derive(Clone, Copy, Debug)]

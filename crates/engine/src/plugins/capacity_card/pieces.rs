@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::matching::key_of;
 
 /// One card, in thousandths.

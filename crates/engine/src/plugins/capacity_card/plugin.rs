@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::annotations::{CARD_SEPARATOR, QUOTA, REQUEST, normalize_choice};
+use super::amounts::CARD_SEPARATOR;
+use super::annotations::{QUOTA, REQUEST, normalize_choice};
 use super::config::CapacityConfig;
 use super::node_order::node_order;
 use super::record_rules::CardRules;

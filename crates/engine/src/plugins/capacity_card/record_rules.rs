@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::PLUGIN;
-use super::amounts::QuotaAmounts;
-use super::annotations::{CARD_SEPARATOR, QUOTA, REQUEST, normalize_choice, read_cards};
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::annotations::{QUOTA, REQUEST, normalize_choice, read_cards};
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{ClusterState, Problem, ProblemKind, QueueRecord, RecordKind, TextMap, find_text};
 use crate::plugin::{RecordRules, RecordWarning, RecordWarningKind};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::amounts::QuotaAmounts;
 use super::quota_accounts::fit_count;
 use super::state::CapacityState;
-use super::task_need::TaskRequest;
+use super::task_request::TaskRequest;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ClusterState, ResourceId, TaskRecord, find_text};
 use crate::policy::Compatibility;

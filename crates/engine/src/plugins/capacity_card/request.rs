@@ -2,48 +2,12 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
-use super::cards::{ClusterCards, requested_milli};
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::cards::ClusterCards;
+use super::problems::CardRequestError;
+use super::task_request::requested_milli;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ResourceId, TaskRecord, find_text};
-
-/// Why it is not known what a task counts.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CardRequestError {
-    /// No node has the card.
-    #[error("no resource name found for card <{card}>")]
-    UnknownCard {
-        /// The card.
-        card: String,
-    },
-    /// The task does not ask for the card's resource.
-    #[error("no resource <{resource}> defined in requests/limits for card <{card}>")]
-    NotRequested {
-        /// The card.
-        card: String,
-        /// Resource of the card.
-        resource: Arc<str>,
-    },
-    /// The node that the task is on is not there.
-    #[error("failed to get node <{node}> for task <{task}>: node \"{node}\" not found")]
-    UnknownNode {
-        /// The node.
-        node: Arc<str>,
-        /// The task.
-        task: Arc<str>,
-    },
-    /// The node that the task is on has none of the acceptable cards.
-    #[error("no valid card found on node <{node}> for task <{task}> with multi-card name <{choice}>")]
-    NotOnNode {
-        /// The node.
-        node: Arc<str>,
-        /// The task.
-        task: Arc<str>,
-        /// The acceptable cards.
-        choice: String,
-    },
-}
 
 /// A task and the node that its pod names.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! How nodes are scored under `compatibility: corrected`: by the first acceptable card that they have.
 
-use super::annotations::CARD_SEPARATOR;
+use super::amounts::CARD_SEPARATOR;
 use super::node_kinds::NodeKinds;
 use super::node_order::rank_score;
 use super::quota_accounts::QueuePath;
@@ -35,7 +35,7 @@ impl CapacityState {
             let charge = class.charge.as_ref()?;
             let (id, _) = self.cards.resource(card)?;
             let limit = charge.limits.as_ref().and_then(|limits| limits.get(id));
-            Some(super::cards::cards_milli(
+            Some(super::task_request::cards_milli(
                 id,
                 limit.or_else(|| charge.requests.get(id))?,
             ))

@@ -12,7 +12,8 @@ use super::config::CapacityConfig;
 use super::holding_status::HoldingStatus;
 use super::job_entry::{JobContribution, JobEntry};
 use super::limits::{CardQuota, QueueLimits};
-use super::request::{CardRequestError, TaskPod, task_request};
+use super::problems::CardRequestError;
+use super::request::{TaskPod, task_request};
 use super::upstream_job::UpstreamJobAmounts;
 use crate::model::{
     ClusterState, JobRecord, Problem, ProblemKind, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::QuotaAmounts;
-use super::annotations::{CARD_SEPARATOR, normalize_choice};
-use super::cards::{ClusterCards, requested_milli};
-use super::request::CardRequestError;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::annotations::normalize_choice;
+use super::cards::ClusterCards;
+use super::problems::CardRequestError;
+use super::task_request::TaskRequest;
+use super::task_request::requested_milli;
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
-use crate::model::{ResourceAmounts, ResourceId, ResourceTable, TaskRecord, TextMap, find_text};
+use crate::model::{ResourceId, ResourceTable, TaskRecord, TaskStatus, find_text};
 
 /// Acceptable cards, one of which must do, each with its number in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,35 +58,6 @@ impl CardDemand {
     /// The largest number.
     pub fn max_amount(&self) -> i128 {
         self.alternatives.iter().map(|(_, amount)| *amount).max().unwrap_or(0)
-    }
-}
-
-/// Request of a task, as far as cards depend on it.
-#[derive(Clone, Copy, Debug)]
-pub struct TaskRequest<'a> {
-    /// Annotations of the task.
-    pub annotations: &'a TextMap,
-    /// Requests of the task.
-    pub requests: &'a ResourceAmounts,
-    /// Limits of the task.
-    pub limits: Option<&'a ResourceAmounts>,
-}
-
-impl<'a> From<&'a TaskRecord> for TaskRequest<'a> {
-    fn from(task: &'a TaskRecord) -> Self {
-        Self {
-            annotations: &task.annotations,
-            requests: &task.requests,
-            limits: task.limits.as_deref(),
-        }
-    }
-}
-
-impl<'a> TaskRequest<'a> {
-    /// Resources that it names anywhere; may repeat.
-    pub(super) fn requested_resources(self) -> impl Iterator<Item = ResourceId> + use<'a> {
-        let limits = self.limits.into_iter().flat_map(ResourceAmounts::iter);
-        self.requests.iter().chain(limits).map(|(id, _)| id)
     }
 }
 
@@ -299,4 +272,15 @@ fn by_own_name(
         &Arc::from(named.split(CARD_SEPARATOR).next()?),
         most,
     ))
+}
+
+/// True if a task in this status counts as holding what it needs.
+pub(super) fn holds_resources(status: TaskStatus) -> bool {
+    status.is_allocated() || status == TaskStatus::Pipelined
+}
+
+/// The choices that a task has of cards, wherever it runs.
+pub(super) fn choices_of(context: NeedContext<'_>, task: &TaskRecord) -> Vec<CardDemand> {
+    let demands = TaskNeed::of(context, task).demands.into_iter();
+    demands.filter(CardDemand::is_choice).collect()
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
+use super::card_use::CardUse;
 use super::cards::ClusterCards;
+use super::held_bytes::map_bytes;
 use super::job_entry::{JobAmounts, JobEntry};
 use super::limits::QueueLimits;
-use super::one_card::CardUse;
 use super::state::CapacityState;
 use crate::model::{COUNT_BYTES, SortedTable};
 
@@ -17,25 +18,6 @@ fn unshared<T>(own: &Arc<T>, older: Option<&Arc<T>>, beyond: impl FnOnce(&T) -> 
     match older {
         Some(older) if Arc::ptr_eq(older, own) => 0,
         _ => COUNT_BYTES + size_of::<T>() + beyond(own),
-    }
-}
-
-/// Entries for which a block of a map has room.
-const MAP_ITEMS: usize = 11;
-
-/// Bytes of the blocks of a map; those of a large one are filled to about two thirds.
-pub(super) fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
-    match map.len() {
-        0 => 0,
-        items => COUNT_BYTES + (items * 3 / 2).max(MAP_ITEMS) * size_of::<(K, V)>(),
-    }
-}
-
-/// Bytes of a text that only this state holds.
-pub(super) fn text_bytes(text: &Arc<str>) -> usize {
-    match text.len() {
-        0 => 0,
-        bytes => (COUNT_BYTES + bytes) / Arc::strong_count(text).max(1),
     }
 }
 

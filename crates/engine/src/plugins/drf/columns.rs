@@ -6,13 +6,23 @@ use std::sync::Arc;
 
 use super::saturation::{SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
-use super::tree::ChildShare;
 
 /// Number of nodes that one change copies; small in tests, so that their trees use several blocks.
 const BLOCK_NODES: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Number that means: no alternative is known.
 const NO_ALTERNATIVE: u64 = u64::MAX;
+
+/// Values of a child that its parent reads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ChildShare {
+    /// Dominant share.
+    pub(super) share: f64,
+    /// True if the child wants nothing more, or nothing that is left.
+    pub(super) saturated: bool,
+    /// Held amounts; rescaled for an inner node.
+    pub(super) held: FloatAmounts,
+}
 
 /// Columns of all inner nodes. Clones share the blocks that neither of them changes.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::DrfState;
+use super::columns::ChildShare;
 use super::share::{ExactAmounts, FloatAmounts, to_floats};
-use super::tree::ChildShare;
 use crate::model::{ClusterState, JobRecord, Problem};
 use crate::plugin::{AccountAmounts, PluginAccount, PluginAccounts, QueueTreeNode};
 

@@ -4,23 +4,12 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::chunked_list::ChunkedList;
-use super::columns::{NodeColumns, SaturationChange, SaturationOutlook};
+use super::columns::{ChildShare, NodeColumns, SaturationChange, SaturationOutlook};
 use super::layout::{InnerNode, LeafPosition, TreeLayout};
 use super::resource_set::ResourceSet;
 use super::saturation::{SaturationRule, SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
 use crate::policy::Compatibility;
-
-/// Values of a child that its parent reads.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ChildShare {
-    /// Dominant share.
-    pub(super) share: f64,
-    /// True if the child wants nothing more, or nothing that is left.
-    pub(super) saturated: bool,
-    /// Held amounts; rescaled for an inner node.
-    pub(super) held: FloatAmounts,
-}
 
 /// Leaf of a job.
 #[derive(Clone, Debug)]

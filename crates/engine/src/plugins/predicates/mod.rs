@@ -4,16 +4,19 @@
 //! terms about other pods, topology spread. A number of pods that is reached is noted, and the checks go on; a cordon,
 //! affinity or taint ends them. Under `corrected` a node has one reason.
 
+mod added_rules;
 mod arguments;
 mod node_filter;
 mod pod_checks;
+mod rejection_kind;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+pub(super) use added_rules::{AddedRules, NO_ADDED_RULES};
 pub(super) use arguments::PredicateArguments;
-pub(super) use node_filter::{AddedRules, NO_ADDED_RULES, PodFilter};
+pub(super) use node_filter::PodFilter;
 
 use crate::model::TaskClass;
 use crate::model::constraints::ConstraintSet;

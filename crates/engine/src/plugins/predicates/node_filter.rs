@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
+use super::added_rules::AddedRules;
 use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
+use super::rejection_kind::{KINDS, NotedRejections, RejectionKind};
 use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
 use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{
     ChunkRejections, HookNumbers, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution,
 };
-use crate::plugins::inter_pod::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 use crate::policy::Compatibility;
 
 /// Annotation of the template of a task, by which the cache of the reference shares verdicts.
@@ -20,105 +19,6 @@ pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
 
 /// Key of the taint that a cordon stands for.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
-
-/// Rejected nodes of a chunk, by reason.
-pub(super) type NotedRejections = SmallVec<[(RejectionKind, NodeMask); 8]>;
-
-/// Number of a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RejectionKind {
-    PodCount,
-    Cordon,
-    NodeAffinity,
-    Taint,
-    Cached,
-    HostPort,
-    TermConflict,
-    PodAffinity,
-    PodAntiAffinity,
-    ExistingPodAntiAffinity,
-    MissingTopologyLabel,
-    TopologySpread,
-    AddedAffinity,
-}
-
-const KINDS: [RejectionKind; 13] = [
-    RejectionKind::PodCount,
-    RejectionKind::Cordon,
-    RejectionKind::NodeAffinity,
-    RejectionKind::Taint,
-    RejectionKind::Cached,
-    RejectionKind::HostPort,
-    RejectionKind::TermConflict,
-    RejectionKind::PodAffinity,
-    RejectionKind::PodAntiAffinity,
-    RejectionKind::ExistingPodAntiAffinity,
-    RejectionKind::MissingTopologyLabel,
-    RejectionKind::TopologySpread,
-    RejectionKind::AddedAffinity,
-];
-
-impl RejectionKind {
-    fn number(self) -> u16 {
-        self as u16
-    }
-
-    /// Code, and the reference's message.
-    fn texts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::PodCount => ("TooManyPods", "node(s) pod number exceeded"),
-            Self::Cordon => ("NodeUnschedulable", "node(s) were unschedulable"),
-            Self::NodeAffinity => (
-                "NodeAffinityMismatch",
-                "node(s) didn't match Pod's node affinity/selector",
-            ),
-            Self::Taint => ("UntoleratedTaint", "node(s) had untolerated taint(s)"),
-            Self::Cached => ("EquivalenceCache", "plugin equivalence cache predicates failed"),
-            Self::HostPort => (
-                "HostPortTaken",
-                "node(s) didn't have free ports for the requested pod ports",
-            ),
-            Self::TermConflict => (
-                "NodeAffinityConflict",
-                "plugin NodeAffinity pre-predicates failed pod affinity terms conflict",
-            ),
-            Self::PodAffinity => ("PodAffinityMismatch", "node(s) didn't match pod affinity rules"),
-            Self::PodAntiAffinity => ("PodAntiAffinity", "node(s) didn't match pod anti-affinity rules"),
-            Self::ExistingPodAntiAffinity => (
-                "ExistingPodAntiAffinity",
-                "node(s) didn't satisfy existing pods anti-affinity rules",
-            ),
-            Self::MissingTopologyLabel => (
-                "MissingTopologyLabel",
-                "node(s) didn't match pod topology spread constraints (missing required label)",
-            ),
-            Self::AddedAffinity => (
-                "AddedNodeAffinityMismatch",
-                "node(s) didn't match scheduler-enforced node affinity",
-            ),
-            Self::TopologySpread => ("TopologySpread", "node(s) didn't match pod topology spread constraints"),
-        }
-    }
-
-    /// Effect of evictions.
-    fn resolution(self) -> Resolution {
-        match self {
-            Self::PodCount
-            | Self::HostPort
-            | Self::PodAntiAffinity
-            | Self::ExistingPodAntiAffinity
-            | Self::TopologySpread => Resolution::Unschedulable,
-            Self::Cordon
-            | Self::NodeAffinity
-            | Self::Taint
-            | Self::Cached
-            | Self::TermConflict
-            | Self::PodAffinity
-            | Self::MissingTopologyLabel
-            | Self::AddedAffinity => Resolution::Unresolvable,
-        }
-    }
-}
 
 /// Constraints of a class that depend on the node's record alone, in a form that columns are matched with.
 #[derive(Debug)]
@@ -208,24 +108,6 @@ fn can_match(term: &NodeSelectorTerm) -> bool {
 fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
-
-/// Rules that a policy adds to those of each pod.
-#[derive(Clone, Debug)]
-pub(in crate::plugins) struct AddedRules {
-    /// Required terms of the node affinity, of which one must match; `None`: there is no such list.
-    pub(in crate::plugins) required_node_terms: Option<Vec<NodeSelectorTerm>>,
-    /// Spread constraints of pods that have none of their own.
-    pub(in crate::plugins) spread_defaults: SpreadDefaults,
-    /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them, whatever the compatibility.
-    pub(in crate::plugins) opens_selectors: bool,
-}
-
-/// No added rules.
-pub(in crate::plugins) static NO_ADDED_RULES: AddedRules = AddedRules {
-    required_node_terms: None,
-    spread_defaults: NO_SPREAD_DEFAULTS,
-    opens_selectors: false,
-};
 
 /// Rules of a filter that the arguments and the compatibility set.
 #[derive(Debug, Clone, Copy)]

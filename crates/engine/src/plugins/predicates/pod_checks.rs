@@ -1,7 +1,8 @@
 //! Checks of other pods: inter-pod affinity, anti-affinity and topology spread.
 
+use super::added_rules::AddedRules;
 use super::arguments::PredicateArguments;
-use super::node_filter::{AddedRules, NotedRejections, RejectionKind};
+use super::rejection_kind::{NotedRejections, RejectionKind};
 use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
 use crate::plugin::{PeerFilter, PluginContext};
 use crate::plugins::inter_pod::{AffinityFilter, PodView, SpreadFilter};

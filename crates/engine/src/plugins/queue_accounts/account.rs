@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::integer_amounts::IntegerAmounts;
-use super::job_sums::AccountContribution;
 use crate::model::{
     ClusterState, MIN_AMOUNT, QueueRecord, QueueState, ResourceAmounts, ResourceId, ResourceTable, ResourceVector,
     UNLIMITED_AMOUNT, UNLIMITED_SCALAR,
@@ -210,6 +209,37 @@ impl QueueTotals {
                 .next()
                 .and_then(|(id, _)| names.shared_name(id).cloned())
                 .unwrap_or_default(),
+        }
+    }
+}
+
+/// Contribution of a job to the account of its queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AccountContribution {
+    /// Amounts held.
+    pub(super) allocated: IntegerAmounts,
+    /// Amounts held or waited for.
+    pub(super) request: IntegerAmounts,
+    /// Amounts held beyond the least that the job needs.
+    pub(super) elastic: IntegerAmounts,
+    /// Amounts admitted and not yet held.
+    pub(super) inqueue: IntegerAmounts,
+}
+
+impl AccountContribution {
+    /// Change of an account that had the other contribution.
+    pub(super) fn minus(self, other: &Self) -> Self {
+        let Self {
+            allocated,
+            request,
+            elastic,
+            inqueue,
+        } = self;
+        Self {
+            allocated: allocated.minus(&other.allocated),
+            request: request.minus(&other.request),
+            elastic: elastic.minus(&other.elastic),
+            inqueue: inqueue.minus(&other.inqueue),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Accounts of queues in one list: a name is looked up once, and its place reaches the accounts of the queues above it, too.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::account::QueueTotals;
-use super::all_accounts::QueueAncestors;
 use crate::model::name_order;
+
+/// Queues above each queue, from its parent upwards; a queue that is missing has none.
+pub(crate) type QueueAncestors = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
 
 /// Number of accounts in a group: a change copies one group and the list of groups.
 const ACCOUNTS_PER_GROUP: usize = 16;

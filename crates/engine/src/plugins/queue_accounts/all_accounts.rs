@@ -7,19 +7,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::account::AccountContribution;
 use super::account::QueueTotals;
+use super::account_list::QueueAncestors;
 use super::account_list::{AccountList, QueuePlace};
 use super::integer_amounts::IntegerAmounts;
-use super::job_sums::{AccountContribution, JobRules, JobSums};
+use super::job_sums::{JobRules, JobSums};
 use crate::model::{
     BlockTable, ClusterState, JobRecord, NimbleTable, Problem, ProblemKind, Reservation, ResourceTable, SortedTable,
     StateDiff, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
-
-/// Queues above each queue, from its parent upwards; a queue that is missing has none.
-pub(crate) type QueueAncestors = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
 
 /// Accounts of all queues.
 #[derive(Clone, Debug)]

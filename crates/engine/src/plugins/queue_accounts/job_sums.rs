@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::account::AccountContribution;
 use super::account::shown_amounts;
 use super::integer_amounts::IntegerAmounts;
 use crate::model::{
@@ -37,37 +38,6 @@ pub(crate) struct JobSums {
     pub(super) promised: Option<IntegerAmounts>,
     /// True if the job was enqueued by a cycle whose record does not say so.
     pub(super) enqueued: bool,
-}
-
-/// Contribution of a job to the account of its queue.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct AccountContribution {
-    /// Amounts held.
-    pub(super) allocated: IntegerAmounts,
-    /// Amounts held or waited for.
-    pub(super) request: IntegerAmounts,
-    /// Amounts held beyond the least that the job needs.
-    pub(super) elastic: IntegerAmounts,
-    /// Amounts admitted and not yet held.
-    pub(super) inqueue: IntegerAmounts,
-}
-
-impl AccountContribution {
-    /// Change of an account that had the other contribution.
-    pub(super) fn minus(self, other: &Self) -> Self {
-        let Self {
-            allocated,
-            request,
-            elastic,
-            inqueue,
-        } = self;
-        Self {
-            allocated: allocated.minus(&other.allocated),
-            request: request.minus(&other.request),
-            elastic: elastic.minus(&other.elastic),
-            inqueue: inqueue.minus(&other.inqueue),
-        }
-    }
 }
 
 /// Rules by which jobs count.

@@ -15,8 +15,9 @@ pub(super) mod testing;
 pub(super) use account::{
     QueueBounds, QueueTotals, capability_limit, guarantee_sum, limits, optional_vector, unguaranteed,
 };
+pub(super) use account_list::QueueAncestors;
 pub(super) use account_list::QueuePlace;
 pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with};
-pub(super) use all_accounts::{QueueAccounts, QueueAncestors, reference_panics};
+pub(super) use all_accounts::{QueueAccounts, reference_panics};
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
 pub(super) use plugin::QuotaState;

@@ -1,0 +1,53 @@
+//! Why it is not known what a task or a job needs.
+
+use std::sync::Arc;
+
+use super::annotations::CardsError;
+
+/// Why it is not known what a task counts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CardRequestError {
+    /// No node has the card.
+    #[error("no resource name found for card <{card}>")]
+    UnknownCard {
+        /// The card.
+        card: String,
+    },
+    /// The task does not ask for the card's resource.
+    #[error("no resource <{resource}> defined in requests/limits for card <{card}>")]
+    NotRequested {
+        /// The card.
+        card: String,
+        /// Resource of the card.
+        resource: Arc<str>,
+    },
+    /// The node that the task is on is not there.
+    #[error("failed to get node <{node}> for task <{task}>: node \"{node}\" not found")]
+    UnknownNode {
+        /// The node.
+        node: Arc<str>,
+        /// The task.
+        task: Arc<str>,
+    },
+    /// The node that the task is on has none of the acceptable cards.
+    #[error("no valid card found on node <{node}> for task <{task}> with multi-card name <{choice}>")]
+    NotOnNode {
+        /// The node.
+        node: Arc<str>,
+        /// The task.
+        task: Arc<str>,
+        /// The acceptable cards.
+        choice: String,
+    },
+}
+
+/// Why it is not known what a job needs, or that nobody can give it that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobProblem {
+    /// The annotation cannot be read.
+    #[error(transparent)]
+    Annotation(#[from] CardsError),
+    /// One of its tasks asks for what cannot be found out.
+    #[error(transparent)]
+    Task(#[from] CardRequestError),
+}
