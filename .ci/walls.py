@@ -34,7 +34,7 @@ def code(name: str) -> str:
 def plugin_patterns() -> list[re.Pattern[str]]:
     modules = "|".join(re.findall(r"^(?:pub )?mod (\w+);", (ROOT / PLUGINS / "mod.rs").read_text(), flags=re.M))
     own = "".join(path.read_text() for path in (ROOT / PLUGINS).rglob("*.rs"))
-    names = re.findall(r'PluginDef::new\("([^"/]+)"', own) + re.findall(r'const (?:NAME|PLUGIN): &str = "([^"/]+)"', own)
+    names = re.findall(r'PluginDef::new\("([^"/]+)"', own) + re.findall(r'const (?:NAME|PLUGIN): &(?:\'static )?str = "([^"/]+)"', own)
     return [
         re.compile(rf"\bplugins::(?:{modules})\b"),
         re.compile(rf"\bplugins::\{{[^}}]*\b(?:{modules})\b"),

@@ -1,6 +1,5 @@
 //! Parts that plugins about devices share: their weight, and the score of a chunk's nodes by a prepared score of one node.
 
-use super::effective_values::{map_entry, value_map};
 use crate::devices::{DeviceScorer, scale};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers, NodeScorer, PluginContext, PluginHooks};
@@ -49,11 +48,6 @@ fn shown(value: &YamlValue) -> String {
         | YamlValue::List(_)
         | YamlValue::Map(_) => value.kind().to_owned(),
     }
-}
-
-/// Effective arguments of a plugin that has a weight and nothing else.
-pub(super) fn weight_argument(weight: i64) -> YamlValue {
-    value_map([map_entry("weight", YamlValue::Int(weight))])
 }
 
 /// Hooks of a plugin that scores nodes by their devices.

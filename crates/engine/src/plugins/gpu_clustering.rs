@@ -1,55 +1,20 @@
 //! `gpu-clustering`: keeps tasks with shares, with one device, with two and so on apart from each other.
 
-use std::sync::Arc;
-
-use super::device_scores::{node_scorer, read_weight, score_hooks, weight_argument};
-use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use super::device_formula::{DeviceFormula, formula_plugin};
+use crate::devices::{DeviceNode, DeviceScore, DeviceTask};
+use crate::plugin::PluginDef;
 
 /// Registry entry of the plugin.
-pub(super) const DEF: PluginDef = PluginDef {
-    families: &["score"],
-    ..PluginDef::new("gpu-clustering", compile)
-};
+pub(super) const DEF: PluginDef = formula_plugin::<Clustering>();
 
-/// Compiled plugin.
+/// Formula of the plugin.
 #[derive(Debug)]
-struct Clustering {
-    weight: i64,
-}
+struct Clustering;
 
-fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
-    arguments.warn_unknown(report, DEF.name, &["weight"], |_| false);
-    let weight = read_weight(arguments, report);
-    Arc::new(Clustering { weight })
-}
+impl DeviceFormula for Clustering {
+    const NAME: &'static str = "gpu-clustering";
 
-impl Plugin for Clustering {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        weight_argument(self.weight)
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
-}
-
-impl DeviceScorer for Clustering {
-    fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
+    fn score(task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         if task.count == 0 {
             return DeviceScore::of_node(0);
         }
@@ -61,10 +26,6 @@ impl DeviceScorer for Clustering {
             (false, _) => 0,
         };
         DeviceScore::of_node(fullness + bonus)
-    }
-
-    fn weight(&self) -> i64 {
-        self.weight
     }
 }
 

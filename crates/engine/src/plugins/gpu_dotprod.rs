@@ -1,67 +1,28 @@
 //! `gpu-dotprod`: prefers nodes whose free cpu and free devices are small where the task's requests are large.
 
-use std::sync::Arc;
-
-use super::device_scores::{node_scorer, read_weight, score_hooks, weight_argument};
-use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use super::device_formula::{DeviceFormula, formula_plugin};
+use crate::devices::{DeviceNode, DeviceScore, DeviceTask};
+use crate::plugin::PluginDef;
 
 /// Registry entry of the plugin.
-pub(super) const DEF: PluginDef = PluginDef {
-    families: &["score"],
-    ..PluginDef::new("gpu-dotprod", compile)
-};
+pub(super) const DEF: PluginDef = formula_plugin::<DotProduct>();
 
-/// Compiled plugin.
+/// Formula of the plugin.
 #[derive(Debug)]
-struct DotProduct {
-    weight: i64,
-}
+struct DotProduct;
 
-fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
-    arguments.warn_unknown(report, DEF.name, &["weight"], |_| false);
-    let weight = read_weight(arguments, report);
-    Arc::new(DotProduct { weight })
-}
+impl DeviceFormula for DotProduct {
+    const NAME: &'static str = "gpu-dotprod";
 
-impl Plugin for DotProduct {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        weight_argument(self.weight)
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
-}
-
-impl DeviceScorer for DotProduct {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the formula cuts to an integer from 0 to 100"
     )]
-    fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
+    fn score(task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         let cpu = (node.free_cpu as f64 / LARGEST_CPU) * (task.cpu as f64 / LARGEST_CPU);
         let devices = (node.idle() as f64 / LARGEST_DEVICES) * (task.total() as f64 / LARGEST_DEVICES);
         let dot = cpu + devices;
         DeviceScore::of_node((100.0 * (1.0 - dot / 2.0)) as i64)
-    }
-
-    fn weight(&self) -> i64 {
-        self.weight
     }
 }
 

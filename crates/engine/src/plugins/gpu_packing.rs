@@ -1,57 +1,22 @@
 //! `gpu-packing`: fills devices that are in use before free ones, and free ones of used nodes before those of idle nodes.
 
-use std::sync::Arc;
-
-use super::device_scores::{node_scorer, read_weight, score_hooks, weight_argument};
 use smallvec::SmallVec;
 
-use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask, WHOLE_DEVICE};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use super::device_formula::{DeviceFormula, formula_plugin};
+use crate::devices::{DeviceNode, DeviceScore, DeviceTask, WHOLE_DEVICE};
+use crate::plugin::PluginDef;
 
 /// Registry entry of the plugin.
-pub(super) const DEF: PluginDef = PluginDef {
-    families: &["score"],
-    ..PluginDef::new("gpu-packing", compile)
-};
+pub(super) const DEF: PluginDef = formula_plugin::<DevicePacking>();
 
-/// Compiled plugin.
+/// Formula of the plugin.
 #[derive(Debug)]
-struct DevicePacking {
-    weight: i64,
-}
+struct DevicePacking;
 
-fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
-    arguments.warn_unknown(report, DEF.name, &["weight"], |_| false);
-    let weight = read_weight(arguments, report);
-    Arc::new(DevicePacking { weight })
-}
+impl DeviceFormula for DevicePacking {
+    const NAME: &'static str = "gpu-packing";
 
-impl Plugin for DevicePacking {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        weight_argument(self.weight)
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
-}
-
-impl DeviceScorer for DevicePacking {
-    fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
+    fn score(task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         if task.count == 0 {
             return DeviceScore::of_node(0);
         }
@@ -71,9 +36,5 @@ impl DeviceScorer for DevicePacking {
             .map(|free| i64::from(*free) * 100 / i64::from(WHOLE_DEVICE))
             .sum();
         DeviceScore::of_node((100 - left / 10).max(50))
-    }
-
-    fn weight(&self) -> i64 {
-        self.weight
     }
 }

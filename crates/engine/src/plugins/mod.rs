@@ -6,6 +6,7 @@ mod binpack;
 pub mod capacity;
 pub mod capacity_card;
 mod conformance;
+mod device_formula;
 mod device_scores;
 pub mod drf;
 mod effective_values;
