@@ -71,11 +71,6 @@ impl TlsKeeper {
         self.material.load().http.clone()
     }
 
-    /// True if callers with a certificate can be known by it.
-    pub fn knows_authorities(&self) -> bool {
-        self.material.load().authorities > 0
-    }
-
     /// What is in force, and why the present files are not if they are not; for people.
     pub fn status(&self) -> String {
         let now = self.clock.wall().as_secs();

@@ -131,24 +131,21 @@ impl Fragmentation {
             .unwrap_or_else(|| self.published_score(task, node))
     }
 
-    /// Score of a node whose fragmentation is known.
-    pub fn score_known(&self, task: &DeviceTask, node: &DeviceNode<'_>, before: f64) -> DeviceScore {
-        self.fast_score(task, node).unwrap_or_else(|| {
-            let states = if task.is_share() {
-                self.states(node.free)
-            } else {
-                SmallVec::new()
-            };
-            self.score_from(task, node, before, &states)
-        })
-    }
-
     /// Score by sums in the published order.
     #[inline(never)]
     pub(super) fn published_score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         let states = self.states(node.free);
         let before = self.of_states(node.model, node.free_cpu, node.idle() as f64, &states);
-        self.score_from(task, node, before, &states)
+        if task.is_share() {
+            return self.share_score(task, node, before, &states);
+        }
+        let after = DeviceNode {
+            free_cpu: node.free_cpu - task.cpu,
+            free: &after_whole(task, node),
+            ..*node
+        };
+        let (score, _) = sigmoid::score((before - self.of(&after)) / 1000.0);
+        DeviceScore::of_node(score)
     }
 
     /// Score by sums in another order; `None`: the order may decide.
@@ -169,25 +166,6 @@ impl Fragmentation {
             return amounts.node_score([node.free, node.free], weights);
         }
         amounts.node_score([node.free, &after_whole(task, node)], weights)
-    }
-
-    fn score_from(
-        &self,
-        task: &DeviceTask,
-        node: &DeviceNode<'_>,
-        before: f64,
-        states: &[RequestState],
-    ) -> DeviceScore {
-        if task.is_share() {
-            return self.share_score(task, node, before, states);
-        }
-        let after = DeviceNode {
-            free_cpu: node.free_cpu - task.cpu,
-            free: &after_whole(task, node),
-            ..*node
-        };
-        let (score, _) = sigmoid::score((before - self.of(&after)) / 1000.0);
-        DeviceScore::of_node(score)
     }
 
     /// Score of the best device. Scores are compared as integers: of equal ones the lowest index wins.

@@ -128,7 +128,6 @@ proptest! {
             let expected = plain_score(&typical, &own, &state);
             prop_assert_eq!(prepared.score(&own, &state), expected);
             prop_assert_eq!(prepared.published_score(&own, &state), expected);
-            prop_assert_eq!(prepared.score_known(&own, &state, before), expected);
         }
     }
 }

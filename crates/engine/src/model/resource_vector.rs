@@ -200,17 +200,6 @@ impl ResourceVector {
         }
     }
 
-    /// Subtracts another vector if there is enough of everything ([`Self::is_at_most`]); false: there is not, where the
-    /// reference crashes, and nothing was subtracted.
-    #[must_use]
-    pub fn try_subtract(&mut self, other: &Self) -> bool {
-        let enough = other.is_at_most(self);
-        if enough {
-            self.subtract(other);
-        }
-        enough
-    }
-
     /// Multiplies every amount.
     pub fn scale(&mut self, factor: f64) {
         self.cpu *= factor;
@@ -310,15 +299,6 @@ impl ResourceVector {
             if let Some(limit) = limit.get(*id) {
                 *amount = amount.min(limit);
             }
-        }
-    }
-
-    /// Lowers amounts to those of another vector; a scalar that is missing there becomes 0 (`MIN_0`).
-    pub fn lower_to_request(&mut self, request: &Self) {
-        self.cpu = self.cpu.min(request.cpu);
-        self.memory = self.memory.min(request.memory);
-        for (id, amount) in &mut self.scalars {
-            *amount = request.get(*id).map_or(0.0, |limit| amount.min(limit));
         }
     }
 
@@ -437,11 +417,9 @@ mod tests {
             own.larger_of(&other),
             vector(2.0, 5.0, &[(GPU, 1.0), (ResourceId(9), 0.0)])
         );
-        let (mut limited, mut requested) = (own.clone(), own);
+        let mut limited = own;
         limited.lower_to_limit(&other);
         assert_eq!(limited, vector(1.0, 4.0, &[(GPU, 0.5), (NIC, -1.0)]));
-        requested.lower_to_request(&other);
-        assert_eq!(requested, vector(1.0, 4.0, &[(GPU, 0.5), (NIC, 0.0)]));
     }
 
     #[test]
@@ -452,9 +430,6 @@ mod tests {
         with.subtract(&taken);
         assert_eq!(bare, vector(1.0, 1.0, &[]));
         assert_eq!(with, vector(1.0, 1.0, &[(GPU, -1.0), (NIC, 1.0)]));
-        assert!(!bare.try_subtract(&taken), "there is no GPU");
-        assert!(bare.try_subtract(&vector(1.05, 0.0, &[(GPU, 0.05)])));
-        assert_eq!(bare.get(GPU), None);
     }
 
     #[test]
