@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::error::StateError;
+use super::error::{StateError, limit_error};
 use super::limits::StateLimits;
-use crate::intake::sources::limit_error;
 
 /// Share of one connection in the limits of the state: its open sessions and their bytes. Copies are of the same connection.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::intake::batch::BatchOutcome;
-use crate::policies::RejectedDocument;
+use crate::intake::batch_outcome::BatchOutcome;
+use crate::policies::rejected_document::RejectedDocument;
 use crate::store::StoreError;
 use pumice_engine::Revision;
 use pumice_engine::model::Problem;
@@ -273,4 +273,13 @@ pub enum PolicyError {
     /// A limit would be exceeded, or the server is shutting down.
     #[error(transparent)]
     State(#[from] StateError),
+}
+
+/// Error: a limit would be exceeded.
+pub(crate) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
+    StateError::Limit {
+        limit,
+        value: value as u64,
+        message,
+    }
 }

@@ -22,10 +22,8 @@ use tokio::sync::mpsc::error::TrySendError;
 pub use clock::{Clock, SystemClock};
 pub use connection_share::ConnectionShare;
 pub use error::{PolicyError, StateError};
-pub use intake::batch::{
-    Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest,
-    SourceKind,
-};
+pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordLocation, RejectedRecord, SourceKind};
+pub use intake::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
 pub use intake::source_removal::{ForgetSource, ForgottenSource};
 pub use intake::source_status::SourceStatus;
 pub use ledger::{
@@ -34,24 +32,27 @@ pub use ledger::{
 };
 pub use limits::StateLimits;
 pub use policies::origin::PolicyOrigin;
+pub use policies::rejected_document::RejectedDocument;
 pub use policies::reload::{CompiledReload, document_hash, is_policy_name};
 pub use policies::removal::{DeletedPolicy, PolicyDeletion};
 pub use policies::stored::StoredPolicyError;
-pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
 pub use sessions::commit_judge::COMMIT_PLUGIN;
 pub use sessions::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
 pub use sessions::confirm::SessionConfirm;
 pub use sessions::hold::{HeldTask, TaskHold};
+pub use sessions::opening::{OpenSession, OpenedSession, SessionBase};
 pub use sessions::placed_calls::{CommitUnderWay, PlacedCall, PlacedCalls};
 pub use sessions::query::WeighedResult;
 pub use sessions::registry::session_prefix;
 pub use sessions::status::SessionStatus;
-pub use sessions::steps::{OpenSession, OpenedSession, SessionBase, SteppedSession, policy_in_snapshot};
+pub use sessions::steps::{SteppedSession, policy_in_snapshot};
 pub use store_health::StoreStatus;
 pub use writer::interner::RecordInterner;
 pub use writer::resource_names::ResourceNames;
 
 use crate::store::{LedgerLog, LogNews, MemoryStore, Store, StoreError, StoredState};
+use error::limit_error;
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
 use policies::writer::PolicyWriter;
@@ -257,11 +258,7 @@ impl SharedState {
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {
                 let message = "too many batches wait for the writer".to_owned();
-                Err(intake::sources::limit_error(
-                    "queued_writes",
-                    self.limits.queued_writes,
-                    message,
-                ))
+                Err(limit_error("queued_writes", self.limits.queued_writes, message))
             }
         }
     }

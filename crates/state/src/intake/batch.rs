@@ -8,7 +8,6 @@ use pumice_engine::model::{
     JobRecord, LabelKinds, NamespaceRecord, NodeRecord, PriorityClassRecord, Problem, QueueRecord, RecordKind,
     ResourceTable, TaskRecord, Uid,
 };
-use pumice_engine::{Revision, SourcePosition};
 
 /// Record that replaces the one of its kind and name.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,63 +192,6 @@ pub enum SourceKind {
     Live,
     /// Was loaded once; never becomes stale.
     File,
-}
-
-/// Reason why a source has to send a full sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResyncReason {
-    /// A batch is missing.
-    Gap,
-    /// A newer incarnation of the source has taken over.
-    Fenced,
-    /// The source has not sent a full sync yet.
-    UnknownSource,
-    /// The source's epoch is newer than the last known one.
-    EpochChanged,
-    /// A policy reads labels that were left out of the source's records.
-    LabelsNeeded,
-}
-
-impl ResyncReason {
-    /// True of a fenced batch, or one of an epoch that has not begun: it says nothing about the records that are stored.
-    pub(crate) fn is_of_another_epoch(self) -> bool {
-        matches!(self, Self::Fenced | Self::EpochChanged)
-    }
-
-    /// Reason code for programs.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Gap => "GAP",
-            Self::Fenced => "FENCED",
-            Self::UnknownSource => "UNKNOWN_SOURCE",
-            Self::EpochChanged => "EPOCH_CHANGED",
-            Self::LabelsNeeded => "LABELS_NEEDED",
-        }
-    }
-}
-
-/// Request to a source for a full sync.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResyncRequest {
-    /// Reason for the request.
-    pub reason: ResyncReason,
-    /// Explanation for people.
-    pub message: String,
-}
-
-/// Outcome of a batch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BatchOutcome {
-    /// Position of the source now.
-    pub position: SourcePosition,
-    /// First revision that shows the batch.
-    pub revision: Revision,
-    /// Problems of records that were rejected, by field.
-    pub rejected: Vec<Problem>,
-    /// Warnings about records that were accepted, by field.
-    pub warnings: Vec<Problem>,
-    /// Set if the batch was not taken: the source has to send a full sync.
-    pub resync: Option<ResyncRequest>,
 }
 
 impl Batch {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::sources::{SourceProgress, limit_error};
+use super::sources::SourceProgress;
 use crate::connection_share::ConnectionShare;
-use crate::error::StateError;
+use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 
 /// Silence after which a staged full sync is dropped, so that others can stage theirs.

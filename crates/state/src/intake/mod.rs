@@ -1,6 +1,7 @@
 //! Intake of records: batches of sources, in order, and what a batch must hold to be taken.
 
 pub(crate) mod batch;
+pub(crate) mod batch_outcome;
 mod full_sync_staging;
 pub(crate) mod outcome_problems;
 pub(crate) mod record_bytes;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
+use super::batch::{Batch, BatchKind, SourceKind};
+use super::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
 use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
 use super::record_bytes::batch_bytes;
 use super::source_status::{SourceCondition, SourceRegistry};
 use crate::clock::Clock;
-use crate::error::StateError;
+use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
 use pumice_engine::{Revision, SourcePosition};
@@ -459,12 +460,4 @@ fn check_source_count(count: usize, limits: &StateLimits, name: &str) -> Result<
     }
     let message = format!("`{name}` would be one more source");
     Err(limit_error("sources", limits.sources, message))
-}
-
-pub(crate) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
-    StateError::Limit {
-        limit,
-        value: value as u64,
-        message,
-    }
 }

@@ -11,7 +11,8 @@ use super::removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
 use super::stored;
 use crate::SharedState;
 use crate::error::{PolicyError, StateError};
-use crate::policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+use crate::policies::rejected_document::RejectedDocument;
+use crate::policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
 use crate::writer::WriterCommand;
 use pumice_engine::policy::Compatibility;
 

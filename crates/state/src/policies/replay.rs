@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::origin::PolicyOrigin;
 use super::stored::{ActivePolicies, compile_stored};
 use super::writer::PolicyWriter;
-use crate::policies::{PolicyHistories, PolicyHistory, RejectedDocument};
+use crate::policies::rejected_document::RejectedDocument;
+use crate::policies::{PolicyHistories, PolicyHistory};
 use crate::store::{StoreWrite, StoredPolicy};
 
 impl PolicyWriter {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::draft::{PolicyDraft, PolicyInstall};
 use super::stored::{self, ActivePolicies, PendingRepair};
-use crate::error::{PolicyError, StateError};
-use crate::intake::sources::limit_error;
+use crate::error::{PolicyError, StateError, limit_error};
 use crate::limits::StateLimits;
 use crate::policies::{PolicyHistories, PolicyHistory, PolicyRegistry, PolicyVersion, ReloadedPolicy};
 use crate::store::{LedgerLog, StoreWrite};

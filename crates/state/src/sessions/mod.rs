@@ -6,6 +6,7 @@ pub(crate) mod commit_outcome;
 pub(crate) mod confirm;
 mod former_states;
 pub(crate) mod hold;
+pub(crate) mod opening;
 pub(crate) mod placed_calls;
 pub(crate) mod query;
 pub(crate) mod registry;

@@ -11,13 +11,12 @@ use dashmap::DashMap;
 
 use super::commit_outcome::CommitOutcome;
 use super::former_states::FormerStates;
-use super::steps::OpenedSession;
+use super::opening::OpenedSession;
 use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};
 use crate::SharedState;
 use crate::clock::Clock;
 use crate::connection_share::{ConnectionShare, adjust};
-use crate::error::StateError;
-use crate::intake::sources::limit_error;
+use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 use crate::store::LogNews;
 use pumice_engine::cycle::SchedulingCycle;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 
 use super::commit_outcome::CommitOutcome;
-use crate::error::StateError;
-use crate::intake::sources::limit_error;
+use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 use crate::store::LogNews;
 

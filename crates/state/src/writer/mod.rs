@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{PolicyError, StateError};
-use crate::intake::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
+use crate::intake::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
+use crate::intake::batch_outcome::BatchOutcome;
 use crate::intake::outcome_problems::truncate_problems;
 use crate::intake::record_bytes::SourceBytes;
 use crate::intake::record_rules;
