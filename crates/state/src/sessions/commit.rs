@@ -11,6 +11,7 @@ use super::hold::{HeldTask, TaskHold};
 use super::placed_calls::PlacedCalls;
 use super::registry::{SessionEntry, SessionState};
 use super::steps::policy_in_snapshot;
+use super::transaction::SessionTransaction;
 use crate::SharedState;
 use crate::error::{StateError, limit_error};
 use crate::ledger::assumptions::{AssumedPlacements, AssumptionDraft};
@@ -343,22 +344,22 @@ impl SharedState {
             return Err(StateError::JobsRepeated);
         }
         let busy = self.sessions.find(session)?;
-        let own = Arc::clone(&busy.0);
-        let changing = self.sessions.claim_open(&own);
+        let begun = SessionTransaction::begin(&self.sessions, busy);
         // Another commit may have ended it since it was looked up.
         if let Some(outcome) = self.sessions.ended.commit_outcome(session) {
             return Ok(outcome);
         }
-        let _changing = changing?;
+        let transaction = begun?;
+        let own = transaction.session();
         let Some(policy) = own.shared.clone() else {
             return Err(StateError::SessionInline {
                 session: session.into(),
             });
         };
-        let inner = self.sessions.session_after(&own, after, changes)?;
+        let inner = transaction.apply(after, changes)?;
         let mut done = SessionOutcome::of_cycle(&inner.cycle);
         done.select_jobs(jobs);
-        self.check_commit_limit(&own, &done)?;
+        self.check_commit_limit(own, &done)?;
         let _room = self.sessions.reserve_outcome(done.max_outcome_items())?;
         self.warm_plugin_states(&policy);
         let commit = SessionCommit {
@@ -373,7 +374,7 @@ impl SharedState {
         self.send_assumption_blocking(AssumptionCommand::Commit(request))?;
         let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
         Ok(self.end_committed(
-            &own,
+            own,
             &inner,
             CommitOutcome {
                 evicted: done.evicted,

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::registry::{RecordedResult, SessionRegistry, SessionState};
+use super::query::WeighedResult;
 use super::steps::SteppedSession;
+use super::transaction::SessionTransaction;
 use crate::SharedState;
 use crate::error::StateError;
 use crate::ledger::{ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
-use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
+use pumice_engine::cycle::{SchedulingCycle, SessionChange};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, Problem, ProblemKind};
 
@@ -29,76 +30,6 @@ impl std::fmt::Debug for SessionConfirm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("SessionConfirm");
         shown.field("plugins", &self.plugins).finish_non_exhaustive()
-    }
-}
-
-impl SessionRegistry {
-    /// Applies changes and confirms. Jobs that are rejected leave the session: that is one more change, numbered after
-    /// the others.
-    fn confirm(
-        &self,
-        name: &str,
-        after: u64,
-        changes: &[SessionChange],
-        confirm: SessionConfirm,
-        write: impl FnOnce(LedgerConfirm) -> Result<ConfirmOutcome, StateError>,
-    ) -> Result<(SteppedSession, Arc<ConfirmOutcome>), StateError> {
-        let busy = self.find(name)?;
-        let session = Arc::clone(&busy.0);
-        if session.revision.number == 0 {
-            let message = "the session is on a cluster of its own; CONFIRM writes to shared state";
-            let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
-            return Err(StateError::QueryRejected { problem });
-        }
-        let _changing = self.claim_open(&session)?;
-        let inner = session.inner.load_full();
-        let applied = inner.applied;
-        let last = after.saturating_add(changes.len() as u64).saturating_add(1);
-        if after > applied {
-            return Err(StateError::SequenceGap { applied, after });
-        }
-        let recorded = inner.recorded_result.clone().filter(|_| last == applied);
-        if let Some(result) = recorded.and_then(|result| result.downcast::<ConfirmOutcome>().ok()) {
-            return Ok((
-                SteppedSession::new(&inner, busy, ChangeOutcome::default(), true),
-                result,
-            ));
-        }
-        if last <= applied {
-            return Err(StateError::SequenceMismatch { applied, wanted: last });
-        }
-        self.check_changes(&session, last)?;
-        let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
-        let SessionConfirm {
-            plugins,
-            lease,
-            now,
-            read_items: read,
-        } = confirm;
-        let all = read.is_none();
-        // Checked before the write: after it, nothing may fail.
-        self.check_growth(&session, cycle.bytes())?;
-        let done = write(LedgerConfirm {
-            policy: Arc::clone(&session.policy.name),
-            profile: Arc::clone(&session.policy.profile),
-            plugins,
-            lease,
-            now,
-            items: ConfirmItems::Unread(read.unwrap_or_else(|| read_enqueued_jobs(&cycle))),
-        })?;
-        let (permitted, rejected) = verdicts(&done, all.then(|| cycle.enqueued()));
-        let resolved = cycle.resolve_enqueued(&permitted, &rejected);
-        let resolved = resolved.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
-        outcome.queues.extend(resolved.queues);
-        let done = Arc::new(done);
-        let next = Arc::new(SessionState {
-            recorded_result: Some(Arc::clone(&done) as RecordedResult),
-            cycle,
-            applied: last,
-        });
-        self.record_bytes(&session, next.cycle.bytes().saturating_add(done.held_bytes()));
-        session.inner.store(Arc::clone(&next));
-        Ok((SteppedSession::new(&next, busy, outcome, repeated), done))
     }
 }
 
@@ -169,7 +100,8 @@ fn confirm_item(
 }
 
 impl SharedState {
-    /// Confirms in a session. Blocks: call it where blocking is allowed. A retry gets the recorded outcome. `before_wait`
+    /// Applies changes to a session and confirms in it. Jobs that are rejected leave the session: that is one more change,
+    /// numbered after the others. Blocks: call it where blocking is allowed. A retry gets the recorded outcome. `before_wait`
     /// is called before it waits for the writer.
     ///
     /// # Errors
@@ -182,10 +114,37 @@ impl SharedState {
         confirm: SessionConfirm,
         before_wait: impl FnOnce(),
     ) -> Result<(SteppedSession, Arc<ConfirmOutcome>), StateError> {
-        let write = |confirm| {
-            before_wait();
-            self.confirm_blocking(confirm)
-        };
-        self.sessions.confirm(session, after, changes, confirm, write)
+        let busy = self.sessions.find(session)?;
+        let policy = Arc::clone(&busy.0.policy);
+        if busy.0.revision.number == 0 {
+            let message = "the session is on a cluster of its own; CONFIRM writes to shared state";
+            let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
+            return Err(StateError::QueryRejected { problem });
+        }
+        let transaction = SessionTransaction::begin(&self.sessions, busy)?;
+        if let Some(done) = transaction.recorded(after, changes) {
+            return Ok((transaction.repeat(), done));
+        }
+        let mut draft = transaction.draft_query(after, changes)?;
+        // Checked before the write: after it, nothing may fail.
+        transaction.check_bytes(&draft, 0)?;
+        let all = confirm.read_items.is_none();
+        let read = confirm.read_items.unwrap_or_else(|| read_enqueued_jobs(&draft.cycle));
+        before_wait();
+        let done = self.confirm_blocking(LedgerConfirm {
+            policy: Arc::clone(&policy.name),
+            profile: Arc::clone(&policy.profile),
+            plugins: confirm.plugins,
+            lease: confirm.lease,
+            now: confirm.now,
+            items: ConfirmItems::Unread(read),
+        })?;
+        let (permitted, rejected) = verdicts(&done, all.then(|| draft.cycle.enqueued()));
+        let resolved = draft.cycle.resolve_enqueued(&permitted, &rejected);
+        let applied = transaction.applied();
+        let resolved = resolved.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
+        draft.outcome.queues.extend(resolved.queues);
+        let bytes = done.held_bytes();
+        Ok(transaction.finish_query(draft, WeighedResult { result: done, bytes }))
     }
 }

@@ -13,3 +13,4 @@ pub(crate) mod registry;
 pub(crate) mod status;
 pub(crate) mod steps;
 pub(crate) mod tombstones;
+mod transaction;

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::registry::{RecordedResult, SessionRegistry, SessionState};
 use super::steps::SteppedSession;
 use crate::SharedState;
 use crate::error::StateError;
@@ -21,53 +20,6 @@ pub struct WeighedResult<T> {
     pub bytes: usize,
 }
 
-impl SessionRegistry {
-    /// Applies changes and then a query that changes the session itself: one more change, numbered after the others.
-    fn query<T: Any + Send + Sync, E: From<StateError>>(
-        &self,
-        name: &str,
-        after: u64,
-        changes: &[SessionChange],
-        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<WeighedResult<T>, E>,
-    ) -> Result<(SteppedSession, Arc<T>), E> {
-        let busy = self.find(name)?;
-        let session = Arc::clone(&busy.0);
-        let _changing = self.claim_open(&session)?;
-        let inner = session.inner.load_full();
-        let applied = inner.applied;
-        let last = after.saturating_add(changes.len() as u64).saturating_add(1);
-        if after > applied {
-            return Err(StateError::SequenceGap { applied, after }.into());
-        }
-        if last == applied
-            && let Some(result) = inner
-                .recorded_result
-                .clone()
-                .and_then(|result| result.downcast::<T>().ok())
-        {
-            return Ok((
-                SteppedSession::new(&inner, busy, ChangeOutcome::default(), true),
-                result,
-            ));
-        }
-        if last <= applied {
-            return Err(StateError::SequenceMismatch { applied, wanted: last }.into());
-        }
-        self.check_changes(&session, last)?;
-        let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
-        let WeighedResult { result, bytes } = query(&mut cycle, &session.policy, &mut outcome)?;
-        let result = Arc::new(result);
-        let next = Arc::new(SessionState {
-            recorded_result: Some(Arc::clone(&result) as RecordedResult),
-            cycle,
-            applied: last,
-        });
-        self.reserve_bytes(&session, next.cycle.bytes().saturating_add(bytes))?;
-        session.inner.store(Arc::clone(&next));
-        Ok((SteppedSession::new(&next, busy, outcome, repeated), result))
-    }
-}
-
 impl SharedState {
     /// Applies changes to a session and then evaluates a query that changes it: one more change, numbered after the
     /// others. A retry gets the recorded result.
@@ -81,11 +33,18 @@ impl SharedState {
         changes: &[SessionChange],
         query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<WeighedResult<T>, Problem>,
     ) -> Result<(SteppedSession, Arc<T>), StateError> {
-        let applied = self.applied_through(session).unwrap_or(0);
-        self.sessions.query(session, after, changes, |cycle, policy, _| {
-            let asked = cycle.query_plugins(|cluster_state, derived| query(cluster_state, policy, derived));
-            asked.map_err(|problem| StateError::ChangeRejected { problem, applied })
-        })
+        let transaction = self.sessions.begin(session)?;
+        if let Some(result) = transaction.recorded(after, changes) {
+            return Ok((transaction.repeat(), result));
+        }
+        let mut draft = transaction.draft_query(after, changes)?;
+        let (policy, applied) = (&transaction.session().policy, transaction.applied());
+        let asked = draft
+            .cycle
+            .query_plugins(|cluster_state, derived| query(cluster_state, policy, derived));
+        let result = asked.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
+        transaction.check_bytes(&draft, result.bytes)?;
+        Ok(transaction.finish_query(draft, result))
     }
 
     /// Applies changes to a session and then evaluates a query that changes its cycle and records in the outcome what
@@ -100,6 +59,13 @@ impl SharedState {
         changes: &[SessionChange],
         query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<WeighedResult<T>, E>,
     ) -> Result<(SteppedSession, Arc<T>), E> {
-        self.sessions.query(session, after, changes, query)
+        let transaction = self.sessions.begin(session)?;
+        if let Some(result) = transaction.recorded(after, changes) {
+            return Ok((transaction.repeat(), result));
+        }
+        let mut draft = transaction.draft_query(after, changes)?;
+        let result = query(&mut draft.cycle, &transaction.session().policy, &mut draft.outcome)?;
+        transaction.check_bytes(&draft, result.bytes)?;
+        Ok(transaction.finish_query(draft, result))
     }
 }

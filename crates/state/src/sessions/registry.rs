@@ -65,13 +65,25 @@ pub(crate) struct SessionEntry {
 impl SessionEntry {
     /// Claims the session for one change at a time. Nobody waits for a claim: whoever comes second gets an error. Calls
     /// claim through [`SessionRegistry::claim_open`].
-    fn claim(&self) -> Result<ChangeClaim<'_>, StateError> {
+    fn claim(self: &Arc<Self>) -> Result<ChangeClaim, StateError> {
         if self.changing.swap(true, Ordering::AcqRel) {
             return Err(StateError::Aborted {
                 applied: self.inner.load().applied,
             });
         }
-        Ok(ChangeClaim(self))
+        Ok(ChangeClaim(Arc::clone(self)))
+    }
+
+    /// State of the session, if it is exactly after change `after`.
+    pub(crate) fn state_at(&self, after: u64) -> Result<Arc<SessionState>, StateError> {
+        let inner = self.inner.load_full();
+        if inner.applied == after {
+            return Ok(inner);
+        }
+        Err(StateError::SequenceMismatch {
+            applied: inner.applied,
+            wanted: after,
+        })
     }
 }
 
@@ -82,9 +94,9 @@ const SESSION_NAME_BYTES: usize = 128;
 
 /// Claim of the call that changes or ends a session; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct ChangeClaim<'s>(&'s SessionEntry);
+pub(crate) struct ChangeClaim(Arc<SessionEntry>);
 
-impl Drop for ChangeClaim<'_> {
+impl Drop for ChangeClaim {
     fn drop(&mut self) {
         self.0.changing.store(false, Ordering::Release);
     }
@@ -212,14 +224,6 @@ impl SessionRegistry {
         }
         let message = format!("open sessions would hold {bytes} bytes");
         Err(limit_error("session_bytes", most, message))
-    }
-
-    /// Reserves the bytes that a session will hold, unless all sessions together would hold too many. The caller holds
-    /// the session's claim.
-    pub(crate) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
-        self.check_growth(session, bytes)?;
-        self.record_bytes(session, bytes);
-        Ok(())
     }
 
     /// Checks that a session may hold this many bytes. Reserves nothing.
@@ -351,7 +355,7 @@ impl SessionRegistry {
 
     /// Claims a session for a call that changes or ends it. The session may have ended between its lookup and the claim:
     /// then the call gets the same error as one that comes later, and changes nothing.
-    pub(crate) fn claim_open<'s>(&self, session: &'s SessionEntry) -> Result<ChangeClaim<'s>, StateError> {
+    pub(crate) fn claim_open(&self, session: &Arc<SessionEntry>) -> Result<ChangeClaim, StateError> {
         let changing = session.claim()?;
         if self.open.contains_key(&session.name) {
             Ok(changing)
@@ -372,7 +376,7 @@ impl SessionRegistry {
     }
 
     /// Ends a session that has expired, unless a change or a commit of it is under way, which may still succeed.
-    fn end_if_expired(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
+    fn end_if_expired(&self, session: &Arc<SessionEntry>, own: u32) -> Option<&'static str> {
         self.expiry_reason(session, own)?;
         let _changing = session.claim().ok()?;
         let why = self.expiry_reason(session, own)?;

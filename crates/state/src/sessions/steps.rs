@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::opening::{OpenSession, OpenedSession, SessionBase};
-use super::registry::{SessionEntry, SessionGuard, SessionRegistry, SessionState};
+use super::registry::{SessionGuard, SessionState};
 use crate::SharedState;
-use crate::error::{StateError, limit_error};
+use crate::error::StateError;
 use crate::writer::published;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::ClusterState;
@@ -53,106 +53,6 @@ impl SteppedSession {
     }
 }
 
-impl SessionRegistry {
-    /// Applies the changes that are new, all or none. Returns the session after them.
-    fn step(&self, name: &str, after: u64, changes: &[SessionChange]) -> Result<SteppedSession, StateError> {
-        let busy = self.find(name)?;
-        let (mut outcome, mut repeated) = (ChangeOutcome::default(), false);
-        let inner = if changes.is_empty() {
-            session_at(&busy.0, after)?
-        } else {
-            let _changing = self.claim_open(&busy.0)?;
-            self.apply_changes(&busy.0, after, changes, (&mut outcome, &mut repeated))?
-        };
-        Ok(SteppedSession::new(&inner, busy, outcome, repeated))
-    }
-
-    /// Session after these changes. The caller holds the session's claim.
-    pub(crate) fn session_after(
-        &self,
-        session: &SessionEntry,
-        after: u64,
-        changes: &[SessionChange],
-    ) -> Result<Arc<SessionState>, StateError> {
-        if changes.is_empty() {
-            return session_at(session, after);
-        }
-        self.apply_changes(session, after, changes, (&mut ChangeOutcome::default(), &mut false))
-    }
-
-    fn apply_changes(
-        &self,
-        session: &SessionEntry,
-        after: u64,
-        changes: &[SessionChange],
-        (outcome, repeated): (&mut ChangeOutcome, &mut bool),
-    ) -> Result<Arc<SessionState>, StateError> {
-        let inner = session.inner.load_full();
-        let (applied, last) = (inner.applied, after.saturating_add(changes.len() as u64));
-        if after > applied {
-            return Err(StateError::SequenceGap { applied, after });
-        }
-        if last < applied {
-            return Err(StateError::SequenceMismatch { applied, wanted: last });
-        }
-        self.check_changes(session, last)?;
-        let cycle;
-        (cycle, *outcome, *repeated) = self.cycle_after(session, &inner, after, changes)?;
-        let next = Arc::new(SessionState {
-            recorded_result: None,
-            cycle,
-            applied: last,
-        });
-        self.reserve_bytes(session, next.cycle.bytes())?;
-        session.inner.store(Arc::clone(&next));
-        Ok(next)
-    }
-
-    pub(crate) fn check_changes(&self, session: &SessionEntry, last: u64) -> Result<(), StateError> {
-        if last <= self.limits.session_changes {
-            return Ok(());
-        }
-        let message = format!("session `{}` would have {last} changes", session.name);
-        Err(StateError::Limit {
-            limit: "session_changes",
-            value: self.limits.session_changes,
-            message,
-        })
-    }
-
-    /// Cycle after the changes that are new, their outcome, and whether some were not new.
-    pub(crate) fn cycle_after(
-        &self,
-        session: &SessionEntry,
-        inner: &SessionState,
-        after: u64,
-        changes: &[SessionChange],
-    ) -> Result<(SchedulingCycle, ChangeOutcome, bool), StateError> {
-        let applied = inner.applied;
-        let skip = usize::try_from(applied.saturating_sub(after)).unwrap_or(usize::MAX);
-        let new = changes.get(skip..).unwrap_or_default();
-        // Savepoints that these changes remove are not subtracted: the bound holds at every point on the way.
-        let more = new
-            .iter()
-            .filter(|change| matches!(change, SessionChange::Savepoint(_)))
-            .count();
-        let savepoints = inner.cycle.savepoint_count() + more;
-        if savepoints > self.limits.session_savepoints {
-            let message = format!("session `{}` would have {savepoints} savepoints", session.name);
-            return Err(limit_error(
-                "session_savepoints",
-                self.limits.session_savepoints,
-                message,
-            ));
-        }
-        let mut cycle = inner.cycle.clone();
-        let outcome = cycle
-            .apply_from(skip.min(changes.len()), new)
-            .map_err(|problem| StateError::ChangeRejected { problem, applied })?;
-        Ok((cycle, outcome, skip > 0))
-    }
-}
-
 /// Policy of this name and profile; an empty profile: the only one.
 ///
 /// # Errors
@@ -175,18 +75,6 @@ async fn weigh_cluster(
         ((cluster_state, derived), bytes)
     });
     weighed.await.map_err(|_| StateError::ShuttingDown)
-}
-
-/// State of the session, if it is exactly after change `after`.
-fn session_at(session: &SessionEntry, after: u64) -> Result<Arc<SessionState>, StateError> {
-    let inner = session.inner.load_full();
-    if inner.applied == after {
-        return Ok(inner);
-    }
-    Err(StateError::SequenceMismatch {
-        applied: inner.applied,
-        wanted: after,
-    })
 }
 
 impl SharedState {
@@ -258,7 +146,15 @@ impl SharedState {
         after: u64,
         changes: &[SessionChange],
     ) -> Result<SteppedSession, StateError> {
-        self.sessions.step(session, after, changes)
+        if changes.is_empty() {
+            let busy = self.sessions.find(session)?;
+            let inner = busy.0.state_at(after)?;
+            return Ok(SteppedSession::new(&inner, busy, ChangeOutcome::default(), false));
+        }
+        let transaction = self.sessions.begin(session)?;
+        let draft = transaction.draft(after, changes)?;
+        transaction.check_bytes(&draft, 0)?;
+        Ok(transaction.finish(draft))
     }
 
     /// State of a session at its current change, for reading.

@@ -167,3 +167,18 @@ fn an_end_that_loses_the_race_with_another_gets_the_recorded_outcome() {
         assert_eq!((closed, committed), (of_close, of_commit), "session {how}");
     }
 }
+
+#[test]
+fn nobody_else_changes_or_ends_a_session_during_a_change() {
+    let (state, _, session) = open();
+    let place = [allocate("a/x", "n1")];
+    let busy = |ended: Result<(), StateError>| assert_eq!(ended.unwrap_err().reason(), "SESSION_BUSY");
+    let queried = state.query_session(&session, 0, &[], |_, _, _| {
+        busy(state.step_session(&session, 0, &place).map(drop));
+        busy(state.commit_session(&session, 0, &[], &[], || ()).map(drop));
+        busy(state.close_session(&session).map(drop));
+        Ok(WEIGHED)
+    });
+    drop(queried.unwrap());
+    assert_eq!(state.step_session(&session, 1, &place).unwrap().applied_through, 2);
+}
