@@ -120,7 +120,7 @@ pub(super) struct DeletePolicyArgs {
 pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     match command {
         PolicyCommand::Check(args) => policy_check::run(&args),
-        PolicyCommand::Diff(args) => require_same(policy_diff::run(args).await?),
+        PolicyCommand::Diff(args) => CommandError::require_same(policy_diff::run(args).await?),
         PolicyCommand::Test(args) => pumice_simulation::policy_test::run(args, &ProgramServices).await,
         PolicyCommand::Push(args) => push(args).await,
         PolicyCommand::Get(args) => get(args).await,
@@ -128,11 +128,6 @@ pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
         PolicyCommand::Rollback(args) => rollback(args).await,
         PolicyCommand::Delete(args) => delete(args).await,
     }
-}
-
-/// Ends a command with code 1, without a further message, if two things differ.
-pub(super) fn require_same(same: bool) -> Result<(), CommandError> {
-    if same { Ok(()) } else { Err(CommandError::Different) }
 }
 
 async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {

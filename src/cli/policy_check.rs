@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::policy;
 use pumice_console::{CommandError, OutputFormat, files, output};
 use pumice_engine::policy::{
     Compatibility, CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, YamlLimits, compile,
@@ -75,7 +74,7 @@ pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
         OutputFormat::Json => {
             let json = serde_json::to_string_pretty(&check_report(file, &report));
             output::line(&json.map_err(|error| CommandError::message(format!("error: {error}")))?)?;
-            policy::require_same(!report.has_errors())
+            CommandError::require_same(!report.has_errors())
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{policy, state_forget, state_load, state_show, state_sync, state_watch};
+use super::{state_forget, state_load, state_show, state_sync, state_watch};
 use pumice_console::CommandError;
 
 /// Command on state.
@@ -30,6 +30,6 @@ pub(super) async fn run(command: StateCommand) -> Result<(), CommandError> {
         StateCommand::Show(args) => state_show::run(args).await,
         StateCommand::Watch(args) => state_watch::watch(args).await,
         StateCommand::Forget(args) => state_forget::run(args).await,
-        StateCommand::Diff(args) => policy::require_same(state_watch::diff(args).await?),
+        StateCommand::Diff(args) => CommandError::require_same(state_watch::diff(args).await?),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ServerConfig;
 use super::StoreKind;
-use super::settings::{Setting, SettingKind};
+use super::setting::{Setting, SettingKind};
 use super::values::{assign, parse_value, path, path_text};
 use pumice_kubernetes::object::has_name_characters;
 use pumice_live::{ClusterAccess, ListMode};

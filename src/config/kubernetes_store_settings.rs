@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::settings::{Setting, SettingKind};
-use super::store_settings::lease;
-use super::values::{assign, parse_bytes, parse_value, positive};
+use super::setting::{Setting, SettingKind};
+use super::values::{assign, lease, parse_bytes, parse_value, positive};
 use pumice_kubernetes::object::has_name_characters;
 
 /// Longest name of a log: the names of its objects are longer, and it is the value of a label.

@@ -1,7 +1,7 @@
 //! Settings of TLS, identities, the Unix socket and the audit log.
 
 use super::PlainText;
-use super::settings::{Setting, SettingKind};
+use super::setting::{Setting, SettingKind};
 use super::values::{
     assign, client_auth, file_bytes, file_count, file_mode, milliseconds, path, path_text, set_socket_owner,
     socket_owner_text,

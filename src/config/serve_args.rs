@@ -9,7 +9,9 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::ServerConfig;
-use super::settings::{Setting, settings};
+use super::setting::Setting;
+use super::setting_origin::{SettingLayer, SettingOrigin, SettingProblem};
+use super::settings::settings;
 use super::standard_variables::StandardVariables;
 use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
@@ -20,51 +22,6 @@ const WITHOUT_CHECKS: &str = "PUMICE_TEST_WITHOUT_CHECKS";
 
 /// Largest settings file, in bytes.
 const MAX_FILE_BYTES: usize = 1 << 20;
-
-/// Origin of a setting's value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingOrigin {
-    /// Default of the setting.
-    Default,
-    /// Place in the settings file.
-    File(PathBuf, Mark),
-    /// Variable of the environment.
-    Environment(String),
-    /// Flag on the command line.
-    Flag(String),
-}
-
-impl fmt::Display for SettingOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File(path, mark) => write!(f, "{}:{}:{}", path.display(), mark.line, mark.column),
-            Self::Environment(variable) => f.write_str(variable),
-            Self::Flag(flag) => f.write_str(flag),
-        }
-    }
-}
-
-/// Value that is not valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingProblem {
-    /// Origin of the value.
-    pub origin: SettingOrigin,
-    /// Name of the setting; empty: the whole file.
-    pub setting: String,
-    /// Problem of the value.
-    pub message: String,
-}
-
-impl fmt::Display for SettingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.origin)?;
-        if !self.setting.is_empty() && !matches!(self.origin, SettingOrigin::Environment(_) | SettingOrigin::Flag(_)) {
-            write!(f, "`{}`: ", self.setting)?;
-        }
-        f.write_str(&self.message)
-    }
-}
 
 /// Settings that are not valid, with all problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,9 +40,6 @@ fn problem_lines(problems: &[SettingProblem]) -> String {
     }
     text
 }
-
-/// Settings of one origin.
-pub(super) type SettingLayer = BTreeMap<&'static str, (SettingOrigin, Vec<String>)>;
 
 /// Flags and environment of `serve`, as they were given.
 #[derive(Clone, Debug, Default)]

@@ -1,129 +1,21 @@
-//! List of settings: names, defaults, and how each is read and shown. The limits are appended from their own list.
+//! List of settings. The limits are appended from their own list.
 
 use clap::ValueEnum as _;
 
-use super::ServerConfig;
 use super::cluster_settings::CLUSTER_SETTINGS;
 use super::kubernetes_store_settings::KUBERNETES_STORE_SETTINGS;
 use super::security_settings::SECURITY_SETTINGS;
+use super::setting::{Setting, SettingKind};
 use super::store_settings::STORE_SETTINGS;
 use super::values::{
-    address, assign, compatibility, endpoint, filter, milliseconds, parse_bytes, parse_milliseconds, parse_value, path,
-    path_text, policies, positive, ratio, service_name, sources,
+    address, assign, compatibility, endpoint, filter, milliseconds, path, path_text, policies, positive, ratio,
+    service_name, sources,
 };
-use crate::limits::{LIMITS, LimitDef};
+use crate::limits::LIMITS;
 use crate::telemetry::LogFormat;
-
-/// Definition of one setting.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// Name in a settings file; the flag is `--name-with-dashes`, the variable `PUMICE_NAME`.
-    pub name: &'static str,
-    /// Placeholder for a value.
-    pub value_name: &'static str,
-    /// Help text.
-    pub help: &'static str,
-    pub(super) kind: SettingKind,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SettingKind {
-    Single(
-        fn(&mut ServerConfig, &str) -> Result<(), String>,
-        fn(&ServerConfig) -> String,
-    ),
-    List(
-        fn(&mut ServerConfig, Vec<String>) -> Result<(), String>,
-        fn(&ServerConfig) -> Vec<String>,
-    ),
-    Limit(&'static LimitDef),
-}
-
-impl Setting {
-    /// True if the setting takes several values.
-    pub fn is_list(&self) -> bool {
-        matches!(self.kind, SettingKind::List(..))
-    }
-
-    /// Flag, without the dashes.
-    pub fn flag(&self) -> String {
-        self.name.replace('_', "-")
-    }
-
-    /// Variable of the environment.
-    pub fn variable(&self) -> String {
-        format!("PUMICE_{}", self.name.to_uppercase())
-    }
-
-    /// Reads values into a configuration.
-    ///
-    /// # Errors
-    /// The values are not valid.
-    pub fn set(&self, config: &mut ServerConfig, values: Vec<String>) -> Result<(), String> {
-        if let SettingKind::List(set, _) = self.kind {
-            return set(config, values);
-        }
-        let [value] = values.as_slice() else {
-            return Err("takes one value, not a list".to_owned());
-        };
-        match self.kind {
-            SettingKind::Single(set, _) => set(config, value),
-            SettingKind::Limit(row) => set_limit(row, config, value),
-            SettingKind::List(..) => Ok(()),
-        }
-    }
-
-    /// Value as a settings file would have it.
-    pub fn show(&self, config: &ServerConfig) -> String {
-        match self.kind {
-            SettingKind::Single(_, get) => quoted(&get(config)),
-            SettingKind::List(_, get) => {
-                let values: Vec<String> = get(config).iter().map(|value| quoted(value)).collect();
-                format!("[{}]", values.join(", "))
-            }
-            SettingKind::Limit(row) => (row.get)(&config.limits).to_string(),
-        }
-    }
-}
-
-/// Text of a value: plain numbers and words as they are, others in quotes.
-fn quoted(value: &str) -> String {
-    // YAML takes digits behind a zero as an octal number.
-    let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '.')
-        && !(value.len() > 1 && value.starts_with('0') && !value.contains('.'));
-    let plain = is_number
-        || matches!(
-            value,
-            "memory"
-                | "disk"
-                | "etcd"
-                | "kubernetes"
-                | "text"
-                | "json"
-                | "corrected"
-                | "upstream"
-                | "info"
-                | "true"
-                | "false"
-                | "http"
-                | "required"
-                | "optional"
-        );
-    if plain && !value.is_empty() {
-        value.to_owned()
-    } else {
-        format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
-    }
-}
 
 /// All settings: those of the process first, then the limits by name.
 pub fn settings() -> impl Iterator<Item = Setting> {
-    let limit = |row: &'static LimitDef| Setting {
-        name: row.name,
-        value_name: limit_unit(row.name),
-        help: row.help,
-        kind: SettingKind::Limit(row),
-    };
     let own = PROCESS_SETTINGS
         .iter()
         .chain(STORE_SETTINGS)
@@ -131,15 +23,7 @@ pub fn settings() -> impl Iterator<Item = Setting> {
         .chain(CLUSTER_SETTINGS)
         .chain(SECURITY_SETTINGS)
         .copied();
-    own.chain(LIMITS.iter().map(limit))
-}
-
-fn limit_unit(name: &str) -> &'static str {
-    match name.rsplit('_').next() {
-        Some("ms") => "MS",
-        Some("bytes") => "BYTES",
-        _ => "COUNT",
-    }
+    own.chain(LIMITS.iter().map(Setting::of_limit))
 }
 
 /// Settings that are not limits.
@@ -333,26 +217,12 @@ static PROCESS_SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Sets a limit to a whole number. A time may have a unit, and bytes the suffix `Ki`, `Mi` or `Gi`.
-fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
-    let number = match limit_unit(row.name) {
-        "MS" => parse_milliseconds(value)?,
-        "BYTES" => parse_bytes(value)?,
-        _ => parse_value(value, "a whole number")?,
-    };
-    let (least, most) = (row.least, row.most);
-    if !(least..=most).contains(&number) {
-        return Err(format!("`{value}` is not within {least} and {most}"));
-    }
-    (row.set)(&mut config.limits, number);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+    use crate::config::ServerConfig;
 
     /// Page of settings, which people read and `PUMICE_BLESS=1` rewrites.
     fn page() -> String {

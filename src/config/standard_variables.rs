@@ -1,8 +1,7 @@
 //! Variables of the environment that OpenTelemetry defines for every program. They come after the settings of this program:
 //! whoever sets one of those means this server.
 
-use super::SettingOrigin;
-use super::serve_args::{SettingLayer, SettingProblem};
+use super::setting_origin::{SettingLayer, SettingOrigin, SettingProblem};
 
 /// Variables of the collector's address; the first one that is set counts.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];

@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use super::ServerConfig;
 use super::kubernetes_store_settings::KubernetesStoreSettings;
-use super::settings::{Setting, SettingKind};
-use super::values::{assign, path, path_text, positive};
+use super::setting::{Setting, SettingKind};
+use super::values::{assign, lease, path, path_text, positive};
 
 /// Most members of etcd that are named.
 const MEMBERS: usize = 16;
-/// Shortest lease that etcd grants, and the longest that makes sense.
-const LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(10));
-
 /// Kind of store that holds durable state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreKind {
@@ -237,19 +234,6 @@ pub fn prefix(value: &str) -> Result<String, String> {
     Err(format!(
         "`{value}` is not a prefix as /pumice/: it begins with `/`, and has 256 letters, digits and signs at most"
     ))
-}
-
-/// Length of a lease.
-pub(super) fn lease(value: &str) -> Result<Duration, String> {
-    let length = positive(value)?;
-    let (shortest, longest) = LEASES;
-    if length < shortest || length > longest || length.subsec_nanos() > 0 {
-        return Err(format!(
-            "`{value}` is not a lease of whole seconds, from 1 to {}",
-            longest.as_secs()
-        ));
-    }
-    Ok(length)
 }
 
 impl StoreSettings {

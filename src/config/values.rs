@@ -12,6 +12,9 @@ use crate::server::probe::ExpectedPolicy;
 use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
+/// Shortest lease that etcd grants, and the longest that makes sense.
+const LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(10));
+
 pub(super) fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())
@@ -200,4 +203,17 @@ pub(super) fn parse_bytes(value: &str) -> Result<u64, String> {
     number
         .and_then(|number| number.checked_mul(1 << shift))
         .ok_or_else(|| format!("`{value}` is not a whole number of bytes; the suffix may be Ki, Mi or Gi"))
+}
+
+/// Length of a lease.
+pub(super) fn lease(value: &str) -> Result<Duration, String> {
+    let length = positive(value)?;
+    let (shortest, longest) = LEASES;
+    if length < shortest || length > longest || length.subsec_nanos() > 0 {
+        return Err(format!(
+            "`{value}` is not a lease of whole seconds, from 1 to {}",
+            longest.as_secs()
+        ));
+    }
+    Ok(length)
 }

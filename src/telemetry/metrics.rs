@@ -14,13 +14,13 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::call_metrics::{OTHER_RPC, RPCS};
 use super::cluster_gauges::ClusterGauges;
 use super::panics::panic_count;
 use super::placement_metrics::PlacementMetrics;
 use super::process::ProcessStats;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
+use super::rpc_labels::{OTHER_RPC, RPCS};
 use super::security_metrics::SecurityMetrics;
 use super::verdict_gauges::VerdictGauges;
 use crate::build_info;

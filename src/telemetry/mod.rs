@@ -9,6 +9,7 @@ mod placement_metrics;
 mod process;
 mod queue_gauges;
 mod reload_outcome;
+mod rpc_labels;
 mod security_metrics;
 mod shared_page;
 mod traces;

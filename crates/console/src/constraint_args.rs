@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::task::pair;
+use crate::args::pair;
 use pumice_protocol::v1 as pb;
 
 /// Constraints of a hypothetical pod.

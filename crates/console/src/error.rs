@@ -3,12 +3,12 @@
 use std::fmt;
 
 use prost::Message;
-use pumice_protocol::ConnectError;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use crate::output;
 use pumice_kubernetes::import::ImportError;
+use pumice_protocol::ConnectError;
 use pumice_protocol::v1 as pb;
 
 /// Error that ends a command.
@@ -35,6 +35,11 @@ impl CommandError {
     /// Error with its full message.
     pub fn message(message: impl Into<String>) -> Self {
         CommandError::Message(message.into())
+    }
+
+    /// Ends a command with code 1, without a further message, if two things differ.
+    pub fn require_same(same: bool) -> Result<(), Self> {
+        if same { Ok(()) } else { Err(CommandError::Different) }
     }
 
     /// Exit code: 1 refused, failed or different; 2 wrong usage; 3 no server answers.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::args::pair;
 use crate::constraint_args::ConstraintArgs;
 use crate::{CommandError, files, resource_key};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
@@ -130,12 +131,4 @@ pub fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
 fn request_pair(text: &str) -> Result<(String, String), String> {
     let (name, amount) = pair(text)?;
     Ok((resource_key::full_name(&name)?, amount))
-}
-
-/// Reads `NAME=VALUE`.
-pub fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write it as NAME=VALUE".to_owned()),
-    }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pumice_state::store::{
-    AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent, await_service,
-};
 use tokio::time::Instant;
 
 use crate::api::TxnRequest;
 use crate::api::response_op::Response as Done;
-use crate::follower::Registration;
 use crate::keys::{LogKeys, SnapshotRecord};
 use crate::link::{EtcdError, EtcdLink, has_value, is_absent, put, read, read_range, was_made_at};
+use pumice_state::store::{
+    AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent, await_service,
+};
 
 /// Most entries that are read at once.
 const PAGE_ENTRIES: i64 = 64;
@@ -26,6 +25,16 @@ const RESOLVE_TIMEOUTS: u32 = 3;
 const RESOLVE_PAUSE: Duration = Duration::from_millis(20);
 /// Number of times that a content is read again because etcd compacted it meanwhile.
 const MAX_LOADS: usize = 3;
+
+/// Place of this server in etcd, as long as its lease runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    /// Key of this server.
+    pub(crate) key: Vec<u8>,
+    /// Revision at which the key was made: another one is another registration.
+    pub(crate) revision: i64,
+    pub(crate) lease: i64,
+}
 
 /// Access to the log, which all parts of the store share.
 #[derive(Clone, Debug)]

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prost::Message as _;
-use pumice_engine::short_lock::ShortLock;
-use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::EtcdOptions;
 use crate::access::LogAccess;
+use crate::access::Registration;
 use crate::api::lease_client::LeaseClient;
 use crate::api::watch_client::WatchClient;
 use crate::api::watch_request::RequestUnion;
@@ -22,6 +21,8 @@ use crate::api::{
 };
 use crate::keys::ReplicaRecord;
 use crate::link::{EtcdError, error_of, put, was_made_at};
+use pumice_engine::short_lock::ShortLock;
+use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer};
 
 /// Longest pause between two attempts to reach etcd.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -29,16 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SERVERS: i64 = 1_000;
 /// Number of renewals in the time of a lease.
 const RENEWALS_PER_LEASE: u32 = 4;
-
-/// Place of this server in etcd, as long as its lease runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Registration {
-    /// Key of this server.
-    pub(crate) key: Vec<u8>,
-    /// Revision at which the key was made: another one is another registration.
-    pub(crate) revision: i64,
-    lease: i64,
-}
 
 /// Stream of renewals of a lease, and of the replies to them.
 type Renewals = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>);

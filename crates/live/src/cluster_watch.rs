@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube_client::Client;
-use pumice_protocol::CallTransport;
-use pumice_protocol::v1::state_service_client::StateServiceClient;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -16,11 +14,14 @@ use crate::condition::ClusterCondition;
 use crate::credentials::ClusterAccess;
 use crate::feed::{FeedError, SourceFeed};
 use crate::pages;
+use crate::pages::ListedObjects;
 use crate::records::{ChangedObject, ObjectReader, RecordChanges};
 use crate::requests::{RequestError, get_page};
-use crate::resource_watch::{ListMode, ListedObjects, ResourceWatch, WatchMessage, WatchStart};
+use crate::resource_watch::{ListMode, ResourceWatch, WatchMessage, WatchStart};
 use crate::resources::{ResourceScope, scopes};
 use pumice_kubernetes::object::ObjectKind;
+use pumice_protocol::CallTransport;
+use pumice_protocol::v1::state_service_client::StateServiceClient;
 
 /// Pages of a list that are read ahead.
 const PAGES_AHEAD: usize = 2;

@@ -9,10 +9,18 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use tokio::sync::mpsc;
 
 use crate::requests::{RequestError, get_page};
-use crate::resource_watch::ListedObjects;
 
 /// Objects on a page, as `kubectl` and controllers ask for.
 const PAGE_OBJECTS: usize = 500;
+
+/// Objects of a list.
+#[derive(Debug)]
+pub(crate) enum ListedObjects {
+    /// Page of the API server.
+    Page(Vec<u8>),
+    /// Objects of a streamed list.
+    Objects(Vec<Vec<u8>>),
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]

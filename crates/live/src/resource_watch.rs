@@ -11,6 +11,7 @@ use crate::backoff::Backoff;
 use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::events::{EventLines, WatchEvent, read_event};
 use crate::pages;
+use crate::pages::ListedObjects;
 use crate::records::ChangedObject;
 use crate::requests::{RequestError, get};
 use crate::resources::ResourceScope;
@@ -34,15 +35,6 @@ pub enum ListMode {
     /// List as the beginning of a watch, where the API server offers that; else page by page.
     #[default]
     Streamed,
-}
-
-/// Objects of a list.
-#[derive(Debug)]
-pub(crate) enum ListedObjects {
-    /// Page of the API server.
-    Page(Vec<u8>),
-    /// Objects of a streamed list.
-    Objects(Vec<Vec<u8>>),
 }
 
 /// Position after a list.

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::queries::BenchQueries;
+use super::queries::ErrorCause;
 use super::schedule::CallSchedule;
-use super::stats::{CallStats, ErrorCause};
+use super::stats::CallStats;
 use crate::scrape::{MetricsAddress, MetricsPage};
 use pumice_console::CommandError;
 use pumice_protocol::ClientConnection;

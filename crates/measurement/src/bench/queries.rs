@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use tonic::{Request, Status};
 use tonic_types::StatusExt as _;
 
-use super::stats::ErrorCause;
 use pumice_console::{CommandError, output, pages};
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::amount;
@@ -33,6 +32,13 @@ pub(super) enum BenchQuery {
     /// Filter and Score in turn, every tenth query Order
     #[default]
     Mixed,
+}
+
+/// Cause of a failed call: its gRPC code, and a reason if there is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ErrorCause {
+    pub(super) code: String,
+    pub(super) reason: String,
 }
 
 impl BenchQuery {

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::load::{LoadResult, LoadSpec};
-use super::stats::{ErrorCause, LatencyHistogram, PERCENTILES};
+use super::queries::ErrorCause;
+use super::stats::{LatencyHistogram, PERCENTILES};
 use pumice_console::output::{self, TextTable, duration};
 use pumice_console::{CommandError, OutputFormat};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
-use super::queries::BenchQuery;
+use super::queries::{BenchQuery, ErrorCause};
 use pumice_console::CommandError;
 
 /// Longest latency that a histogram resolves, in nanoseconds: an hour.
@@ -59,13 +59,6 @@ impl LatencyHistogram {
     pub(super) fn corrected(&self) -> LatencyHistogram {
         LatencyHistogram(self.0.clone_correct(self.0.value_at_quantile(0.5)))
     }
-}
-
-/// Cause of a failed call: its gRPC code, and a reason if there is one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ErrorCause {
-    pub(super) code: String,
-    pub(super) reason: String,
 }
 
 /// Measurements of a caller, or of all callers together.

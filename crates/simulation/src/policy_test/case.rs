@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use prost_reflect::MessageDescriptor;
 
 use super::expect::{self, CaseExpectation};
+use super::query::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use pumice_console::schema::ProtocolSchema;
 use pumice_console::state_check::StateWarning;
@@ -37,17 +38,6 @@ pub(super) struct PolicyTestCase {
     pub(super) setup: CaseSetup,
     pub(super) query: CaseQuery,
     pub(super) expected: Vec<CaseExpectation>,
-}
-
-/// Query of a case.
-#[derive(Debug, Clone)]
-pub(super) enum CaseQuery {
-    Filter(pb::FilterRequest),
-    Score(pb::ScoreRequest),
-    Place(Box<pb::PlaceRequest>),
-    Admit(pb::AdmitRequest),
-    Order(pb::OrderRequest),
-    Victims(pb::SelectVictimsRequest),
 }
 
 /// Descriptors of the records that files hold.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::case::CaseQuery;
+use super::query::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use pumice_engine::policy::YamlNode;
 

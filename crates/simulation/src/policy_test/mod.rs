@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod expect;
+mod query;
 mod yaml;
 
 use std::collections::BTreeSet;
@@ -13,13 +14,14 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use regex::Regex;
 use serde_json::json;
 
-use case::{CaseQuery, PolicyTestCase};
+use case::PolicyTestCase;
 use compare::{CaseMismatch, CaseResult};
 use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
 use pumice_console::state_check::{self, StateWarning};
 use pumice_console::{CommandError, OutputFormat, output};
 use pumice_console::{LocalServer, LocalServices};
 use pumice_protocol::v1 as pb;
+use query::CaseQuery;
 
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]

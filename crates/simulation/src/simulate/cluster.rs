@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::report::{AllocationLevels, CpuTaskCounts, TaskCounts, TimelineSample, WeightedAllocation};
-use super::run::{CandidatePolicy, SimulationRules};
+use super::rules::{CandidatePolicy, SimulationRules};
 use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
 use super::workload::Workload;
 use pumice_console::not_evaluated::UnevaluatedSet;
@@ -179,9 +179,4 @@ pub(super) fn micros(seconds: f64) -> u64 {
         .ok()
         .and_then(|time| u64::try_from(time.as_micros()).ok())
         .unwrap_or(u64::MAX)
-}
-
-/// Length of a list.
-pub(super) fn count<T>(things: &[T]) -> u64 {
-    u64::try_from(things.len()).unwrap_or(u64::MAX)
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use tokio::time::Instant;
 
-use super::cluster::{SimulatedCluster, count, micros};
+use super::cluster::{SimulatedCluster, micros};
 use super::cycle_tasks::{CycleTasks, PhaseChange};
 use super::queues::QueueTallies;
 use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
-use super::run::{CandidatePolicy, SimulationRules, TIMELINE_POINTS};
-use super::usage::requested_amounts;
+use super::rules::{CandidatePolicy, SimulationRules};
+use super::run::TIMELINE_POINTS;
+use super::usage::{count, requested_amounts};
 use super::workload::Workload;
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;

@@ -7,6 +7,7 @@ mod cycles;
 mod lab;
 mod queues;
 mod report;
+mod rules;
 mod run;
 mod usage;
 mod workload;
@@ -21,7 +22,7 @@ use pumice_console::{CommandError, LocalServices, OutputFormat, args, files, out
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
-use run::{CandidatePolicy, SimulationRules};
+use rules::{CandidatePolicy, SimulationRules};
 
 /// Name of the policy that a server starts with. It equals one of the examples, so it is judged only when it is named.
 const BUILT_IN: &str = "built-in";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::usage::ClusterAmounts;
+use super::usage::{ClusterAmounts, count};
 use pumice_protocol::v1 as pb;
 
 /// Queue at the top of a tree of queues.
@@ -248,7 +248,7 @@ impl QueueTallies {
         QueueOutcome {
             queue: name.to_owned(),
             arrived: queue.arrived,
-            placed: super::cluster::count(&waits),
+            placed: count(&waits),
             waiting: queue.waiting_tasks,
             wait_mean_seconds: waits.iter().fold(0.0, |sum, wait| sum + wait) / waits.len().max(1) as f64,
             wait_p95_seconds: waits.get(rank).copied().unwrap_or(0.0),

@@ -7,33 +7,16 @@ use indicatif::ProgressBar;
 use prost::Message as _;
 use tokio::time::Instant;
 
-use super::cluster::{SimulatedCluster, count, micros};
+use super::cluster::{SimulatedCluster, micros};
 use super::report::{DecisionSpeed, PolicyOutcome, RejectionCount};
-use super::usage::requested_amounts;
+use super::rules::{CandidatePolicy, SimulationRules};
+use super::usage::{count, requested_amounts};
 use super::workload::{ArrivingJob, Workload};
 use pumice_console::{CommandError, LocalServices, node_query, output, task};
 use pumice_protocol::v1 as pb;
 
 /// Approximate number of points of a chart line.
 pub(super) const TIMELINE_POINTS: usize = 200;
-
-/// A policy to judge.
-#[derive(Debug, Clone)]
-pub(super) struct CandidatePolicy {
-    pub(super) name: String,
-    pub(super) document: String,
-    /// Profile of the document.
-    pub(super) profile: String,
-}
-
-/// Rules of a simulation.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SimulationRules {
-    /// True if tasks leave when their run time is over.
-    pub(super) departures: bool,
-    /// Seconds between two attempts to place waiting tasks.
-    pub(super) retry_seconds: f64,
-}
 
 /// Tasks that were not placed.
 struct UnplacedTasks {

@@ -264,6 +264,11 @@ pub(super) fn percent(part: i128, total: i128) -> f64 {
     }
 }
 
+/// Length of a list.
+pub(super) fn count<T>(things: &[T]) -> u64 {
+    u64::try_from(things.len()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

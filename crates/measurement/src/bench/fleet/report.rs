@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::scheduler::FleetCall;
 use super::{FleetArgs, FleetRun};
-use crate::bench::stats::{ErrorCause, LatencyHistogram, PERCENTILES};
+use crate::bench::queries::ErrorCause;
+use crate::bench::stats::{LatencyHistogram, PERCENTILES};
 use pumice_console::output::{self, TextTable, duration};
 use pumice_console::{CommandError, OutputFormat};
 

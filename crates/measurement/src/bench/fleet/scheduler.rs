@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::cluster::FleetJob;
-use crate::bench::stats::{ErrorCause, LatencyHistogram};
+use crate::bench::queries::ErrorCause;
+use crate::bench::stats::LatencyHistogram;
 use crate::placement_history::SeenCommit;
 use pumice_console::CommandError;
 use pumice_protocol::ClientConnection;

@@ -1,0 +1,14 @@
+//! Query of a case.
+
+use pumice_protocol::v1 as pb;
+
+/// Query of a case.
+#[derive(Debug, Clone)]
+pub(super) enum CaseQuery {
+    Filter(pb::FilterRequest),
+    Score(pb::ScoreRequest),
+    Place(Box<pb::PlaceRequest>),
+    Admit(pb::AdmitRequest),
+    Order(pb::OrderRequest),
+    Victims(pb::SelectVictimsRequest),
+}

@@ -1,0 +1,19 @@
+//! Candidate policies of a simulation, and the rules that its tasks come and go by.
+
+/// A policy to judge.
+#[derive(Debug, Clone)]
+pub(super) struct CandidatePolicy {
+    pub(super) name: String,
+    pub(super) document: String,
+    /// Profile of the document.
+    pub(super) profile: String,
+}
+
+/// Rules of a simulation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SimulationRules {
+    /// True if tasks leave when their run time is over.
+    pub(super) departures: bool,
+    /// Seconds between two attempts to place waiting tasks.
+    pub(super) retry_seconds: f64,
+}
