@@ -1,5 +1,4 @@
-//! Open connections of callers, and what each of them holds, so that one that stalls or idles can be closed when another
-//! needs its place.
+//! One connection of a caller: its calls and responses, and what it holds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,13 +10,12 @@ use tokio::time::Instant;
 use tonic::Extensions;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::ConnectionShare;
 
-use super::rejection_pause::RetryRecord;
-use super::response_body::ResponseProgress;
+use super::retry_record::RetryRecord;
 use super::retry_turns::RetryTurns;
+use super::shares::HeldShare;
 use super::transport_facts::PendingFacts;
 use super::work_queue::WorkCaller;
 
@@ -26,35 +24,8 @@ tokio::task_local! {
     static CALLER: Arc<CallerConnection>;
 }
 
-/// Number of connections beyond the limit that may be open while closed ones end. Beyond them a new connection waits in the
-/// listener until one has ended.
-const CLOSING_CONNECTIONS: usize = 32;
-/// Time for which a response must have made no progress before its connection is closed for the sake of another.
-const STALL_GRACE: Duration = Duration::from_secs(2);
 /// Time for which streams must have been silent before their connection is closed for the sake of another's first one.
 const STREAM_GRACE: Duration = Duration::from_secs(5);
-/// Longest time between two looks for stalled responses.
-const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Table of open connections.
-#[derive(Debug)]
-pub struct ConnectionTable {
-    limit: usize,
-    next: AtomicU64,
-    open: ShortLock<OpenConnections>,
-    /// Largest number of open connections since the last call of `fallen`.
-    peak: AtomicUsize,
-    metrics: Arc<Metrics>,
-    closings: WarningGate,
-}
-
-/// Connections that have not ended, by number, and the listener that waits for one to end.
-#[derive(Debug, Default)]
-struct OpenConnections {
-    by_number: BTreeMap<u64, Arc<CallerConnection>>,
-    waiting: Option<Waker>,
-}
-
 /// One connection of a caller.
 #[derive(Debug)]
 pub struct CallerConnection {
@@ -197,16 +168,6 @@ impl CallerConnection {
         &self.turns
     }
 
-    /// Follows a response until it is dropped.
-    pub(super) fn watch_response(&self, number: u64, response: Weak<ResponseProgress>) {
-        self.responses.with(|responses| responses.insert(number, response));
-    }
-
-    /// Forgets a response.
-    pub(super) fn forget_response(&self, number: u64) {
-        self.responses.with(|responses| responses.remove(&number));
-    }
-
     /// Makes the transport close the connection.
     pub(crate) fn close(&self) {
         let waker = self.closing.with(|closing| {
@@ -239,29 +200,39 @@ impl CallerConnection {
 
     /// Order in which connections with silent streams make room: those without any other call first, then the longest
     /// silent. `None`: it has no stream, or one that was heard of lately.
-    fn silence_rank(&self) -> Option<(bool, u64)> {
+    pub(super) fn silence_rank(&self) -> Option<(bool, u64)> {
         let streams = self.held.streams.load(Ordering::Relaxed);
         let silent = self.age_ms().saturating_sub(self.last_stream.load(Ordering::Relaxed));
         let is_silent = streams > 0 && !self.is_closed() && u128::from(silent) >= STREAM_GRACE.as_millis();
         is_silent.then(|| (self.calls.load(Ordering::Relaxed) <= streams, silent))
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closing.with(|closing| closing.closed)
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.calls.load(Ordering::Relaxed) == 0 && !self.is_closed()
     }
 
     /// Order in which idle connections make room: those without any call first, then the longest idle.
-    fn idle_rank(&self) -> (bool, std::cmp::Reverse<u64>) {
+    pub(super) fn idle_rank(&self) -> (bool, std::cmp::Reverse<u64>) {
         let last = self.last_call.load(Ordering::Relaxed);
         (last > 0, std::cmp::Reverse(self.age_ms().saturating_sub(last)))
     }
 
+    /// Time since its opening.
+    pub(super) fn age(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Notes in the state that the connection has ended: what it leaves behind there gives way to others.
+    pub(super) fn end_state_share(&self) {
+        self.state_share.end();
+    }
+
     fn age_ms(&self) -> u64 {
-        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn responses(&self) -> Vec<Arc<ResponseProgress>> {
@@ -271,173 +242,85 @@ impl CallerConnection {
     }
 
     /// True if a response has made no progress for this time.
-    fn is_stalled(&self, time: Duration) -> bool {
+    pub(super) fn is_stalled(&self, time: Duration) -> bool {
         let responses = self.responses();
         responses.iter().any(|response| response.stalled_for() >= time)
     }
 }
 
-impl ConnectionTable {
-    /// Table without connections.
-    pub fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self {
-            limit,
-            next: AtomicU64::new(0),
-            open: ShortLock::default(),
-            peak: AtomicUsize::new(0),
-            metrics,
-            closings: WarningGate::new(),
-        })
-    }
+/// Progress of one response; ends when its last byte is taken, or its connection is gone.
+#[derive(Debug)]
+pub(super) struct ResponseProgress {
+    number: u64,
+    connection: Arc<CallerConnection>,
+    begun: Instant,
+    /// Time from the begin to the last progress, in milliseconds.
+    last: AtomicU64,
+    /// Bytes made and not taken yet.
+    untaken: AtomicUsize,
+    _call: ConnectionCall,
+    /// Place of the call, until all of its response is taken.
+    _place: Option<HeldShare>,
+}
 
-    /// Is ready when a new connection can be admitted or rejected: closed ones end first if there are too many of them.
-    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
-        self.open.with(|open| {
-            if open.by_number.len() < self.limit.saturating_add(CLOSING_CONNECTIONS) {
-                return Poll::Ready(());
-            }
-            open.waiting = Some(context.waker().clone());
-            Poll::Pending
-        })
-    }
-
-    /// Admits a new connection. If the table is full, an idle connection makes room; `None`: there is none.
-    pub(crate) fn admit(&self, peer: TcpConnectInfo) -> Option<Arc<CallerConnection>> {
-        let open = self.open();
-        if open.len() >= self.limit {
-            let idle = open.iter().filter(|connection| connection.is_idle());
-            let longest = idle.min_by_key(|connection| connection.idle_rank());
-            self.metrics.record_limit_rejection("connections");
-            self.close(longest?, "it was idle, and a new connection needs its place");
-        }
-        let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
-        let count = self.open.with(|open| {
-            open.by_number.insert(connection.number, Arc::clone(&connection));
-            open.by_number.len()
+impl ResponseProgress {
+    /// Progress of a response of which some bytes are made. The connection follows it until it is dropped.
+    pub(super) fn begin(
+        number: u64,
+        connection: &Arc<CallerConnection>,
+        untaken: usize,
+        (call, place): (ConnectionCall, Option<HeldShare>),
+    ) -> Arc<Self> {
+        let progress = Arc::new(Self {
+            number,
+            connection: Arc::clone(connection),
+            begun: Instant::now(),
+            last: AtomicU64::new(0),
+            untaken: AtomicUsize::new(untaken),
+            _call: call,
+            _place: place,
         });
-        self.peak.fetch_max(count, Ordering::Relaxed);
-        self.metrics.connections().inc();
-        Some(connection)
+        let response = Arc::downgrade(&progress);
+        connection
+            .responses
+            .with(|responses| responses.insert(number, response));
+        progress
     }
 
-    /// Number by which the open connections are fewer than the most since the last call.
-    pub(super) fn fallen(&self) -> usize {
-        let open = self.open.with(|open| open.by_number.len());
-        self.peak.swap(open, Ordering::Relaxed).saturating_sub(open)
+    pub(super) fn connection(&self) -> &Arc<CallerConnection> {
+        &self.connection
     }
 
-    fn open(&self) -> Vec<Arc<CallerConnection>> {
-        self.open.with(|open| open.by_number.values().map(Arc::clone).collect())
+    /// Notes bytes that were made.
+    pub(super) fn make(&self, bytes: usize) {
+        self.untaken.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes a connection that has ended.
-    pub(crate) fn leave(&self, connection: &CallerConnection) {
-        connection.state_share.end();
-        let (removed, waiting) = self
-            .open
-            .with(|open| (open.by_number.remove(&connection.number), open.waiting.take()));
-        if removed.is_some() {
-            self.metrics.connections().dec();
+    /// Notes bytes that are no longer there to be taken.
+    pub(super) fn take(&self, bytes: usize) {
+        self.untaken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that there was progress.
+    pub(super) fn touch(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Time for which the caller has taken none of the bytes that are there for it.
+    fn stalled_for(&self) -> Duration {
+        if self.untaken.load(Ordering::Relaxed) == 0 {
+            return Duration::ZERO;
         }
-        if let Some(waiting) = waiting {
-            waiting.wake();
-        }
-    }
-
-    /// Closes the connection that holds the most among those of other callers with a response that stalls. Returns false if
-    /// there is none.
-    pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
-        let open = self.open();
-        let stalled = open.iter().filter(|connection| {
-            connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
-        });
-        let most = stalled.max_by_key(|connection| {
-            let held = &connection.held;
-            (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
-        });
-        let Some(most) = most else { return false };
-        self.metrics.record_limit_rejection(limit);
-        self.close(most, "it takes none of its responses, and another call needs the room");
-        true
-    }
-
-    /// Closes the connection whose streams are silent for longest, among those of other callers. Returns false if there is
-    /// none.
-    pub(super) fn close_most_silent(&self, asking: u64, limit: &'static str) -> bool {
-        let open = self.open();
-        let others = open.iter().filter(|connection| connection.number != asking);
-        let ranked = others.filter_map(|connection| Some((connection.silence_rank()?, connection)));
-        let Some((_, longest)) = ranked.max_by_key(|(rank, _)| *rank) else {
-            return false;
-        };
-        self.metrics.record_limit_rejection(limit);
-        self.close(
-            longest,
-            "its streams are silent, and a caller without any needs the place",
-        );
-        true
-    }
-
-    fn close(&self, connection: &CallerConnection, reason: &'static str) {
-        connection.close();
-        if let Some(suppressed) = self.closings.pass() {
-            let peer = connection.peer.remote_addr;
-            tracing::warn!(?peer, reason, suppressed, "connection closed");
-        }
-    }
-
-    /// Closes connections of this age, as long as the table is in use. Their callers have been told to open others.
-    pub async fn close_old(table: Weak<Self>, age: Duration) {
-        loop {
-            tokio::time::sleep((age / 4).min(WATCH_INTERVAL)).await;
-            let Some(table) = table.upgrade() else { return };
-            for connection in table.open() {
-                if !connection.is_closed() && connection.opened.elapsed() >= age {
-                    tracing::debug!(peer = ?connection.peer.remote_addr, "an old connection is closed");
-                    connection.close();
-                }
-            }
-        }
-    }
-
-    /// Closes connections with a response of which no byte is taken for this time, as long as the table is in use.
-    pub async fn close_stalled(table: Weak<Self>, stalled: Duration) {
-        loop {
-            tokio::time::sleep((stalled / 4).min(WATCH_INTERVAL)).await;
-            let Some(table) = table.upgrade() else { return };
-            for connection in table.open() {
-                if !connection.is_closed() && connection.is_stalled(stalled) {
-                    table.metrics.record_limit_rejection("stalled_ms");
-                    table.close(&connection, "it took none of a response for `stalled_ms`");
-                }
-            }
-        }
+        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(last)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_connections_wait_until_closed_ones_have_ended() {
-        let table = ConnectionTable::new(2, Arc::new(Metrics::new()));
-        let context = Context::from_waker(Waker::noop());
-        let admit = || {
-            table.admit(TcpConnectInfo {
-                local_addr: None,
-                remote_addr: None,
-            })
-        };
-        let mut open = Vec::new();
-        while table.poll_ended(&context).is_ready() {
-            open.push(admit().expect("an idle connection makes room"));
-        }
-        assert_eq!(open.len(), 2 + CLOSING_CONNECTIONS);
-        let closed = open.iter().filter(|connection| connection.is_closed()).count();
-        assert_eq!(closed, CLOSING_CONNECTIONS);
-        table.leave(&open[0]);
-        assert!(table.poll_ended(&context).is_ready(), "one has ended");
-        assert!(table.open.with(|open| open.waiting.is_none()), "the listener was woken");
+impl Drop for ResponseProgress {
+    fn drop(&mut self) {
+        self.connection
+            .responses
+            .with(|responses| responses.remove(&self.number));
     }
 }

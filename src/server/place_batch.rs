@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::ServerContext;
 use super::pb;
-use super::place_commit::{ChoiceState, PlacementChoice};
+use super::place_choice::{ChoiceState, PlacementChoice};
 use super::place_lane::{LaneCall, LaneReply, LaneThread};
 use super::status::CallError;
 use pumice_engine::{PolicyInForce, Snapshot};

@@ -5,279 +5,24 @@ use std::sync::Arc;
 
 use axum::http::Extensions;
 use tokio::time::Instant;
+use tonic::Response;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Response};
 
 use super::ServerContext;
 use super::connection::CallerConnection;
-use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef};
-use super::convert::nodes::{NodeSetReader, NodeSetWriter};
-use super::convert::not_evaluated::EvaluatedState;
+use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::place::PlaceCall;
-use super::convert::place_result::{held_result, place_result};
-use super::convert::{self, commit};
 use super::decision_call::cancelled;
-use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
+use super::place_choice::{ChoiceState, CommitCall, CommitTries};
 use super::place_lane::{LaneCall, LaneReply, MAX_LANE_TASKS};
 use super::response_room::ResponseRoom;
 use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
 use crate::telemetry::PlacementOutcome;
-use pumice_engine::cycle::TaskPlacement;
-use pumice_engine::decide::{self, Parallelism, PlaceQuery, PlaceResult, PluginStateOrigin};
-use pumice_engine::model::{ClusterState, ResourceTotals};
-use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::policy::DecisionKind;
-use pumice_engine::{PolicyInForce, Revision, Snapshot};
-use pumice_state::{
-    CommitOutcome, CommitRejection, PlacedCall, PlacedCalls, ProposedJob, ProposedPlacement, policy_in_snapshot,
-};
 
-/// Maximum number of times that one call chooses nodes.
-pub(super) const MAX_TRIES: u32 = 8;
-/// Beginning of the names under which placements are held, so that none is that of a session.
-const HOLD_PREFIX: &str = "place/";
 /// Problem of a task that has its place already, perhaps by an earlier call with the same key.
 const NOT_PENDING: &str = "TASK_NOT_PENDING";
-
-/// Call that places and commits, without its place in a queue.
-#[derive(Debug)]
-pub(super) struct CommitCall {
-    call: PlaceCall,
-    table: Option<pb::NodeTableVersion>,
-    /// Name under which the placement is held.
-    hold: Arc<str>,
-    policy: (Arc<str>, Arc<str>),
-    /// Time of the decision.
-    now: Option<i64>,
-}
-
-/// State in which nodes are chosen.
-#[derive(Debug)]
-pub(super) struct ChoiceState {
-    pub(super) snapshot: Arc<Snapshot>,
-    pub(super) policy: Arc<PolicyInForce>,
-    /// State of the snapshot, with the placements that were chosen before and are not committed yet.
-    pub(super) cluster_state: ClusterState,
-    pub(super) plugin_states: PluginStates,
-}
-
-/// Nodes that were chosen for a call.
-#[derive(Debug)]
-pub(super) struct PlacementChoice {
-    /// Placement to commit; `None`: too few tasks have a node.
-    pub(super) placed: Option<PlacedCall>,
-    pub(super) result: pb::PlaceResult,
-}
-
-/// Tries of a call so far.
-#[derive(Debug, Default)]
-pub(super) struct CommitTries {
-    pub(super) count: u32,
-    /// Rejections of the first try that did not hold.
-    pub(super) conflicts: Vec<CommitRejection>,
-}
-
-impl CommitTries {
-    /// Notes that a try did not hold. Error once no more is made.
-    pub(super) fn conflicted(&mut self, rejections: Vec<CommitRejection>) -> Result<(), CallError> {
-        let why = rejections.first().map(|first| first.reason.message.clone());
-        if self.conflicts.is_empty() {
-            self.conflicts = rejections;
-        }
-        if self.count < MAX_TRIES {
-            return Ok(());
-        }
-        let message = format!(
-            "others changed the chosen nodes {MAX_TRIES} times in a row, the last time: {}; send the call again",
-            why.unwrap_or_default()
-        );
-        Err(CallError::new(Code::Aborted, "PLACEMENT_CONFLICT", message))
-    }
-}
-
-impl ChoiceState {
-    /// Newest state of the server, under the policy of a call.
-    pub(super) fn newest(edge: &ServerContext, call: &CommitCall) -> Result<Self, CallError> {
-        let snapshot = edge.state.snapshot();
-        let policy = policy_in_snapshot(&snapshot, &call.policy.0, &call.policy.1)?;
-        let plugin_states = if policy.policy.places_by_plugin_state() {
-            snapshot.plugin_states(&policy)
-        } else {
-            PluginStates::default()
-        };
-        Ok(Self {
-            cluster_state: snapshot.state.clone(),
-            snapshot,
-            policy,
-            plugin_states,
-        })
-    }
-}
-
-impl CommitCall {
-    /// Call with this key that asks for nothing.
-    #[cfg(test)]
-    pub(super) fn for_tests(key: &str) -> Self {
-        let request = pb::PlaceRequest {
-            groups: vec![pb::TaskGroup::default()],
-            effect: pb::PlaceEffect::Commit.into(),
-            commit_key: key.to_owned(),
-            ..pb::PlaceRequest::default()
-        };
-        Self {
-            call: PlaceCall::read(request, &crate::limits::EdgeLimits::default()).unwrap(),
-            table: None,
-            hold: format!("{HOLD_PREFIX}{key}").into(),
-            policy: Default::default(),
-            now: None,
-        }
-    }
-
-    /// Name under which the placement is held.
-    pub(super) fn hold(&self) -> &Arc<str> {
-        &self.hold
-    }
-
-    /// Name and profile of the policy.
-    pub(super) fn policy(&self) -> &(Arc<str>, Arc<str>) {
-        &self.policy
-    }
-
-    /// Chooses nodes in a state; `None`: `stop` returned true.
-    pub(super) fn choose(
-        &self,
-        edge: &ServerContext,
-        state: &ChoiceState,
-        stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<PlacementChoice>, CallError> {
-        let policy = &state.policy.policy;
-        let nodes = NodeSetReader {
-            state: &state.cluster_state,
-            epoch: state.snapshot.revision.epoch,
-            inline: false,
-        };
-        let call = self.call.clone();
-        let mut query = call.into_query(nodes, self.table.as_ref(), policy.compatibility(), &edge.read_options)?;
-        query.now = self.now;
-        // The writer counts a gang by its job, whatever the request says.
-        let least = gang_minimum(&state.cluster_state, &query);
-        query.min_available = query.min_available.map(|given| given.max(least));
-        let origin = PluginStateOrigin::Modified(&state.plugin_states);
-        let execution = Parallelism {
-            is_cancelled: stop,
-            verdicts: Some(edge.verdict_reuse(policy, "")),
-            ..Parallelism::SEQUENTIAL
-        };
-        let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, execution)?;
-        let Some(placing) = placed else { return Ok(None) };
-        let evaluated = EvaluatedState::new(&state.cluster_state, policy);
-        Ok(Some(PlacementChoice {
-            placed: (placing.placed && placing.placed_count > 0).then(|| PlacedCall {
-                hold: Arc::clone(&self.hold),
-                job: proposed_job(&state.cluster_state, &query, &placing),
-            }),
-            result: place_result(&query, &placing, evaluated, self.call.encoding),
-        }))
-    }
-
-    /// Placements of this call alone, for the writer.
-    pub(super) fn placed_calls(&self, calls: Arc<Vec<PlacedCall>>) -> PlacedCalls {
-        PlacedCalls {
-            policy: self.policy.clone(),
-            calls,
-        }
-    }
-
-    /// Response to a call whose placement is not committed.
-    pub(super) fn unplaced(
-        &self,
-        edge: &ServerContext,
-        state: &ChoiceState,
-        result: pb::PlaceResult,
-    ) -> pb::PlaceResponse {
-        pb::PlaceResponse {
-            metadata: Some(self.metadata(edge, (&state.snapshot, &state.policy), state.snapshot.revision)),
-            result: Some(result),
-            commit: None,
-        }
-    }
-
-    /// Response to a call whose placement is committed.
-    pub(super) fn committed(
-        &self,
-        edge: &ServerContext,
-        origin: (&Arc<Snapshot>, &Arc<PolicyInForce>),
-        (result, tries): (pb::PlaceResult, &CommitTries),
-        outcome: &CommitOutcome,
-    ) -> pb::PlaceResponse {
-        let metadata = self.metadata(edge, origin, outcome.revision);
-        let (_, policy_version, policy_hash) = &outcome.policy;
-        pb::PlaceResponse {
-            metadata: Some(pb::ResponseMetadata {
-                policy_version: *policy_version,
-                policy_hash: policy_hash.to_string(),
-                ..metadata
-            }),
-            result: Some(result),
-            commit: Some(pb::CommittedPlacement {
-                session: self.hold.to_string(),
-                durability: convert::durability(outcome.durability).into(),
-                tries: tries.count,
-                repeated: false,
-                conflicts: tries.conflicts.iter().map(commit::rejection).collect(),
-            }),
-        }
-    }
-
-    fn metadata(
-        &self,
-        edge: &ServerContext,
-        (snapshot, policy): (&Arc<Snapshot>, &Arc<PolicyInForce>),
-        revision: Revision,
-    ) -> pb::ResponseMetadata {
-        let state = HeldState::Snapshot(Arc::clone(snapshot));
-        let mut context = EvaluationContext::new(state, Arc::clone(policy), revision);
-        context.now = self.now;
-        context.decision_metadata(edge, self.call.encoding, DecisionKind::Place, &[])
-    }
-}
-
-/// Placement of a call as the writer judges it.
-fn proposed_job(cluster_state: &ClusterState, query: &PlaceQuery, placing: &PlaceResult) -> ProposedJob {
-    let mut placements = Vec::with_capacity(placing.placed_count);
-    let groups = query.groups.iter().zip(&placing.groups);
-    let groups = groups.filter_map(|(asked, placed)| Some((asked.as_ref().ok()?, placed.as_ref().ok()?)));
-    let mut job: Arc<str> = Arc::default();
-    for (asked, placed) in groups {
-        job.clone_from(&asked.task.job);
-        let (mut cards, mut devices) = (placed.cards.iter(), placed.devices.iter().copied());
-        for (task, slot) in asked.names.iter().zip(&placed.allocated) {
-            let (card, devices) = (cards.next().cloned().unwrap_or_default(), devices.next().unwrap_or(0));
-            let Some(node) = cluster_state.node(*slot) else {
-                continue;
-            };
-            let known = cluster_state.tasks().get(task);
-            placements.push(ProposedPlacement {
-                placement: TaskPlacement {
-                    task: Arc::clone(task),
-                    node: Arc::clone(&node.record.name),
-                    card,
-                    devices,
-                },
-                uid: known.map(|known| known.record.uid.clone()).unwrap_or_default(),
-                node_uid: Arc::clone(&node.record.uid),
-            });
-        }
-    }
-    let known = cluster_state.jobs().get(&job);
-    ProposedJob {
-        uid: known.map(|known| Arc::clone(&known.record.uid)),
-        job,
-        placements,
-    }
-}
 
 /// Outcome of a call as metrics count it, with the number of tasks that have a node.
 fn placement_outcome(response: Option<&pb::PlaceResponse>) -> (PlacementOutcome, u32) {
@@ -317,14 +62,7 @@ impl ServerContext {
         };
         self.resolve_latest(&latest, metadata).await?;
         let tasks = call.tasks;
-        let LatestRef { policy, profile, .. } = latest;
-        let call = Arc::new(CommitCall {
-            hold: format!("{HOLD_PREFIX}{}", call.commit_key()).into(),
-            call,
-            table,
-            policy: (policy, profile),
-            now,
-        });
+        let call = Arc::new(CommitCall::new(call, table, (latest, now)));
         let placed = self.commit_first(&call, tasks).await;
         let placed = match placed {
             Ok(response) if names_placed_task(&response) => Ok(self.recall(&call).await?.unwrap_or(response)),
@@ -399,57 +137,10 @@ impl ServerContext {
     /// Response to a repeated call whose placement is held; `None`: none is.
     async fn recall(&self, call: &CommitCall) -> Result<Option<pb::PlaceResponse>, CallError> {
         let _place = self.waiting_place()?;
-        let held = self.state.held_placements(Arc::clone(&call.hold)).await?;
+        let held = self.state.held_placements(Arc::clone(call.hold())).await?;
         if held.is_empty() {
             return Ok(None);
         }
-        let snapshot = self.state.snapshot();
-        let policy = policy_in_snapshot(&snapshot, &call.policy.0, &call.policy.1)?;
-        let writer = NodeSetWriter {
-            state: &snapshot.state,
-            encoding: call.call.encoding,
-        };
-        let groups = call.call.groups();
-        let least = minimum_before(&snapshot.state, &held);
-        let names: usize = groups.iter().map(|group| group.names.len()).sum();
-        let min_count = match (call.call.min_available(), least) {
-            (Some(given), least) => given.max(least.unwrap_or(0)),
-            (None, least) => least.unwrap_or(names),
-        };
-        let result = held_result(groups, &held, min_count, writer);
-        let response = |result| pb::PlaceResponse {
-            metadata: Some(call.metadata(self, (&snapshot, &policy), snapshot.revision)),
-            result: Some(result),
-            commit: Some(pb::CommittedPlacement {
-                session: call.hold.to_string(),
-                durability: convert::durability(self.state.durability()).into(),
-                tries: 0,
-                repeated: true,
-                conflicts: Vec::new(),
-            }),
-        };
-        Ok(result.map(response))
+        call.repeated(self, &held)
     }
-}
-
-/// Number of tasks that a job needs beside those that hold resources, `of_them` of which do not count; `None`: it has no
-/// minimum.
-fn missing_members(cluster_state: &ClusterState, job: &str, of_them: usize) -> Option<usize> {
-    let members = usize::try_from(cluster_state.jobs().get(job)?.record.min_member).unwrap_or(0);
-    let holding = cluster_state.job_allocated(job).map_or(0, ResourceTotals::records) as usize;
-    (members > 0).then(|| members.saturating_sub(holding.saturating_sub(of_them)))
-}
-
-/// Number of tasks that the job of a query needs; 0: no minimum is known.
-fn gang_minimum(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
-    let first = query.groups.iter().find_map(|group| group.as_ref().ok());
-    first
-        .and_then(|first| missing_members(cluster_state, &first.task.job, 0))
-        .unwrap_or(0)
-}
-
-/// Number of tasks that the job of held tasks needed before they were held; `None`: it has no minimum.
-fn minimum_before(cluster_state: &ClusterState, held: &[TaskPlacement]) -> Option<usize> {
-    let first = cluster_state.tasks().get(&held.first()?.task)?;
-    missing_members(cluster_state, &first.record.job, held.len())
 }

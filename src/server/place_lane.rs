@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::ServerContext;
 use super::pb;
 use super::place_batch::{LaneBatch, SentBatch};
-use super::place_commit::{CommitCall, CommitTries};
+use super::place_choice::{CommitCall, CommitTries};
 use super::status::CallError;
 use pumice_state::PlacedCall;
 

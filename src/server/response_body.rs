@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use axum::http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
+use super::connection::{CallerConnection, ConnectionCall, ResponseProgress};
+use super::connection_table::ConnectionTable;
 use super::request_body::LITTLE_BYTES;
 use super::shares::{HeldShare, ShareError, SharedLimit};
 use super::status::CallError;
@@ -37,43 +38,6 @@ pub(super) struct BodySender {
     next: AtomicU64,
     /// Large responses that are encoded at once: each is in memory twice meanwhile.
     encoders: Semaphore,
-}
-
-/// Progress of one response; ends when its last byte is taken, or its connection is gone.
-#[derive(Debug)]
-pub(super) struct ResponseProgress {
-    number: u64,
-    connection: Arc<CallerConnection>,
-    begun: Instant,
-    /// Time from the begin to the last progress, in milliseconds.
-    last: AtomicU64,
-    /// Bytes made and not taken yet.
-    untaken: AtomicUsize,
-    _call: ConnectionCall,
-    /// Place of the call, until all of its response is taken.
-    _place: Option<HeldShare>,
-}
-
-impl ResponseProgress {
-    /// Time for which the caller has taken none of the bytes that are there for it.
-    pub(super) fn stalled_for(&self) -> Duration {
-        if self.untaken.load(Ordering::Relaxed) == 0 {
-            return Duration::ZERO;
-        }
-        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        self.begun.elapsed().saturating_sub(last)
-    }
-
-    fn touch(&self) {
-        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
-    }
-}
-
-impl Drop for ResponseProgress {
-    fn drop(&mut self) {
-        self.connection.forget_response(self.number);
-    }
 }
 
 /// Memory of one frame of a response, which all of its pieces share. Its bytes count until the last piece is gone.
@@ -102,7 +66,7 @@ impl AsRef<[u8]> for ResponsePiece {
 
 impl Drop for ResponsePiece {
     fn drop(&mut self) {
-        self.progress.untaken.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.progress.take(self.bytes.len());
         self.progress.touch();
     }
 }
@@ -168,20 +132,10 @@ impl BodySender {
             Some(Err(trailers)) => Some(trailers),
             None => None,
         };
-        let progress = Arc::new(ResponseProgress {
-            number,
-            connection: Arc::clone(connection),
-            begun: Instant::now(),
-            last: AtomicU64::new(0),
-            untaken: AtomicUsize::new(rest.len()),
-            _call: call,
-            _place: place,
-        });
-        connection.watch_response(number, Arc::downgrade(&progress));
         Ok(PiecedBody {
             inner,
             sender: Arc::clone(self),
-            progress,
+            progress: ResponseProgress::begin(number, connection, rest.len(), (call, place)),
             rest,
             next,
             request_failure: None,
@@ -255,7 +209,7 @@ impl PiecedBody {
 
 impl Drop for PiecedBody {
     fn drop(&mut self) {
-        self.progress.untaken.fetch_sub(self.rest.len(), Ordering::Relaxed);
+        self.progress.take(self.rest.len());
     }
 }
 
@@ -277,14 +231,14 @@ impl HttpBody for PiecedBody {
             };
             match frame.into_data() {
                 Ok(data) => {
-                    let mut share = HeldShare::none(&self.sender.bytes, &self.progress.connection);
+                    let mut share = HeldShare::none(&self.sender.bytes, self.progress.connection());
                     if share.grow(data.len()).is_err() {
                         let limit = &self.sender.bytes;
                         let message = "too many bytes of responses wait for their callers";
                         let failure = CallError::limit("OVERLOADED", limit.name, limit.limit, message);
                         return Poll::Ready(Some(Err(failure.into())));
                     }
-                    self.progress.untaken.fetch_add(data.len(), Ordering::Relaxed);
+                    self.progress.make(data.len());
                     self.progress.touch();
                     self.rest = counted(data, share);
                     if self.rest.is_empty() {

@@ -1,19 +1,15 @@
-//! Errors of whole calls as gRPC statuses with details: the only table of codes and reasons.
+//! Errors of whole calls as gRPC statuses with details.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prost::Message;
 use prost_types::Any;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
-use super::retry_turns::RetryTurns;
-use crate::server::{convert, pb};
+use crate::server::pb;
 use pumice_engine::model::{Problem, ProblemKind};
-use pumice_engine::short_lock::ShortLock;
-use pumice_state::{PolicyError, StateError};
 
 /// Domain of the reasons in `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "pumice";
@@ -23,20 +19,8 @@ const MESSAGE_BYTES: usize = 1_000;
 const VALUE_BYTES: usize = 300;
 /// Maximum bytes of the list of fields or diagnostics, which the trailers contain as base64.
 const LIST_BYTES: usize = 3_000;
-/// Limits that fall below their value again soon, so that a retry may succeed.
-const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
-/// Limits of one connection that fall below their value again as soon as its caller frees something.
-const TRANSIENT_SHARES: [&str; 2] = ["connection_session_bytes", "connection_sessions"];
-/// Delay before a retry after a connection held too much: the turns of others do not depend on it.
-const SHARE_RETRY: Duration = Duration::from_millis(250);
-/// Delay before a retry after an error of the store.
-const STORE_RETRY: Duration = Duration::from_millis(500);
-/// Time after which one more caller may retry that a limit of the state rejected.
-const TURN_TIME: Duration = Duration::from_millis(5);
-/// Turns of the callers that limits of the state rejected.
-static LIMIT_TURNS: ShortLock<RetryTurns> = ShortLock::new(RetryTurns::new());
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
-const PUMICE: &str = "type.googleapis.com/pumice.v1.";
+pub(super) const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 
 /// Error of a whole call.
 #[derive(Clone, Debug)]
@@ -204,7 +188,7 @@ impl CallError {
         self.reason
     }
 
-    fn with_detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
+    pub(super) fn with_detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
         self.details.push(any(package, name, message));
         self
     }
@@ -243,117 +227,6 @@ impl From<CallError> for Status {
 impl From<Problem> for CallError {
     fn from(problem: Problem) -> Self {
         Self::from_problems(&[problem])
-    }
-}
-
-/// gRPC code of an error of the state.
-fn state_error_code(error: &StateError) -> Code {
-    match error {
-        StateError::EpochChanged { .. }
-        | StateError::NotReached { .. }
-        | StateError::SessionExpired { .. }
-        | StateError::SequenceGap { .. }
-        | StateError::SequenceMismatch { .. }
-        | StateError::SourceActive { .. }
-        | StateError::ResourceInUse { .. }
-        | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
-        StateError::SessionUnknown { .. }
-        | StateError::SourceUnknown { .. }
-        | StateError::ResourceUnknown { .. }
-        | StateError::PolicyUnknown { .. }
-        | StateError::ProfileUnknown(_) => Code::NotFound,
-        StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => Code::InvalidArgument,
-        StateError::Aborted { .. } | StateError::NamesForgotten => Code::Aborted,
-        StateError::ChangeRejected { problem, .. }
-        | StateError::BatchInvalid { problem }
-        | StateError::QueryRejected { problem } => grpc_code(problem.kind),
-        StateError::Limit { .. } => Code::ResourceExhausted,
-        StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
-    }
-}
-
-impl From<StateError> for CallError {
-    fn from(error: StateError) -> Self {
-        let code = state_error_code(&error);
-        let failure = Self::new(code, error.reason(), error.to_string());
-        let failure = match error.applied_through() {
-            Some(applied) => failure.with_applied_through(applied),
-            None => failure,
-        };
-        match error {
-            StateError::EpochChanged { epoch } => failure.with_entry("epoch", epoch.to_string()),
-            StateError::NotReached { newest } => failure
-                .with_entry("epoch", newest.epoch.to_string())
-                .with_entry("number", newest.number.to_string()),
-            StateError::SessionExpired { session, .. } | StateError::SessionInline { session } => {
-                failure.with_entry("session", &*session)
-            }
-            StateError::SessionUnknown { session, server } => {
-                let failure = failure.with_entry("session", &*session);
-                if server.is_empty() {
-                    return failure;
-                }
-                failure.with_entry("server", &*server)
-            }
-            StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
-                failure.with_entry("applied_through", applied.to_string())
-            }
-            StateError::ChangeRejected { problem, .. }
-            | StateError::BatchInvalid { problem }
-            | StateError::QueryRejected { problem } => failure.with_entry("field", problem.field),
-            StateError::ResyncNeeded { outcome } => {
-                let outcome = convert::batch::batch_outcome(*outcome);
-                failure.with_detail(PUMICE, "BatchOutcome", &outcome)
-            }
-            StateError::PolicyUnknown { name } => failure.with_entry("policy", &*name),
-            StateError::SourceUnknown { name } | StateError::SourceActive { name, .. } => {
-                failure.with_entry("source", &*name)
-            }
-            StateError::ResourceUnknown { name } | StateError::ResourceInUse { name, .. } => {
-                failure.with_entry("resource", &*name)
-            }
-            StateError::ProfileUnknown(unknown) => failure.with_entry("profile", &unknown.profile),
-            StateError::Limit { limit, value, .. } => {
-                let failure = failure
-                    .with_entry("limit", limit)
-                    .with_entry("value", value.to_string());
-                if TRANSIENT_LIMITS.contains(&limit) {
-                    failure.retry_after(LIMIT_TURNS.with(|turns| turns.next_delay(TURN_TIME, Instant::now())))
-                } else if TRANSIENT_SHARES.contains(&limit) {
-                    failure.retry_after(SHARE_RETRY)
-                } else {
-                    failure
-                }
-            }
-            StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(STORE_RETRY),
-            StateError::JobsRepeated
-            | StateError::NothingNamed
-            | StateError::Aborted { .. }
-            | StateError::ShuttingDown => failure,
-        }
-    }
-}
-
-impl From<PolicyError> for CallError {
-    fn from(error: PolicyError) -> Self {
-        let message = error.to_string();
-        match error {
-            PolicyError::Rejected(rejection) => Self::invalid("POLICY_REJECTED", message)
-                .with_entry("policy", &*rejection.name)
-                .with_entry("serving", rejection.serving.to_string())
-                .with_policy_report(convert::policy::policy_report(&rejection.report)),
-            PolicyError::VersionMismatch { name, active, .. } => Self::new(Code::Aborted, "VERSION_MISMATCH", message)
-                .with_entry("policy", &*name)
-                .with_entry("active", active.to_string()),
-            PolicyError::UnknownPolicy { name } => {
-                Self::not_found("POLICY_UNKNOWN", message).with_entry("policy", &*name)
-            }
-            PolicyError::UnknownVersion { name, version } => Self::not_found("VERSION_UNKNOWN", message)
-                .with_entry("policy", &*name)
-                .with_entry("version", version.to_string()),
-            PolicyError::InvalidName { .. } => Self::invalid("POLICY_NAME_INVALID", message),
-            PolicyError::State(error) => error.into(),
-        }
     }
 }
 

@@ -16,7 +16,8 @@ use tonic::{Code, Status};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tower::{Layer, Service};
 
-use super::connection::{CallerConnection, ConnectionCall, ConnectionTable};
+use super::connection::{CallerConnection, ConnectionCall};
+use super::connection_table::ConnectionTable;
 use super::rejection_pause::{RejectionPauses, retry_delay};
 use super::request_body::{BodyReceiver, malformed};
 use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};

@@ -10,19 +10,7 @@ use pumice_engine::model::{
     ProblemKind, ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError,
 };
 
-use super::reader::WireReader;
-
-/// Table that assigns ids to resource names.
-pub trait ResourceInterner {
-    /// Id of a name that the table has.
-    fn lookup(&self, name: &str) -> Option<ResourceId>;
-
-    /// Id of a name. Adds the name if it is new.
-    ///
-    /// # Errors
-    /// The table is full.
-    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
-}
+use super::reader::{ResourceInterner, WireReader};
 
 /// Names of a cluster state, and names that one request adds for itself: a request must not fill the state's table.
 #[derive(Debug)]

@@ -16,9 +16,8 @@ use pumice_state::{
     ResyncRequest, SourceKind,
 };
 
-use super::amounts::ResourceInterner;
 use super::objects::{kinds_with_records, pod_rules, read_objects, record_kind};
-use super::reader::{ReadOptions, WireReader};
+use super::reader::{ReadOptions, ResourceInterner, WireReader};
 
 /// Bytes of a field and of a message that are kept of an unreadable record.
 const MAX_TEXT_BYTES: usize = 1_024;

@@ -6,11 +6,21 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
-use pumice_engine::model::{JobRecord, LabelKinds, Problem, ProblemKind, TextMap};
+use pumice_engine::model::{JobRecord, LabelKinds, Problem, ProblemKind, ResourceId, TextMap, TooManyResourcesError};
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 use pumice_engine::policy::Compatibility;
 
-use super::amounts::ResourceInterner;
+/// Table that assigns ids to resource names.
+pub trait ResourceInterner {
+    /// Id of a name that the table has.
+    fn lookup(&self, name: &str) -> Option<ResourceId>;
+
+    /// Id of a name. Adds the name if it is new.
+    ///
+    /// # Errors
+    /// The table is full.
+    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
+}
 
 /// Options for reading records: only labels and annotations that plugins declare are stored, and everything is within
 /// limits.

@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::kube::AskedPod;
+use super::asked_pod::AskedPod;
 use super::requests::{read_json, unreadable};
 use crate::server::status::CallError;
 

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use super::kube::AskedPod;
+use super::asked_pod::AskedPod;
 use super::kube_filter::AskedPodStatus;
 use super::requests::{read_json, to_json};
 use super::{ExtenderFront, ResponseMode};

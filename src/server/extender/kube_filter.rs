@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::asked_nodes::{AskedNodes, read_nodes_message};
-use super::kube::AskedPod;
+use super::asked_pod::AskedPod;
 use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::Offer;
 use super::requests::{check_problem, latest, reason_text};

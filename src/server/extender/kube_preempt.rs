@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::ExtenderFront;
-use super::kube::AskedPod;
+use super::asked_pod::AskedPod;
 use super::requests::{check_problem, latest, read_json, to_json};
 use crate::server::pb;
 use crate::server::status::CallError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::asked_nodes::AskedNodes;
-use super::kube::AskedPod;
+use super::asked_pod::AskedPod;
 use super::{ExtenderFront, ResponseMode};
 use crate::server::status::CallError;
 use pumice_engine::model::NodeSlot;

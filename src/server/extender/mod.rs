@@ -4,6 +4,7 @@
 //! A front reads a request, asks the same decisions as gRPC callers do, and writes the answer as its scheduler reads it.
 
 mod asked_nodes;
+mod asked_pod;
 mod body;
 mod kube;
 mod kube_bind;
