@@ -50,8 +50,8 @@ type Feed struct {
 	epoch, sequence uint64
 	closed, fenced  bool
 	store           store
-	// notKept is why a Put was refused; the next call that sends reports it.
-	notKept error
+	// putError is why a Put was refused; the next call that sends reports it.
+	putError error
 	// onRefused is called with refused records. May be nil.
 	onRefused func([]RefusedRecord)
 	// onItsWay is called when the last batch of a Flush leaves. May be nil.
@@ -98,7 +98,7 @@ func (feed *Feed) Put(cluster *pb.Cluster) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
 	if field := fieldWithoutName(cluster); field != "" {
-		feed.notKept = fmt.Errorf("pumice: Feed.Put got a cluster with %s, which a feed does not keep: nothing of it was put. "+
+		feed.putError = fmt.Errorf("pumice: Feed.Put got a cluster with %s, which a feed does not keep: nothing of it was put. "+
 			"Put objects with PutNode, PutPod, PutQueue and PutJob, or send this cluster by the generated StateServiceClient under a source of its own", field)
 		return
 	}
@@ -239,11 +239,11 @@ func (feed *Feed) begin() error {
 		return err
 	}
 	feed.mutex.Lock()
-	notKept := feed.notKept
-	feed.notKept = nil
+	putError := feed.putError
+	feed.putError = nil
 	feed.mutex.Unlock()
-	if notKept != nil {
-		return notKept
+	if putError != nil {
+		return putError
 	}
 	feed.beats.Do(func() {
 		feed.client.feedsMutex.Lock()

@@ -27,7 +27,7 @@ impl Dice {
         (self.0 >> 11) % sides
     }
 
-    /// One of so many places.
+    /// One of this number of places.
     fn place(&mut self, count: usize) -> usize {
         usize::try_from(self.roll(count as u64)).unwrap()
     }

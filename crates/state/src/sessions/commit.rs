@@ -174,22 +174,28 @@ impl CommitArbiter {
         self.check_room(draft, placements, || format!("the commit has {placements} placements"))?;
         let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
         // A commit takes the place of an earlier one of its session, whose outcome was not known and which is in the log.
-        let mut released = self.assumptions.draft_repeat(draft, &commit.session, cluster_state);
+        let mut replaced = self.assumptions.draft_repeat(draft, &commit.session, cluster_state);
+        let mut released = Vec::new();
         for (task, node) in &commit.withdrawn {
             if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
                 released.push(Arc::clone(task));
             }
         }
-        let derived = states_to_judge(&policy, newest.filter(|_| released.is_empty()), cluster_state);
+        let derived = states_to_judge(
+            &policy,
+            newest.filter(|_| released.is_empty() && replaced.is_empty()),
+            cluster_state,
+        );
         let scope = (CommitScope::Sessions, self.checks);
         let jobs: Vec<&ProposedJob> = commit.jobs.iter().collect();
         let judged = judge_commit(cluster_state, &policy, derived, &jobs, scope);
         *cluster_state = judged.cluster_state;
         for reported in judged.placed {
-            released.retain(|task| *task != reported.name);
+            replaced.retain(|task| *task != reported.name);
             self.assumptions
                 .draft_placement(draft, reported, cluster_state, (&commit.session, None));
         }
+        released.extend(replaced);
         Ok(CommitOutcome {
             released,
             ..CommitOutcome::of_jobs(next.revision, &policy, durability, judged.jobs)

@@ -18,13 +18,13 @@ func Fsync(f *os.File) error {
 
 // Fdatasync flushes what a file contains.
 func Fdatasync(f *os.File) error {
-	if err := diskFault(); err != nil {
+	if err := diskProblem(); err != nil {
 		return err
 	}
 	return syscall.Fdatasync(int(f.Fd()))
 }
 
-func diskFault() error {
+func diskProblem() error {
 	if diskFile == "" {
 		return nil
 	}
