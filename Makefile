@@ -37,7 +37,7 @@ torture: rust replicas ## Damage what keeps promises for long: replicas on both 
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes MEMBERS=3 ONLY=torture::servers_keep_every_promise
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test it -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test it -- ledger::first_start --nocapture
-	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --package pumice-state -- shuttle_tests
+	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --workspace --lib -- shuttle_tests
 
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
