@@ -4,12 +4,11 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::device_scores::{node_scorer, read_weight, score_hooks};
-use super::effective_values::{map_entry, value_map};
+use super::device_plugin::device_plugin;
+use super::device_scores::read_weight;
 use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use crate::plugin::{Plugin, PluginDef};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments};
 
 /// Formula by which a plugin scores nodes.
 pub(super) trait DeviceFormula: Debug + Send + Sync + 'static {
@@ -30,9 +29,9 @@ pub(super) const fn formula_plugin<F: DeviceFormula>() -> PluginDef {
     }
 }
 
-/// Compiled plugin.
+/// Score of a formula, with its weight.
 #[derive(Debug)]
-struct FormulaPlugin<F> {
+struct FormulaScorer<F> {
     weight: i64,
     formula: PhantomData<F>,
 }
@@ -43,35 +42,14 @@ fn compile<F: DeviceFormula>(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, F::NAME, &["weight"], |_| false);
-    Arc::new(FormulaPlugin::<F> {
+    let scorer = FormulaScorer::<F> {
         weight: read_weight(arguments, report),
         formula: PhantomData,
-    })
+    };
+    device_plugin(scorer, [])
 }
 
-impl<F: DeviceFormula> Plugin for FormulaPlugin<F> {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        value_map([map_entry("weight", YamlValue::Int(self.weight))])
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
-}
-
-impl<F: DeviceFormula> DeviceScorer for FormulaPlugin<F> {
+impl<F: DeviceFormula> DeviceScorer for FormulaScorer<F> {
     fn score(&self, task: &DeviceTask, node: &DeviceNode<'_>) -> DeviceScore {
         F::score(task, node)
     }

@@ -2,7 +2,7 @@
 
 use crate::devices::{DeviceScorer, scale};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
-use crate::plugin::{ChunkScores, HookNumbers, NodeScorer, PluginContext, PluginHooks};
+use crate::plugin::{ChunkScores, HookNumbers, NodeScorer, PluginContext};
 use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Largest weight: sums of weighted scores stay exact integers.
@@ -47,15 +47,6 @@ fn shown(value: &YamlValue) -> String {
         | YamlValue::Float(_)
         | YamlValue::List(_)
         | YamlValue::Map(_) => value.kind().to_owned(),
-    }
-}
-
-/// Hooks of a plugin that scores nodes by their devices.
-pub(super) fn score_hooks(weight: i64) -> PluginHooks {
-    PluginHooks {
-        score: weight != 0,
-        devices: true,
-        ..PluginHooks::default()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::device_scores::{node_scorer, read_int, read_weight, score_hooks};
-use super::effective_values::{map_entry, value_map};
+use super::device_plugin::device_plugin;
+use super::device_scores::{read_int, read_weight};
+use super::effective_values::map_entry;
 use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin::{Plugin, PluginDef};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 /// Registry entry of the plugin.
@@ -15,7 +15,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     ..PluginDef::new("gpu-random", compile)
 };
 
-/// Compiled plugin.
+/// Score of the plugin.
 #[derive(Debug)]
 struct RandomChoice {
     weight: i64,
@@ -24,35 +24,9 @@ struct RandomChoice {
 
 fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, DEF.name, &["weight", "seed"], |_| false);
-    Arc::new(RandomChoice {
-        weight: read_weight(arguments, report),
-        seed: read_int(arguments, "seed", 0, (i64::MIN, i64::MAX), report),
-    })
-}
-
-impl Plugin for RandomChoice {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        value_map([
-            map_entry("weight", YamlValue::Int(self.weight)),
-            map_entry("seed", YamlValue::Int(self.seed)),
-        ])
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
+    let weight = read_weight(arguments, report);
+    let seed = read_int(arguments, "seed", 0, (i64::MIN, i64::MAX), report);
+    device_plugin(RandomChoice { weight, seed }, [map_entry("seed", YamlValue::Int(seed))])
 }
 
 /// Largest score: below 2^31, so that a weighted sum stays exact.

@@ -7,6 +7,7 @@ pub mod capacity;
 pub mod capacity_card;
 mod conformance;
 mod device_formula;
+mod device_plugin;
 mod device_scores;
 pub mod drf;
 mod effective_values;

@@ -5,13 +5,12 @@ mod typical;
 
 use std::sync::Arc;
 
-use super::device_scores::{node_scorer, read_weight, score_hooks};
-use super::effective_values::{map_entry, value_map};
-use crate::devices::fragmentation::{Fragmentation, TypicalTask};
+use super::device_plugin::device_plugin;
+use super::device_scores::read_weight;
+use crate::devices::fragmentation::Fragmentation;
 use crate::devices::{DeviceNode, DeviceScore, DeviceScorer, DeviceTask};
-use crate::model::TaskClass;
-use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use crate::plugin::{Plugin, PluginDef};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -19,11 +18,10 @@ pub(super) const DEF: PluginDef = PluginDef {
     ..PluginDef::new("fgd", compile)
 };
 
-/// Compiled plugin.
+/// Score of the plugin.
 #[derive(Debug)]
 struct GradientDescent {
     weight: i64,
-    classes: typical::TypicalClasses,
     fragmentation: Fragmentation,
 }
 
@@ -31,35 +29,11 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
     arguments.warn_unknown(report, DEF.name, &["weight", typical::TASKS, typical::TOTAL], |_| false);
     let weight = read_weight(arguments, report);
     let classes = typical::read(arguments, report);
-    let typical: Vec<TypicalTask> = classes.tasks();
-    Arc::new(GradientDescent {
+    let scorer = GradientDescent {
         weight,
-        classes,
-        fragmentation: Fragmentation::new(&typical),
-    })
-}
-
-impl Plugin for GradientDescent {
-    fn hooks(&self) -> PluginHooks {
-        score_hooks(self.weight)
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        let weight = map_entry("weight", YamlValue::Int(self.weight));
-        value_map([weight].into_iter().chain(self.classes.arguments()))
-    }
-
-    fn prepare_scorer<'a>(
-        &'a self,
-        context: PluginContext<'a>,
-        class: &'a TaskClass,
-    ) -> PreparedHook<dyn NodeScorer + 'a> {
-        Ok(Some(node_scorer(context, class, self)))
-    }
-
-    fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        Some(self)
-    }
+        fragmentation: Fragmentation::new(&classes.tasks()),
+    };
+    device_plugin(scorer, classes.arguments())
 }
 
 impl DeviceScorer for GradientDescent {
