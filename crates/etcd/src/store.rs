@@ -81,9 +81,8 @@ impl EtcdStore {
         problem.map_or(Ok(()), |problem| Err(self.failed(&problem)))
     }
 
-    /// Fails at once while nothing can be written, though the log is read.
+    /// Fails at once while nothing can be written, whether the log can be read or not.
     fn check_writable(&self) -> Result<(), StoreError> {
-        self.check_reachable()?;
         let problem = self.follower.as_ref().and_then(|follower| follower.write_problem());
         problem.map_or(Ok(()), |problem| Err(self.failed(&problem)))
     }

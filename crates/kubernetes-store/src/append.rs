@@ -70,10 +70,10 @@ impl SlotAccess {
                 Err(error) => error,
             };
             let wait = match &error {
-                ApiError::Unreachable(_) | ApiError::Failed(_) if !self.rules.waits => {
+                ApiError::Unknown { .. } if !self.rules.waits => {
                     return Ok(SlotOutcome::Appended);
                 }
-                ApiError::Unreachable(_) | ApiError::Failed(_) => {
+                ApiError::Unknown { .. } => {
                     is_unknown = true;
                     RESOLVE_PAUSE
                 }
@@ -207,7 +207,7 @@ impl SlotAccess {
                     Ok(None) | Err(_) => RESOLVE_PAUSE,
                 },
                 ApiError::Throttled(_, wait) => *wait,
-                ApiError::Unreachable(_) | ApiError::Failed(_) => RESOLVE_PAUSE,
+                ApiError::Unknown { .. } => RESOLVE_PAUSE,
                 ApiError::Absent(_) | ApiError::Expired(_) | ApiError::Refused(_) => {
                     return Err(self.link.error(&error));
                 }

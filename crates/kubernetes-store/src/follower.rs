@@ -105,9 +105,9 @@ impl SlotFollower {
         } else {
             String::new()
         };
+        self.renew(access, lease).await?;
         *was_connected = true;
         self.news.note_followed();
-        self.renew(access, lease).await?;
         if !is_made {
             return self.await_making(access, lease).await;
         }
@@ -203,7 +203,7 @@ impl SlotFollower {
     async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
         match lease.renew(&access.link, self.applied()).await {
             Ok(()) => self.news.set_write_problem(None),
-            Err(error @ ApiError::Unreachable(_)) => return Err(access.link.error(&error)),
+            Err(error @ ApiError::Unknown { is_answered: false, .. }) => return Err(access.link.error(&error)),
             Err(error) => self.news.set_write_problem(Some(error.message())),
         }
         match lease.servers(&access.link).await {

@@ -39,10 +39,12 @@ pub(crate) enum ApiError {
     Expired(String),
     /// The request was not carried out, and will not be the next time.
     Refused(String),
-    /// The API server reports a failure of its own, such as an etcd without room: whether the request was carried out is not known.
-    Failed(String),
-    /// No reply came: whether the request was carried out is not known.
-    Unreachable(String),
+    /// Whether the request was carried out is not known.
+    Unknown {
+        message: String,
+        /// True if the API server reports a failure of its own, such as an etcd without room; false: no reply came.
+        is_answered: bool,
+    },
 }
 
 impl ApiError {
@@ -52,8 +54,18 @@ impl ApiError {
                 format!("the API server refuses: {message}")
             }
             Self::Throttled(message, _) => format!("the API server has no time: {message}"),
-            Self::Failed(message) => format!("the API server fails: {message}"),
-            Self::Unreachable(message) => format!("the API server cannot be reached: {message}"),
+            Self::Unknown {
+                message,
+                is_answered: true,
+            } => format!("the API server fails: {message}"),
+            Self::Unknown { message, .. } => format!("the API server cannot be reached: {message}"),
+        }
+    }
+
+    fn unreachable(message: String) -> Self {
+        Self::Unknown {
+            message,
+            is_answered: false,
         }
     }
 
@@ -63,7 +75,7 @@ impl ApiError {
             let problem = if was_never_sent {
                 Self::Refused
             } else {
-                Self::Unreachable
+                Self::unreachable
             };
             return problem(causes(error));
         };
@@ -87,7 +99,10 @@ impl ApiError {
                  update and delete Leases, in the namespace of the log"
             )),
             400..=499 => Self::Refused(message),
-            _ => Self::Failed(message),
+            _ => Self::Unknown {
+                message,
+                is_answered: true,
+            },
         }
     }
 }
@@ -191,7 +206,7 @@ impl ApiLink {
             ApiAccess::Credentials(access) => access
                 .plain_client()
                 .await
-                .map_err(|error| ApiError::Unreachable(error.to_string()))?,
+                .map_err(|error| ApiError::unreachable(error.to_string()))?,
         };
         self.client.with(|place| *place = Some(client.clone()));
         Ok(client)
@@ -207,13 +222,16 @@ impl ApiLink {
     pub(crate) async fn call<T>(&self, request: impl Future<Output = kube_client::Result<T>>) -> Result<T, ApiError> {
         let reply = match tokio::time::timeout(self.timeout, request).await {
             Ok(reply) => reply.map_err(|error| ApiError::of(&error)),
-            Err(_) => Err(ApiError::Unreachable(format!(
+            Err(_) => Err(ApiError::unreachable(format!(
                 "no reply within {} ms",
                 self.timeout.as_millis()
             ))),
         };
         // A connection may be dead, and credentials may have ended.
-        if matches!(reply, Err(ApiError::Unreachable(_) | ApiError::Refused(_))) {
+        if matches!(
+            reply,
+            Err(ApiError::Unknown { is_answered: false, .. } | ApiError::Refused(_))
+        ) {
             self.forget();
         }
         reply

@@ -25,7 +25,7 @@ impl SlotAccess {
         let root = self.link.names.root();
         let ask = || async {
             match self.link.find::<ConfigMap>(&root).await {
-                Err(error @ (ApiError::Unreachable(_) | ApiError::Failed(_))) => Some(error.message()),
+                Err(error @ ApiError::Unknown { .. }) => Some(error.message()),
                 Ok(_) | Err(_) => None,
             }
         };

@@ -37,7 +37,7 @@ impl SlotAccess {
         };
         let object = root.to_object(&self.link.names);
         match self.link.create(&object, 0).await {
-            Ok(_) | Err(ApiError::Conflict(_) | ApiError::Unreachable(_) | ApiError::Failed(_)) => {}
+            Ok(_) | Err(ApiError::Conflict(_) | ApiError::Unknown { .. }) => {}
             Err(error) => return Err(self.link.error(&error)),
         }
         if self.root().await?.is_none() {
@@ -58,7 +58,7 @@ impl SlotAccess {
             match self.link.create(&object, 0).await {
                 Ok(_) => return Ok(()),
                 Err(ApiError::Throttled(_, wait)) => tokio::time::sleep(wait).await,
-                Err(ApiError::Unreachable(_) | ApiError::Failed(_)) => {}
+                Err(ApiError::Unknown { .. }) => {}
                 Err(ApiError::Conflict(_)) => break,
                 Err(error) => return Err(self.link.error(&error)),
             }

@@ -92,7 +92,7 @@ impl SlotAccess {
                     return Ok(true);
                 }
                 Err(ApiError::Throttled(_, wait)) => tokio::time::sleep(wait).await,
-                Err(error @ (ApiError::Conflict(_) | ApiError::Unreachable(_) | ApiError::Failed(_))) => {
+                Err(error @ (ApiError::Conflict(_) | ApiError::Unknown { .. })) => {
                     last = Some(error);
                 }
                 Err(error) => return Err(self.link.error(&error)),

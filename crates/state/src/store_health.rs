@@ -74,8 +74,11 @@ impl StoreHealth {
     pub(super) fn status(&self) -> StoreStatus {
         let now = self.clock.monotonic();
         let (failed_writes, problem) = self.record.with(|record| (record.failed, record.problem(now)));
-        let reported = |news: &Arc<LogNews>| news.problem().or_else(|| news.write_problem());
-        let problem = problem.or_else(|| self.news.with(|news| news.as_ref().and_then(reported)));
+        let reported = || {
+            self.news
+                .with(|news| news.as_ref().and_then(|news| news.write_problem()))
+        };
+        let problem = problem.or_else(reported);
         StoreStatus {
             durability: self.durability,
             failed_writes,

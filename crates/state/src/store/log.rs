@@ -112,9 +112,10 @@ impl LogNews {
         }
     }
 
-    /// Problem that keeps this server from writing to the log, while it can follow it.
+    /// Problem that keeps this server from writing to the log: that it cannot follow it, or that it can read alone.
     pub fn write_problem(&self) -> Option<String> {
-        self.write_problem.with(|problem| problem.clone())
+        self.problem()
+            .or_else(|| self.write_problem.with(|problem| problem.clone()))
     }
 
     /// Says which servers append to the log now.
