@@ -24,29 +24,31 @@ pub use connection_share::ConnectionShare;
 pub use error::{PolicyError, StateError};
 pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordLocation, RejectedRecord, SourceKind};
 pub use intake::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
-pub use intake::source_removal::{ForgetSource, ForgottenSource};
+pub use intake::source_forgetting::{ForgetSource, ForgottenSource};
 pub use intake::source_status::SourceStatus;
 pub use ledger::{
     ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease,
     ReservationStatus,
 };
 pub use limits::StateLimits;
+pub use policies::fingerprint::document_hash;
 pub use policies::origin::PolicyOrigin;
 pub use policies::rejected_document::RejectedDocument;
-pub use policies::reload::{CompiledReload, document_hash, is_policy_name};
+pub use policies::reload::{CompiledReload, is_policy_name};
 pub use policies::removal::{DeletedPolicy, PolicyDeletion};
 pub use policies::stored::StoredPolicyError;
-pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
+pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy, policy_in_snapshot};
+pub use sessions::assumption_requests::CommitUnderWay;
 pub use sessions::commit_judge::COMMIT_PLUGIN;
 pub use sessions::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
 pub use sessions::confirm::SessionConfirm;
 pub use sessions::hold::{HeldTask, TaskHold};
 pub use sessions::opening::{OpenSession, OpenedSession, SessionBase};
-pub use sessions::placed_calls::{CommitUnderWay, PlacedCall, PlacedCalls};
+pub use sessions::placed_calls::{PlacedCall, PlacedCalls};
 pub use sessions::query::WeighedResult;
 pub use sessions::registry::session_prefix;
 pub use sessions::status::SessionStatus;
-pub use sessions::steps::{SteppedSession, policy_in_snapshot};
+pub use sessions::steps::SteppedSession;
 pub use store_health::StoreStatus;
 pub use writer::interner::RecordInterner;
 pub use writer::resource_names::ResourceNames;
@@ -58,8 +60,12 @@ use policies::PolicyRegistry;
 use policies::writer::PolicyWriter;
 use sessions::registry::SessionRegistry;
 use store_health::{StoreHealth, WatchedStore};
+use writer::command::WriterCommand;
 use writer::published::PublishedSnapshot;
-use writer::{Writer, WriterCommand, WriterParts};
+use writer::{Writer, WriterParts};
+
+/// Period of the check for expired leases.
+const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Options with which the state starts.
 #[derive(Clone, Debug, Default)]
@@ -182,7 +188,7 @@ impl SharedState {
             store_health,
             commands,
         });
-        sessions::registry::sweep_while_alive(&state)?;
+        sweep_while_alive(&state)?;
         Ok(state)
     }
 
@@ -302,4 +308,22 @@ fn wake_writer(news: &LogNews, commands: tokio::sync::mpsc::WeakSender<WriterCom
             drop(commands.try_send(WriterCommand::ReadLog));
         }
     });
+}
+
+/// Starts the thread that ends expired sessions as long as the state exists.
+fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
+    let state = Arc::downgrade(state);
+    let sweep = move || {
+        while let Some(state) = state.upgrade() {
+            state.sessions.sweep();
+            state.sessions.recount_retained(&state.snapshot());
+            state.try_expire_leases();
+            drop(state);
+            std::thread::sleep(SWEEP_EVERY);
+        }
+    };
+    std::thread::Builder::new()
+        .name("pumice-sweeper".to_owned())
+        .spawn(sweep)
+        .map(drop)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::sources::SourceProgress;
+use super::source_progress::SourceProgress;
 use crate::connection_share::ConnectionShare;
 use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;

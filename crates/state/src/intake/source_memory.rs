@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::SourceKind;
-use super::sources::{SourceIntake, SourceProgress};
+use super::source_progress::SourceProgress;
+use super::sources::SourceIntake;
 use crate::store::StoreWrite;
 
 impl SourceProgress {

@@ -1,6 +1,6 @@
-//! Sources: their positions, and the full syncs that are being staged.
+//! Sources: what becomes of each batch, by its position in the sequence of its source.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,68 +8,19 @@ use super::batch::{Batch, BatchKind, SourceKind};
 use super::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
 use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
 use super::record_bytes::batch_bytes;
-use super::source_status::{SourceCondition, SourceRegistry};
+use super::source_progress::SourceProgress;
+use super::source_status::SourceRegistry;
 use crate::clock::Clock;
 use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
+use pumice_engine::Revision;
 use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
-use pumice_engine::{Revision, SourcePosition};
 
 /// Maximum step of a source's epoch, unless it is a time.
 const MAX_EPOCH_STEP: u64 = 1_000_000;
 
 /// Time by which the clock of a source that takes its epochs from it may be ahead of the server's.
 const MAX_CLOCK_LEAD: Duration = Duration::from_hours(1);
-
-/// Progress of one source.
-#[derive(Debug, Default)]
-pub(crate) struct SourceProgress {
-    epoch: u64,
-    sequence: u64,
-    /// True if a full sync of this epoch was applied.
-    pub(super) complete: bool,
-    /// True if a batch was missing when the source was last heard.
-    gap: bool,
-    pub(crate) heard: Option<Duration>,
-    outcomes: VecDeque<BatchOutcome>,
-    /// Full sync that is being sent.
-    pub(crate) staged: Option<Batch>,
-    pub(super) kind: SourceKind,
-    /// Bytes of the records in the state.
-    bytes: usize,
-    /// Labels that were left out of the records in the state.
-    dropped_labels: LabelKinds,
-    /// Time at which the server stops waiting for the source, which had synced before the start.
-    pub(super) awaited_until: Option<Duration>,
-}
-
-impl SourceProgress {
-    /// Begins the epoch of a batch. The records of the last one stay until the full sync.
-    fn begin_epoch(&mut self, batch: &Batch, now: Duration) {
-        *self = Self {
-            epoch: batch.source_epoch,
-            heard: Some(now),
-            kind: batch.source_kind,
-            bytes: self.bytes,
-            dropped_labels: self.dropped_labels,
-            awaited_until: self.awaited_until,
-            ..Self::default()
-        };
-    }
-
-    fn condition(&self) -> SourceCondition {
-        SourceCondition {
-            epoch: self.epoch,
-            sequence: self.sequence,
-            is_current: self.complete && !self.gap,
-            heard: self.heard,
-            kind: self.kind,
-            bytes: self.bytes,
-            dropped_labels: self.dropped_labels,
-            awaited_until: self.awaited_until,
-        }
-    }
-}
 
 /// Decision about a batch.
 #[derive(Debug)]
@@ -168,7 +119,7 @@ impl SourceIntake {
         let name = Arc::clone(&batch.source);
         let result = |source: &SourceProgress, resync| {
             let outcome = BatchOutcome {
-                position: source_position(&name, source),
+                position: source.position(&name),
                 revision: newest,
                 ..BatchOutcome::default()
             };
@@ -236,7 +187,7 @@ impl SourceIntake {
             BatchKind::FullSyncLast => dropped,
             BatchKind::Delta | BatchKind::FullSyncPart => source.dropped_labels.union(dropped),
         };
-        store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
+        source.store_outcome(outcome.clone(), self.limits.stored_outcomes);
         self.publish();
     }
 
@@ -329,11 +280,11 @@ fn accept(
             source.staged = Some(part);
             source.sequence = sequence;
             let outcome = BatchOutcome {
-                position: source_position(&name, source),
+                position: source.position(&name),
                 revision: newest,
                 ..BatchOutcome::default()
             };
-            store_outcome(source, outcome.clone(), limits.stored_outcomes);
+            source.store_outcome(outcome.clone(), limits.stored_outcomes);
             Ok(IntakeResult::Reply(outcome))
         }
     }
@@ -436,21 +387,6 @@ fn check_epoch(epoch: u64, known: u64, now: Duration) -> Result<(), StateError> 
         message,
     );
     Err(StateError::BatchInvalid { problem })
-}
-
-fn store_outcome(source: &mut SourceProgress, outcome: BatchOutcome, most: usize) {
-    source.outcomes.push_back(outcome);
-    while source.outcomes.len() > most {
-        source.outcomes.pop_front();
-    }
-}
-
-fn source_position(name: &Arc<str>, source: &SourceProgress) -> SourcePosition {
-    SourcePosition {
-        source: Arc::clone(name),
-        source_epoch: source.epoch,
-        sequence: source.sequence,
-    }
 }
 
 /// Checks that one more source has a place.

@@ -1,4 +1,4 @@
-//! Draft of a group of commands: a copy of the state that the commands change.
+//! Draft of a group of commands: a copy of the state that the commands change, and how it becomes the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::AdmissionLedger;
 use super::confirm::{self, ConfirmItem, JobConfirmOutcome, LedgerConfirm, LedgerRelease};
-use crate::store::ReservationTombstone;
+use crate::store::{ReservationTombstone, StoreError, StoreWrite};
 use pumice_engine::PolicyInForce;
 use pumice_engine::decide::JobAdmitter;
 use pumice_engine::model::reservation::same_incarnation;
@@ -19,11 +19,11 @@ pub(crate) struct LedgerDraft {
     pub(crate) cluster_state: ClusterState,
     /// Plugin states of the cluster state that are known already, by policy.
     pub(crate) plugin_states: BTreeMap<Arc<str>, PluginStates>,
-    pub(super) tombstones: SortedTable<Arc<ReservationTombstone>>,
+    tombstones: SortedTable<Arc<ReservationTombstone>>,
     /// Jobs whose row or tombstone changed.
-    pub(super) changed_jobs: BTreeSet<Arc<str>>,
+    changed_jobs: BTreeSet<Arc<str>>,
     /// Leases that start again although nothing else changed: job, source, lease.
-    pub(super) renewed_leases: Vec<(Arc<str>, Arc<str>, Duration)>,
+    renewed_leases: Vec<(Arc<str>, Arc<str>, Duration)>,
     /// Time since 1970.
     now: Duration,
     max_rows: usize,
@@ -265,5 +265,67 @@ impl LedgerDraft {
         for job in jobs {
             self.remove_row(job);
         }
+    }
+}
+
+impl AdmissionLedger {
+    /// Appends a draft and all pending repairs to the log as one entry. `others`: writes of other modules that go with it.
+    /// Without any write the log is only asked whether the draft is of its newest head.
+    ///
+    /// # Errors
+    /// Others have appended first, or the store failed: nothing of the draft has happened.
+    pub(crate) fn write_draft(
+        &mut self,
+        draft: LedgerDraft,
+        now: Duration,
+        others: Vec<StoreWrite>,
+    ) -> Result<AppliedDraft, StoreError> {
+        // Whoever follows the log counts a renewed lease from its entry on.
+        let renewed = draft.renewed_leases.iter().filter(|_| self.log.is_shared());
+        let renewed = renewed.map(|(job, ..)| job);
+        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).chain(renewed).collect();
+        let mut writes = others;
+        writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
+            job: Arc::clone(job),
+            reservation: draft.cluster_state.reservations().get(job).cloned(),
+            tombstone: draft.tombstones.get(job).cloned(),
+        }));
+        if let Err(error) = self.log.append_group(&writes) {
+            // The next write repairs whatever of this one reached the store.
+            if self.log.needs_repairs() {
+                self.dirty.extend(draft.changed_jobs);
+            }
+            return Err(error);
+        }
+        self.dirty.clear();
+        for job in &draft.changed_jobs {
+            match draft.cluster_state.reservations().get(job) {
+                Some(row) => self.leases.with(|leases| leases.start(job, &row.source, row.lease)),
+                None => self.leases.with(|leases| leases.stop(job)),
+            }
+            match (self.tombstones.get(job), draft.tombstones.get(job)) {
+                (before, after) if before == after => {}
+                (_, Some(_)) => self.date_tombstone(job, now),
+                (_, None) => {
+                    if let Some(since) = self.tombstone_since.remove(job) {
+                        self.tombstones_by_age.remove(&(since, Arc::clone(job)));
+                    }
+                }
+            }
+        }
+        // The other changed jobs have their lease already, or none.
+        let renewed = draft
+            .renewed_leases
+            .iter()
+            .filter(|(job, ..)| !draft.changed_jobs.contains(job));
+        for (job, source, lease) in renewed {
+            self.leases.with(|leases| leases.start(job, source, *lease));
+        }
+        self.tombstones = draft.tombstones;
+        Ok(AppliedDraft {
+            cluster_state: draft.cluster_state,
+            plugin_states: draft.plugin_states,
+            changed: !draft.changed_jobs.is_empty(),
+        })
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use draft::{AppliedDraft, LedgerDraft};
 pub(crate) use leases::LeaseTable;
 
 use crate::limits::StateLimits;
-use crate::store::{Durability, LedgerLog, ReservationTombstone, StoreError, StoreWrite, StoredState};
+use crate::store::{Durability, LedgerLog, ReservationTombstone, StoredState};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
 use pumice_engine::short_lock::ShortLock;
@@ -207,66 +207,6 @@ impl AdmissionLedger {
         self.leases.with(|leases| {
             leases.advance_clock(now, heard);
             leases.expired()
-        })
-    }
-
-    /// Appends a draft and all pending repairs to the log as one entry. `others`: writes of other modules that go with it.
-    /// Without any write the log is only asked whether the draft is of its newest head.
-    ///
-    /// # Errors
-    /// Others have appended first, or the store failed: nothing of the draft has happened.
-    pub(crate) fn write_draft(
-        &mut self,
-        draft: LedgerDraft,
-        now: Duration,
-        others: Vec<StoreWrite>,
-    ) -> Result<AppliedDraft, StoreError> {
-        // Whoever follows the log counts a renewed lease from its entry on.
-        let renewed = draft.renewed_leases.iter().filter(|_| self.log.is_shared());
-        let renewed = renewed.map(|(job, ..)| job);
-        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).chain(renewed).collect();
-        let mut writes = others;
-        writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
-            job: Arc::clone(job),
-            reservation: draft.cluster_state.reservations().get(job).cloned(),
-            tombstone: draft.tombstones.get(job).cloned(),
-        }));
-        if let Err(error) = self.log.append_group(&writes) {
-            // The next write repairs whatever of this one reached the store.
-            if self.log.needs_repairs() {
-                self.dirty.extend(draft.changed_jobs);
-            }
-            return Err(error);
-        }
-        self.dirty.clear();
-        for job in &draft.changed_jobs {
-            match draft.cluster_state.reservations().get(job) {
-                Some(row) => self.leases.with(|leases| leases.start(job, &row.source, row.lease)),
-                None => self.leases.with(|leases| leases.stop(job)),
-            }
-            match (self.tombstones.get(job), draft.tombstones.get(job)) {
-                (before, after) if before == after => {}
-                (_, Some(_)) => self.date_tombstone(job, now),
-                (_, None) => {
-                    if let Some(since) = self.tombstone_since.remove(job) {
-                        self.tombstones_by_age.remove(&(since, Arc::clone(job)));
-                    }
-                }
-            }
-        }
-        // The other changed jobs have their lease already, or none.
-        let renewed = draft
-            .renewed_leases
-            .iter()
-            .filter(|(job, ..)| !draft.changed_jobs.contains(job));
-        for (job, source, lease) in renewed {
-            self.leases.with(|leases| leases.start(job, source, *lease));
-        }
-        self.tombstones = draft.tombstones;
-        Ok(AppliedDraft {
-            cluster_state: draft.cluster_state,
-            plugin_states: draft.plugin_states,
-            changed: !draft.changed_jobs.is_empty(),
         })
     }
 

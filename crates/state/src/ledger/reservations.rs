@@ -8,9 +8,8 @@ use crate::SharedState;
 use crate::error::StateError;
 use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
 use crate::store::Durability;
-use crate::writer::WriterCommand;
-use crate::writer::apply_durable::DurableCommand;
-use crate::writer::ports::{CommandReply, WriterRequest};
+use crate::writer::command::{DurableCommand, WriterCommand};
+use crate::writer::request::{CommandReply, WriterRequest};
 
 impl SharedState {
     /// Confirms jobs: promises them what they need, at the newest state under its policy. The outcome comes when the

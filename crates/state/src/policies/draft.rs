@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PolicyVersion;
+use super::fingerprint::{document_fingerprint, document_hash};
 use super::origin::PolicyOrigin;
-use super::reload::document_hash;
-use super::stored::document_fingerprint;
 use pumice_engine::PolicyInForce;
 use pumice_engine::policy::{
     self, Compatibility, CompileOptions, CompiledPolicy, DiagnosticReport, Policy, YamlLimits,

@@ -1,6 +1,7 @@
 //! Policies: their versions, their history, and the one operation that changes a policy.
 
 pub(crate) mod draft;
+pub(crate) mod fingerprint;
 pub(crate) mod origin;
 pub(crate) mod rejected_document;
 pub(crate) mod reload;
@@ -15,12 +16,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::error::PolicyError;
+use crate::error::{PolicyError, StateError};
 use crate::policies::origin::PolicyOrigin;
 use crate::policies::rejected_document::RejectedDocument;
-use pumice_engine::PolicyInForce;
 use pumice_engine::model::Problem;
 use pumice_engine::policy::{Compatibility, DiagnosticReport};
+use pumice_engine::{PolicyInForce, Snapshot};
 
 /// Version of a policy.
 #[derive(Clone, Debug)]
@@ -210,4 +211,14 @@ impl PolicyRegistry {
         }
         PolicyError::Rejected(Box::new(rejection))
     }
+}
+
+/// Policy of this name and profile; an empty profile: the only one.
+///
+/// # Errors
+/// There is no such policy, or no such profile of it.
+pub fn policy_in_snapshot(snapshot: &Snapshot, name: &str, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
+    let policy = snapshot.policies.get(name);
+    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;
+    policy.of_profile(profile).map_err(StateError::ProfileUnknown)
 }

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::draft::{PolicyDraft, PolicyInstall, PolicyText};
+use super::fingerprint::document_fingerprint;
 use super::origin::PolicyOrigin;
 use super::removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
-use super::stored;
 use crate::SharedState;
 use crate::error::{PolicyError, StateError};
 use crate::policies::rejected_document::RejectedDocument;
 use crate::policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
-use crate::writer::WriterCommand;
+use crate::writer::command::WriterCommand;
 use pumice_engine::policy::Compatibility;
 
 /// Reload whose document is compiled.
@@ -28,7 +27,7 @@ impl SharedState {
         let file = histories
             .get(name)
             .and_then(|history| history.file_fingerprint.as_ref());
-        file.is_some_and(|file| *file == stored::document_fingerprint(document, compatibility))
+        file.is_some_and(|file| *file == document_fingerprint(document, compatibility))
     }
 
     /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
@@ -199,17 +198,6 @@ impl SharedState {
             .await?;
         result.await.map_err(|_| StateError::ShuttingDown)?
     }
-}
-
-/// SHA-256 of a document, hexadecimal.
-pub fn document_hash(document: &str) -> Arc<str> {
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(document.as_bytes()) {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(u32::from(digit), 16));
-        }
-    }
-    text.into()
 }
 
 fn check_policy_name(name: &Arc<str>) -> Result<(), PolicyError> {

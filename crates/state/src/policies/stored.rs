@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use super::draft::{PolicyDraft, PolicyText};
 use super::origin::PolicyOrigin;
-use super::reload::document_hash;
-use super::writer::PolicyWriter;
 use crate::error::StateError;
-use crate::limits::StateLimits;
-use crate::policies::{PolicyHistories, PolicyHistory, PolicyVersion};
-use crate::store::{LedgerLog, StoreWrite, StoredPolicy, StoredState};
+use crate::policies::{PolicyHistories, PolicyVersion};
+use crate::store::{LedgerLog, StoreWrite, StoredPolicy};
 use pumice_engine::PolicyInForce;
 use pumice_engine::policy::{Compatibility, DiagnosticReport, YamlLimits};
 
@@ -31,11 +28,6 @@ pub struct StoredPolicyError {
 
 fn first_error(report: &DiagnosticReport) -> String {
     report.errors().next().map(ToString::to_string).unwrap_or_default()
-}
-
-/// Fingerprint of a policy file: hash of its content and its compatibility.
-pub(crate) fn document_fingerprint(document: &str, compatibility: Compatibility) -> Arc<str> {
-    format!("{}:{}", document_hash(document), compatibility.name()).into()
 }
 
 impl PolicyOrigin {
@@ -203,49 +195,33 @@ pub(super) fn compile_stored(
     Ok(draft.to_version(stored.version))
 }
 
-/// Policies in force, by name.
-pub(crate) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
-
-impl PolicyWriter {
-    /// Stored policies, and those in force.
-    ///
-    /// # Errors
-    /// This program rejects a version that was in force. An earlier version that it rejects is left out.
-    pub(crate) fn open(
-        limits: &StateLimits,
-        stored_state: &StoredState,
-    ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
-        let policies = Self::new(limits);
-        let mut histories: BTreeMap<Arc<str>, PolicyHistory> = BTreeMap::new();
-        let mut in_force = ActivePolicies::new();
-        let mut stored = stored_state.policies.iter().peekable();
+/// Versions of all stored policies, compiled. An earlier version that this program rejects is left out; one that was in
+/// force is an error.
+pub(super) fn compile_versions(
+    stored: &[StoredPolicy],
+    limits: YamlLimits,
+) -> impl Iterator<Item = Result<Arc<PolicyVersion>, StoredPolicyError>> {
+    let mut stored = stored.iter().peekable();
+    std::iter::from_fn(move || {
         while let Some(one) = stored.next() {
             let is_last = stored.peek().is_none_or(|next| next.name != one.name);
-            let version = match compile_stored(one, limits.document_limits()) {
-                Ok(version) => version,
+            match compile_stored(one, limits) {
+                Ok(version) => return Some(Ok(version)),
                 Err(report) if is_last => {
-                    return Err(StoredPolicyError {
+                    return Some(Err(StoredPolicyError {
                         name: Arc::clone(&one.name),
                         version: one.version,
                         report,
-                    });
+                    }));
                 }
                 Err(_) => {
                     tracing::warn!(policy = %one.name, version = one.version, "this program rejects a stored version: it is left out");
-                    continue;
                 }
-            };
-            in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
-            let history = histories.entry(Arc::clone(&one.name)).or_default();
-            policies.restore_version(history, &version);
-        }
-        for (name, content) in &stored_state.policy_files {
-            if let Some(history) = histories.get_mut(name) {
-                history.file_fingerprint = Some(Arc::clone(content));
             }
         }
-        let histories = histories.into_iter().map(|(name, history)| (name, Arc::new(history)));
-        policies.registry.publish(histories.collect());
-        Ok((policies, in_force))
-    }
+        None
+    })
 }
+
+/// Policies in force, by name.
+pub(crate) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;

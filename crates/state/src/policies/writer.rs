@@ -1,14 +1,15 @@
 //! The writer's part of the policies: it puts versions in force and deletes them, in the store first and then for
 //! readers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::draft::{PolicyDraft, PolicyInstall};
-use super::stored::{self, ActivePolicies, PendingRepair};
+use super::stored::{ActivePolicies, PendingRepair, StoredPolicyError, compile_versions, version_writes};
 use crate::error::{PolicyError, StateError, limit_error};
 use crate::limits::StateLimits;
 use crate::policies::{PolicyHistories, PolicyHistory, PolicyRegistry, PolicyVersion, ReloadedPolicy};
-use crate::store::{LedgerLog, StoreWrite};
+use crate::store::{LedgerLog, StoreWrite, StoredState};
 use pumice_engine::policy::{YamlLimits, emit};
 
 /// Writer of policies. It alone changes the registry, so it needs no lock while the store writes.
@@ -32,6 +33,34 @@ impl PolicyWriter {
             registry: Arc::default(),
             pending_repair: PendingRepair::default(),
         }
+    }
+
+    /// Stored policies, and those in force.
+    ///
+    /// # Errors
+    /// This program rejects a version that was in force. An earlier version that it rejects is left out.
+    pub(crate) fn open(
+        limits: &StateLimits,
+        stored_state: &StoredState,
+    ) -> Result<(Self, ActivePolicies), StoredPolicyError> {
+        let policies = Self::new(limits);
+        let mut histories: BTreeMap<Arc<str>, PolicyHistory> = BTreeMap::new();
+        let mut in_force = ActivePolicies::new();
+        for version in compile_versions(&stored_state.policies, limits.document_limits()) {
+            let version = version?;
+            let name = &version.in_force.name;
+            in_force.insert(Arc::clone(name), Arc::clone(&version.in_force));
+            let history = histories.entry(Arc::clone(name)).or_default();
+            policies.restore_version(history, &version);
+        }
+        for (name, content) in &stored_state.policy_files {
+            if let Some(history) = histories.get_mut(name) {
+                history.file_fingerprint = Some(Arc::clone(content));
+            }
+        }
+        let histories = histories.into_iter().map(|(name, history)| (name, Arc::new(history)));
+        policies.registry.publish(histories.collect());
+        Ok((policies, in_force))
     }
 
     /// Puts a version in force by compare-and-swap with the expected version. No other code changes a policy.
@@ -104,7 +133,7 @@ impl PolicyWriter {
         let content = Arc::clone(&draft.fingerprint);
         let version = draft.to_version(history.last + 1);
         let dropped = history.accept(&version, self.max_versions, self.max_bytes);
-        let writes = stored::version_writes(&version, false, &dropped, &version.origin, &content);
+        let writes = version_writes(&version, false, &dropped, &version.origin, &content);
         let file = writes
             .iter()
             .any(|write| matches!(write, StoreWrite::PolicyFile { .. }));
@@ -130,7 +159,7 @@ impl PolicyWriter {
         let writes = if file == Some(content) {
             Vec::new()
         } else {
-            stored::version_writes(active, true, &[], origin, content)
+            version_writes(active, true, &[], origin, content)
         };
         let file = !writes.is_empty();
         // A pending repair may contradict what this call confirms.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::commit_outcome::{CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
-use super::placed_calls::{count_placement, uncount_placement};
+use super::placement_count::{count_placement, uncount_placement};
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::registry::SessionEntry;
+use super::session_entry::SessionEntry;
 use pumice_engine::Snapshot;
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;

@@ -1,6 +1,5 @@
 //! All sessions: each is a private cluster state that one scheduler changes, with a lease and a record of its end.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +11,8 @@ use dashmap::DashMap;
 use super::commit_outcome::CommitOutcome;
 use super::former_states::FormerStates;
 use super::opening::OpenedSession;
+use super::session_entry::{ChangeClaim, SessionEntry, SessionGuard, SessionState, millis};
 use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};
-use crate::SharedState;
 use crate::clock::Clock;
 use crate::connection_share::{ConnectionShare, adjust};
 use crate::error::{StateError, limit_error};
@@ -24,101 +23,10 @@ use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
-/// Result of a query that changed the session, recorded for retries.
-pub(crate) type RecordedResult = Arc<dyn Any + Send + Sync>;
-
-#[derive(Debug)]
-pub(crate) struct SessionState {
-    /// Result of the last change, if that was a query.
-    pub(crate) recorded_result: Option<RecordedResult>,
-    pub(crate) cycle: SchedulingCycle,
-    pub(crate) applied: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct SessionEntry {
-    pub(crate) name: Arc<str>,
-    /// Number of the session, in the order of opening.
-    number: u64,
-    /// Connection that it was opened by; `None`: it was opened by none.
-    connection: Option<ConnectionShare>,
-    pub(crate) policy: Arc<PolicyInForce>,
-    /// Name and profile of its policy in shared state; `None`: the session is on a cluster of its own.
-    pub(crate) shared: Option<(Arc<str>, Arc<str>)>,
-    pub(crate) revision: Revision,
-    /// Source of the batch that it was opened with.
-    pub(crate) source: Option<Arc<str>>,
-    pub(crate) inner: ArcSwap<SessionState>,
-    /// True while a call changes or ends the session.
-    changing: AtomicBool,
-    /// Bytes that no change of the session changes: its entry, and a cluster of its own.
-    own_bytes: usize,
-    /// Bytes that the session holds alone.
-    copied_bytes: AtomicUsize,
-    pub(crate) opened_at: Duration,
-    pub(crate) lease: Duration,
-    /// Time of the last renewal, in milliseconds of the monotonic clock.
-    pub(crate) renewed_at: AtomicU64,
-    pub(crate) active_queries: AtomicU32,
-}
-
-impl SessionEntry {
-    /// Claims the session for one change at a time. Nobody waits for a claim: whoever comes second gets an error. Calls
-    /// claim through [`SessionRegistry::claim_open`].
-    fn claim(self: &Arc<Self>) -> Result<ChangeClaim, StateError> {
-        if self.changing.swap(true, Ordering::AcqRel) {
-            return Err(StateError::Aborted {
-                applied: self.inner.load().applied,
-            });
-        }
-        Ok(ChangeClaim(Arc::clone(self)))
-    }
-
-    /// State of the session, if it is exactly after change `after`.
-    pub(crate) fn state_at(&self, after: u64) -> Result<Arc<SessionState>, StateError> {
-        let inner = self.inner.load_full();
-        if inner.applied == after {
-            return Ok(inner);
-        }
-        Err(StateError::SequenceMismatch {
-            applied: inner.applied,
-            wanted: after,
-        })
-    }
-}
-
 /// Bytes of a session without changes and without a cluster of its own, besides its cycle.
 const SESSION_BYTES: usize = size_of::<SessionEntry>() + SESSION_NAME_BYTES;
 /// Bytes of a session's name, and of its entry in the table.
 const SESSION_NAME_BYTES: usize = 128;
-
-/// Claim of the call that changes or ends a session; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct ChangeClaim(Arc<SessionEntry>);
-
-impl Drop for ChangeClaim {
-    fn drop(&mut self) {
-        self.0.changing.store(false, Ordering::Release);
-    }
-}
-
-/// Guard of a call on a session. When it is dropped, the session's lease starts again.
-#[derive(Debug)]
-pub(crate) struct SessionGuard(pub(crate) Arc<SessionEntry>, Arc<dyn Clock>);
-
-impl SessionGuard {
-    fn new(session: Arc<SessionEntry>, clock: Arc<dyn Clock>) -> Self {
-        session.active_queries.fetch_add(1, Ordering::AcqRel);
-        Self(session, clock)
-    }
-}
-
-impl Drop for SessionGuard {
-    fn drop(&mut self) {
-        self.0.renewed_at.store(millis(self.1.monotonic()), Ordering::Release);
-        self.0.active_queries.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// All sessions, open and ended.
 #[derive(Debug)]
@@ -452,29 +360,4 @@ impl SessionRegistry {
         let _changing = changing?;
         Ok(self.end(&busy.0, true, "it was closed", None))
     }
-}
-
-/// Period of the check for expired leases.
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
-
-/// Starts the thread that ends expired sessions as long as the state exists.
-pub(crate) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
-    let state = Arc::downgrade(state);
-    let sweep = move || {
-        while let Some(state) = state.upgrade() {
-            state.sessions.sweep();
-            state.sessions.recount_retained(&state.snapshot());
-            state.try_expire_leases();
-            drop(state);
-            std::thread::sleep(SWEEP_EVERY);
-        }
-    };
-    std::thread::Builder::new()
-        .name("pumice-sweeper".to_owned())
-        .spawn(sweep)
-        .map(drop)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -36,7 +36,7 @@ impl SharedState {
     /// Open sessions, by name.
     pub fn list_sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.monotonic();
-        let status = |session: &super::registry::SessionEntry| {
+        let status = |session: &super::session_entry::SessionEntry| {
             let inner = session.inner.load();
             let queries = session.active_queries.load(Ordering::Acquire);
             let renewed = Duration::from_millis(session.renewed_at.load(Ordering::Acquire));

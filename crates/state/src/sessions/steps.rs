@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::opening::{OpenSession, OpenedSession, SessionBase};
-use super::registry::{SessionGuard, SessionState};
+use super::session_entry::{SessionGuard, SessionState};
 use crate::SharedState;
 use crate::error::StateError;
+use crate::policies::policy_in_snapshot;
 use crate::writer::published;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::{PolicyInForce, Revision, Snapshot};
+use pumice_engine::{PolicyInForce, Revision};
 
 /// Session after some of its changes. Its lease pauses while this value exists.
 #[derive(Debug)]
@@ -51,16 +52,6 @@ impl SteppedSession {
     pub fn name(&self) -> &str {
         &self.busy.0.name
     }
-}
-
-/// Policy of this name and profile; an empty profile: the only one.
-///
-/// # Errors
-/// There is no such policy, or no such profile of it.
-pub fn policy_in_snapshot(snapshot: &Snapshot, name: &str, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
-    let policy = snapshot.policies.get(name);
-    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;
-    policy.of_profile(profile).map_err(StateError::ProfileUnknown)
 }
 
 /// Cluster of a session's own with the plugin states of it, and their bytes.

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::query::WeighedResult;
-use super::registry::{ChangeClaim, RecordedResult, SessionEntry, SessionGuard, SessionRegistry, SessionState};
+use super::registry::SessionRegistry;
+use super::session_entry::{ChangeClaim, RecordedResult, SessionEntry, SessionGuard, SessionState};
 use super::steps::SteppedSession;
 use crate::error::{StateError, limit_error};
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};

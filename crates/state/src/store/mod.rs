@@ -25,6 +25,7 @@ mod format;
 #[cfg(debug_assertions)]
 pub mod fuzz_entries;
 mod header;
+mod ledger_log;
 mod log;
 mod medium;
 mod memory;
@@ -50,7 +51,7 @@ pub use entry::LogEntry;
 #[cfg(any(test, debug_assertions))]
 #[doc(hidden)]
 pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
-pub(crate) use log::{LedgerLog, MAX_APPEND_ATTEMPTS};
+pub(crate) use ledger_log::{LedgerLog, MAX_APPEND_ATTEMPTS};
 pub use log::{LogHead, LogNews, LogRead, LogServer};
 pub use memory::MemoryStore;
 #[doc(hidden)]

@@ -17,13 +17,14 @@ use super::shuttle_disk::{DISK_FAILS_LATE, DISK_REJECTS, DISK_WORKS, PowerSwitch
 use super::{FakeClock, batch};
 use crate::ledger::{AdmissionLedger, SharedLeases};
 use crate::policies::writer::PolicyWriter;
-use crate::sessions::commit::{AssumptionCommand, SessionCommit};
+use crate::sessions::assumption_command::{AssumptionCommand, SessionCommit};
 use crate::sessions::commit_outcome::{ProposedJob, ProposedPlacement};
 use crate::store::{Durability, LedgerLog, MemoryStore, Store as _};
-use crate::writer::apply_durable::DurableCommand;
+use crate::writer::command::{DurableCommand, WriterCommand};
 use crate::writer::node_table::NodeTable;
-use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher, WriterRequest};
-use crate::writer::{Writer, WriterCommand, WriterParts};
+use crate::writer::ports::{CommandInbox, SnapshotPublisher};
+use crate::writer::request::{CommandReply, WriterRequest};
+use crate::writer::{Writer, WriterParts};
 use crate::*;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::model::{ClusterState, JobRecord, ResourceId, TaskRecord, TaskShape, TaskStatus};

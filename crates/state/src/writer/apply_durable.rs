@@ -6,63 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ports::{CommandReply, WriterRequest};
+use super::command::DurableCommand;
 use crate::error::StateError;
 use crate::ledger::assumptions::AssumptionDraft;
-use crate::ledger::{AppliedDraft, ConfirmOutcome, LedgerConfirm, LedgerDraft, LedgerRelease, ReservationStatus};
-use crate::sessions::commit::{AssumptionCommand, CommitContext};
+use crate::ledger::{AppliedDraft, ConfirmOutcome, LedgerConfirm, LedgerDraft, ReservationStatus};
+use crate::policies::policy_in_snapshot;
+use crate::sessions::assumption_command::AssumptionCommand;
+use crate::sessions::commit_arbiter::CommitContext;
 use crate::store::{MAX_APPEND_ATTEMPTS, StoreError};
 use crate::writer::Writer;
-use pumice_engine::{PolicyInForce, Revision};
-
-/// Command whose effect must be durable before it is acknowledged.
-#[derive(Debug)]
-pub(crate) enum DurableCommand {
-    /// Confirm jobs: promise each what it needs.
-    Confirm(WriterRequest<Box<LedgerConfirm>, ConfirmOutcome>),
-    /// Release a reservation.
-    Release(WriterRequest<LedgerRelease, Option<ReservationStatus>>),
-    /// Commit placements, or release assumptions.
-    Assume(Box<AssumptionCommand>),
-    /// Look at the clock, and end leases that have expired.
-    ExpireLeases(Option<CommandReply<()>>),
-    /// Write pending repairs, close the store, and end. The reply goes when the group is drafted.
-    Stop(Option<CommandReply<()>>),
-}
-
-impl DurableCommand {
-    /// True if it was decided, and waits for its group to be written.
-    fn waits(&self) -> bool {
-        match self {
-            Self::Confirm(confirm) => confirm.waits(),
-            Self::Release(release) => release.waits(),
-            Self::Assume(assumed) => assumed.waits(),
-            Self::ExpireLeases(_) | Self::Stop(_) => false,
-        }
-    }
-
-    /// Sends the reply: the group is durable, and visible from this revision on.
-    pub(crate) fn reply(self, revision: Revision) {
-        match self {
-            Self::Confirm(confirm) => confirm.reply(|outcome| ConfirmOutcome { revision, ..outcome }),
-            Self::Release(release) => release.reply(|released| released),
-            Self::Assume(assumed) => assumed.reply(revision),
-            Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
-            Self::Stop(_) => {}
-        }
-    }
-
-    /// Reports that the store failed and that the command had no effect.
-    fn reply_error(self, error: &StoreError) {
-        match self {
-            Self::Confirm(confirm) => confirm.reply_error(StateError::Store(error.clone())),
-            Self::Release(release) => release.reply_error(StateError::Store(error.clone())),
-            Self::Assume(assumed) => assumed.reply_error(StateError::Store(error.clone())),
-            Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
-            Self::Stop(_) => {}
-        }
-    }
-}
 
 impl Writer {
     /// Applies durable commands after the group's other commands. Returns those whose replies wait for the publication. If
@@ -212,7 +164,7 @@ impl Writer {
         draft: &mut LedgerDraft,
         confirm: &mut LedgerConfirm,
     ) -> Result<ConfirmOutcome, StateError> {
-        let policy = self.policy_in_force(&confirm.policy, &confirm.profile)?;
+        let policy = policy_in_snapshot(&self.next, &confirm.policy, &confirm.profile)?;
         let items = draft.confirm(confirm, &policy);
         Ok(ConfirmOutcome {
             items: items.map_err(|problem| StateError::QueryRejected { problem })?,
@@ -220,12 +172,6 @@ impl Writer {
             policy,
             durability: self.ledger.durability(),
         })
-    }
-
-    fn policy_in_force(&self, name: &Arc<str>, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
-        let policy = self.next.policies.get(name);
-        let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: Arc::clone(name) })?;
-        policy.of_profile(profile).map_err(StateError::ProfileUnknown)
     }
 
     /// Sends the replies that waited for the publication.

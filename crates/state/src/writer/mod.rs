@@ -1,75 +1,56 @@
 //! The single writer: applies queued commands in groups, publishes one snapshot per group, then replies.
 
-pub(crate) mod apply_durable;
+mod apply_batch;
+mod apply_durable;
+pub(crate) mod command;
 pub(crate) mod interner;
 pub(crate) mod node_table;
 pub(crate) mod ports;
 pub(crate) mod published;
 mod records;
-pub(crate) mod relations;
+mod relations;
 mod replay;
-pub(crate) mod resource_forgetting;
+pub(crate) mod request;
+mod resource_forgetting;
 pub(crate) mod resource_names;
+mod source_removal;
+mod unused_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{PolicyError, StateError};
-use crate::intake::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
 use crate::intake::batch_outcome::BatchOutcome;
 use crate::intake::outcome_problems::truncate_problems;
 use crate::intake::record_bytes::SourceBytes;
 use crate::intake::record_rules;
-use crate::intake::source_removal::{ForgetSource, ForgottenSource};
+use crate::intake::source_forgetting::ForgottenSource;
 use crate::intake::sources::{IntakeResult, SourceIntake};
-use crate::intake::unreadable::{UnreadableTasks, uncounted_warning};
+use crate::intake::unreadable::UnreadableTasks;
 use crate::ledger::AdmissionLedger;
 use crate::policies::ReloadedPolicy;
-use crate::policies::draft::PolicyInstall;
-use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
+use crate::policies::removal::DeletedPolicy;
 use crate::policies::stored::ActivePolicies;
 use crate::policies::writer::PolicyWriter;
-use crate::sessions::commit::CommitArbiter;
+use crate::sessions::commit_arbiter::CommitArbiter;
 use crate::store::StoredState;
-use crate::writer::apply_durable::DurableCommand;
+use crate::writer::command::{DurableCommand, WriterCommand};
 use crate::writer::interner::RecordInterner;
 use crate::writer::node_table::NodeTable;
-use crate::writer::ports::{CommandInbox, CommandReply, SnapshotPublisher};
-use crate::writer::relations::RelationChanges;
-use crate::writer::resource_forgetting::ResourceForgetter;
+use crate::writer::ports::{CommandInbox, SnapshotPublisher};
+use crate::writer::request::CommandReply;
 use crate::writer::resource_names::ResourceNames;
-use pumice_engine::model::{ClusterState, Problem, RecordKind};
+use crate::writer::unused_names::UnusedNames;
+use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::{Revision, Snapshot, SourcePosition};
+use pumice_engine::{Revision, Snapshot};
 
 /// Maximum number of commands that share a publication.
 const MAX_GROUP: usize = 64;
 
 /// Number of slots from which the node table is rebuilt, if fewer than half of them hold a node.
 const COMPACT_FROM: usize = 4_096;
-
-/// Command to the writer.
-#[derive(Debug)]
-pub(crate) enum WriterCommand {
-    /// Apply a batch.
-    Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
-    /// Put a compiled policy in force.
-    Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
-    /// Delete a policy.
-    Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
-    /// Forget a source.
-    Forget(Box<ForgetSource>, CommandReply<Result<ForgottenSource, StateError>>),
-    /// Forget a resource name.
-    ForgetResource(Arc<str>, CommandReply<Result<Revision, StateError>>),
-    /// Change the admission ledger or assumptions. The writer handles these after the other commands of the group, on
-    /// the state that those make.
-    Durable(DurableCommand),
-    /// Run a short function on the writer's thread, between two groups.
-    Run(fn()),
-    /// Read what others have appended to the log.
-    ReadLog,
-}
 
 /// Reply that waits for the publication.
 enum PendingReply {
@@ -83,27 +64,27 @@ enum PendingReply {
 /// The writer's own state: the snapshot that it publishes next.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) names: Arc<ResourceNames>,
-    pub(crate) forgetter: ResourceForgetter,
-    pub(crate) publisher: Arc<dyn SnapshotPublisher>,
-    pub(crate) sources: SourceIntake,
-    pub(crate) policies: PolicyWriter,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) ledger: AdmissionLedger,
+    names: Arc<ResourceNames>,
+    unused_names: UnusedNames,
+    publisher: Arc<dyn SnapshotPublisher>,
+    sources: SourceIntake,
+    policies: PolicyWriter,
+    clock: Arc<dyn Clock>,
+    ledger: AdmissionLedger,
     node_table: Arc<NodeTable>,
-    pub(crate) arbiter: CommitArbiter,
+    arbiter: CommitArbiter,
     interner: RecordInterner,
-    pub(crate) source_bytes: SourceBytes,
-    pub(crate) unreadable: UnreadableTasks,
-    pub(crate) next: Snapshot,
+    source_bytes: SourceBytes,
+    unreadable: UnreadableTasks,
+    next: Snapshot,
     /// Plugin states of the next snapshot that are known already, by policy.
-    pub(crate) plugin_states: BTreeMap<Arc<str>, PluginStates>,
+    plugin_states: BTreeMap<Arc<str>, PluginStates>,
     /// True if the next snapshot differs from the newest one.
-    pub(crate) changed: bool,
+    changed: bool,
     /// True if the last write to the store failed.
-    pub(crate) store_fails: bool,
+    store_fails: bool,
     /// Set if the writer is to end after this group.
-    pub(crate) stop: Option<CommandReply<()>>,
+    stop: Option<CommandReply<()>>,
 }
 
 /// Shared parts that the writer works with.
@@ -138,7 +119,7 @@ impl Writer {
         let arbiter = CommitArbiter::open(sources.limits(), stored_state);
         Self {
             names,
-            forgetter: ResourceForgetter::default(),
+            unused_names: UnusedNames::default(),
             publisher,
             sources,
             policies,
@@ -291,147 +272,6 @@ impl Writer {
             // Each group begins with it.
             WriterCommand::ReadLog => {}
         }
-    }
-
-    /// Applies a batch, after which the later ones of the group are judged.
-    fn apply_to_source(&mut self, batch: Batch) -> BatchOutcome {
-        let (kind, dropped) = (batch.kind, batch.dropped_labels);
-        let outcome = self.apply_batch(batch);
-        self.changed = true;
-        let bytes = self.source_bytes.of(&outcome.position.source);
-        self.sources.applied(kind, &outcome, bytes, dropped);
-        self.show_dropped_labels();
-        outcome
-    }
-
-    fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {
-        self.check_names(&batch)?;
-        batch.names = None;
-        self.sources
-            .intake(batch, self.visible_revision(), self.next.read_labels())
-    }
-
-    /// Tells the next snapshot which labels its records lack.
-    pub(super) fn show_dropped_labels(&mut self) {
-        let dropped = self.sources.dropped_labels();
-        if dropped != *self.next.state.dropped_labels() {
-            self.next.state.set_dropped_labels(dropped);
-        }
-    }
-
-    /// Applies a batch to the next snapshot.
-    fn apply_batch(&mut self, mut batch: Batch) -> BatchOutcome {
-        let watch = record_rules::judge_queues(&mut batch, &self.next.state, &self.next.policies);
-        let Batch {
-            source,
-            source_epoch,
-            sequence,
-            kind,
-            part: _,
-            mut put,
-            rejected,
-            remove,
-            removed_uids,
-            mut warnings,
-            source_kind: _,
-            names: _,
-            bytes: _,
-            dropped_labels: _,
-            connection: _,
-        } = batch;
-        self.next.state.set_resources(self.names.current_table());
-        let (mut problems, mut related) = (Vec::new(), RelationChanges::default());
-        if kind == BatchKind::FullSyncLast {
-            self.remove_absent(&source, &put, &rejected, &mut related);
-            self.unreadable.forget_source(&source);
-        }
-        self.remove_named(&source, remove, &removed_uids, &mut related);
-        // Tasks come last: their priorities and groups follow from classes and jobs.
-        let is_task = |(record, _): &(BatchRecord, _)| matches!(record, BatchRecord::Task(_));
-        if !put.is_sorted_by_key(is_task) {
-            put.sort_by_key(is_task);
-        }
-        for (record, place) in put {
-            related.note_put(&record, &self.next.state);
-            problems.extend(self.put_if_possible(record, place, &source));
-        }
-        self.renew_related(&related);
-        problems.extend(self.reject_records(&source, rejected, &mut warnings));
-        self.sources.registry.add_record_problems(problems.len());
-        warnings.extend(record_rules::contradictions(&watch, &self.next.state));
-        let position = SourcePosition {
-            source: Arc::clone(&source),
-            source_epoch,
-            sequence,
-        };
-        Arc::make_mut(&mut self.next.positions).insert(source, position.clone());
-        BatchOutcome {
-            position,
-            revision: self.next.revision,
-            rejected: truncate_problems(problems),
-            warnings: truncate_problems(warnings),
-            resync: None,
-        }
-    }
-
-    /// Rejects records; their problems.
-    fn reject_records(
-        &mut self,
-        source: &Arc<str>,
-        rejected: Vec<RejectedRecord>,
-        warnings: &mut Vec<Problem>,
-    ) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for record in rejected {
-            warnings.extend(self.reject_record(source, &record));
-            problems.extend(record.problems);
-        }
-        self.unreadable.mark_nodes(&mut self.next.state);
-        problems
-    }
-
-    /// Marks the last good record of a rejected one, if there is one. A warning, if something is not counted.
-    fn reject_record(&mut self, source: &Arc<str>, rejected: &RejectedRecord) -> Option<Problem> {
-        let (kind, name) = &rejected.key;
-        match self.next.state.source_of(*kind, name) {
-            Some(owner) if owner != source => return None,
-            Some(_) => {
-                let problems = rejected.problems.clone().into();
-                self.next.state.set_invalid(*kind, name, Some(problems));
-            }
-            None => {}
-        }
-        match kind {
-            RecordKind::Node => self.unreadable.recheck_node(name),
-            RecordKind::Task if self.record_count() < self.sources.max_records() => {
-                self.unreadable.insert(source, rejected);
-            }
-            RecordKind::Task
-            | RecordKind::Queue
-            | RecordKind::Job
-            | RecordKind::Namespace
-            | RecordKind::PriorityClass => {}
-        }
-        uncounted_warning(&self.next.state, rejected)
-    }
-
-    pub(crate) fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
-        self.next
-            .state
-            .source_of(kind, name)
-            .is_some_and(|owner| owner == source)
-    }
-
-    /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
-    pub(crate) fn record_count(&self) -> usize {
-        let cluster_state = &self.next.state;
-        cluster_state.slots() as usize
-            + cluster_state.queues().len()
-            + cluster_state.jobs().len()
-            + cluster_state.tasks().len()
-            + cluster_state.namespaces().len()
-            + cluster_state.priority_classes().len()
-            + self.unreadable.len()
     }
 
     fn publish(&mut self) {

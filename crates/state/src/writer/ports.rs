@@ -1,13 +1,12 @@
-//! Ports of the writer: incoming commands, replies, and published snapshots. They are traits so that a model checker
-//! can take the place of the threads.
+//! Ports of the writer: incoming commands and published snapshots. They are traits so that a model checker can take the
+//! place of the threads.
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::error::StateError;
-use crate::writer::WriterCommand;
+use crate::writer::command::WriterCommand;
 use pumice_engine::Snapshot;
 
 /// Source of the writer's commands.
@@ -36,74 +35,4 @@ pub(crate) trait SnapshotPublisher: Debug + Send + Sync {
 
     /// Makes a snapshot the newest.
     fn publish(&self, snapshot: Snapshot);
-}
-
-/// Reply to a command: sends the result to whoever waits for it.
-pub(crate) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
-
-impl<T> CommandReply<T> {
-    /// Reply that calls this function with the result.
-    pub(crate) fn to(result: impl FnOnce(T) + Send + 'static) -> Self {
-        Self(Box::new(result))
-    }
-
-    /// Sends the result.
-    pub(crate) fn send(self, result: T) {
-        (self.0)(result);
-    }
-}
-
-/// Request to the writer: what is asked, how its group decides it, and the reply.
-#[derive(Debug)]
-pub(crate) struct WriterRequest<Q, T> {
-    pub(crate) asked: Q,
-    outcome: Option<Result<T, StateError>>,
-    reply: CommandReply<Result<T, StateError>>,
-}
-
-impl<Q, T> WriterRequest<Q, T> {
-    pub(crate) fn new(asked: Q, reply: impl Into<CommandReply<Result<T, StateError>>>) -> Self {
-        Self {
-            asked,
-            outcome: None,
-            reply: reply.into(),
-        }
-    }
-
-    /// Sets what the reply says if the group is written. A group that is drafted again decides again.
-    pub(crate) fn decide(&mut self, outcome: Result<T, StateError>) {
-        self.outcome = Some(outcome);
-    }
-
-    /// True if the request was decided, and waits for the group to be written.
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self.outcome, Some(Ok(_)))
-    }
-
-    /// Sends the outcome, with what the publication adds to it.
-    pub(crate) fn reply(self, published: impl FnOnce(T) -> T) {
-        let outcome = self.outcome.unwrap_or(Err(StateError::ShuttingDown));
-        self.reply.send(outcome.map(published));
-    }
-
-    /// Reports that the group was not written: what was decided had no effect.
-    pub(crate) fn reply_error(self, error: StateError) {
-        self.reply.send(match self.outcome {
-            Some(Err(own)) => Err(own),
-            Some(Ok(_)) | None => Err(error),
-        });
-    }
-}
-
-impl<T> Debug for CommandReply<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reply")
-    }
-}
-
-impl<T: Send + 'static> From<oneshot::Sender<T>> for CommandReply<T> {
-    fn from(sender: oneshot::Sender<T>) -> Self {
-        // The result is dropped if the caller has gone away.
-        Self::to(move |result| drop(sender.send(result)))
-    }
 }

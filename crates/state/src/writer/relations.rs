@@ -58,7 +58,7 @@ impl RelationChanges {
 
 impl Writer {
     /// Puts the records of a source again that the changes made outdated.
-    pub(crate) fn renew_related(&mut self, changes: &RelationChanges) {
+    pub(super) fn renew_related(&mut self, changes: &RelationChanges) {
         if changes.classes {
             for name in self.next.state.outdated_jobs() {
                 let Some(stored) = self.next.state.jobs().get(&name).cloned() else {

@@ -3,36 +3,21 @@
 //! A name goes at once, and its place with it. Its id is another name's only when nobody can mean the old one: no
 //! snapshot, session, query or batch holds a table of an era in which the id had that name.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::apply_durable::DurableCommand;
+use super::Writer;
+use super::command::{DurableCommand, WriterCommand};
 use crate::SharedState;
 use crate::error::StateError;
 use crate::intake::batch::{Batch, BatchRecord};
-use crate::intake::source_removal::ForgetSource;
-use crate::writer::{Writer, WriterCommand};
+use crate::intake::source_forgetting::ForgetSource;
 use pumice_engine::Revision;
-use pumice_engine::model::{NameEra, ResourceAmounts, ResourceId};
+use pumice_engine::model::{ResourceAmounts, ResourceId};
 
 /// Number of records that an error names.
 const NAMED_USERS: usize = 3;
-
-/// Shortest time between two looks at all records.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The writer's memory of names that are, or may be, forgotten.
-#[derive(Debug, Default)]
-pub(crate) struct ResourceForgetter {
-    /// Time of the first look that found a name unused, by id.
-    unused_since: BTreeMap<ResourceId, Duration>,
-    /// Ids that lost their names, each group with the era that this ended, the oldest first.
-    ended: Vec<(Weak<NameEra>, Vec<ResourceId>)>,
-    last_look: Option<Duration>,
-}
 
 impl Writer {
     /// Forgets a resource name.
@@ -69,11 +54,9 @@ impl Writer {
                 "source given up: it had synced before the start, and has not since"
             );
         }
-        let due = self.forgetter.last_look.is_none_or(|last| now >= last + LOOK_INTERVAL);
-        if !due {
+        if !self.unused_names.begin_look(now) {
             return;
         }
-        self.forgetter.last_look = Some(now);
         for source in self.sources.over_age(now) {
             let forget = ForgetSource { source, force: true };
             if let Ok(forgotten) = self.forget_source(&forget) {
@@ -87,19 +70,16 @@ impl Writer {
         let age = limits.resource_name_age;
         let table = self.names.current_table();
         if table.name_count() <= limits.resource_names / 2 {
-            self.forgetter.unused_since.clear();
+            self.unused_names.clear();
             return;
         }
         let used = self.used_ids(table.len());
         let names = table.names().map(|(id, _)| id).filter(|id| *id > ResourceId::PODS);
         let unused = names.filter(|id| !used.get(id.index()).copied().unwrap_or_default());
-        let before = std::mem::take(&mut self.forgetter.unused_since);
-        let since = unused.map(|id| (id, before.get(&id).copied().unwrap_or(now)));
-        let (old, young): (Vec<_>, Vec<_>) = since.partition(|(_, since)| now.saturating_sub(*since) >= age);
-        self.forgetter.unused_since = young.into_iter().collect();
+        let old = self.unused_names.take_old(unused, now, age);
         if !old.is_empty() {
             tracing::info!(names = old.len(), "unused resource names forgotten");
-            self.forget_names(old.into_iter().map(|(id, _)| id).collect());
+            self.forget_names(old);
         }
     }
 
@@ -124,17 +104,14 @@ impl Writer {
 
     fn forget_names(&mut self, ids: Vec<ResourceId>) {
         let era = self.names.change(|table| table.forget(ids.iter().copied()));
-        self.forgetter.ended.push((era, ids));
+        self.unused_names.end_era(era, ids);
         self.next.state.set_resources(self.names.current_table());
         self.changed = true;
     }
 
     /// Frees the ids whose old names nobody can mean any more.
     fn free_ids(&mut self) {
-        let ended = &mut self.forgetter.ended;
-        // A holder of an era also knows the names that later ones forgot.
-        let over = ended.iter().take_while(|(era, _)| era.strong_count() == 0).count();
-        let ids: Vec<ResourceId> = ended.drain(..over).flat_map(|(_, ids)| ids).collect();
+        let ids = self.unused_names.take_free();
         if !ids.is_empty() {
             self.names.change(|table| table.free(ids.iter().copied()));
         }

@@ -5,40 +5,21 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::batch::{BatchRecord, RecordLocation, RejectedRecord};
+use super::Writer;
+use super::command::WriterCommand;
+use super::relations::RelationChanges;
 use crate::SharedState;
 use crate::error::StateError;
-use crate::writer::relations::RelationChanges;
-use crate::writer::{Writer, WriterCommand};
-use pumice_engine::Revision;
+use crate::intake::batch::{BatchRecord, RecordLocation, RejectedRecord};
+use crate::intake::source_forgetting::{ForgetSource, ForgottenSource};
 use pumice_engine::model::{RecordKind, Uid};
-
-/// Asks for a source to be forgotten.
-#[derive(Clone, Debug)]
-pub struct ForgetSource {
-    /// Name of the source.
-    pub source: Arc<str>,
-    /// Forget the source even if it was heard a moment ago.
-    pub force: bool,
-}
-
-/// Numbers of what went with a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ForgottenSource {
-    /// First revision without its records.
-    pub revision: Revision,
-    /// Number of records.
-    pub records: usize,
-    /// Number of reservations.
-    pub reservations: usize,
-}
 
 impl Writer {
     /// Forgets a source, as if it had removed each of its records and would never come again.
     ///
     /// # Errors
     /// There is no such source and nothing is promised to one of that name, or it was heard a moment ago.
-    pub(crate) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
+    pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
         let ForgetSource { source, force } = forget;
         if let Err(error) = self.sources.forget(source, *force) {
             let never_came_back = matches!(error, StateError::SourceUnknown { .. });
@@ -78,7 +59,7 @@ impl Writer {
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
     )]
-    pub(crate) fn remove_absent(
+    pub(super) fn remove_absent(
         &mut self,
         source: &Arc<str>,
         put: &[(BatchRecord, RecordLocation)],
@@ -138,7 +119,7 @@ impl Writer {
     }
 
     /// Removes the records that a source names, if they are its own. Of a name with an incarnation, another one stays.
-    pub(crate) fn remove_named(
+    pub(super) fn remove_named(
         &mut self,
         source: &Arc<str>,
         names: Vec<(RecordKind, Arc<str>)>,

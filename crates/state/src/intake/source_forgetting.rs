@@ -1,0 +1,25 @@
+//! Forgetting of a source: what is asked, and what is answered.
+
+use std::sync::Arc;
+
+use pumice_engine::Revision;
+
+/// Asks for a source to be forgotten.
+#[derive(Clone, Debug)]
+pub struct ForgetSource {
+    /// Name of the source.
+    pub source: Arc<str>,
+    /// Forget the source even if it was heard a moment ago.
+    pub force: bool,
+}
+
+/// Numbers of what went with a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenSource {
+    /// First revision without its records.
+    pub revision: Revision,
+    /// Number of records.
+    pub records: usize,
+    /// Number of reservations.
+    pub reservations: usize,
+}

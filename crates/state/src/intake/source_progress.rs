@@ -1,0 +1,78 @@
+//! Progress of a source: its position, its last outcomes, and the full sync that it is sending.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch::{Batch, SourceKind};
+use super::batch_outcome::BatchOutcome;
+use super::source_status::SourceCondition;
+use pumice_engine::SourcePosition;
+use pumice_engine::model::LabelKinds;
+
+/// Progress of one source.
+#[derive(Debug, Default)]
+pub(crate) struct SourceProgress {
+    pub(super) epoch: u64,
+    pub(super) sequence: u64,
+    /// True if a full sync of this epoch was applied.
+    pub(super) complete: bool,
+    /// True if a batch was missing when the source was last heard.
+    pub(super) gap: bool,
+    pub(super) heard: Option<Duration>,
+    pub(super) outcomes: VecDeque<BatchOutcome>,
+    /// Full sync that is being sent.
+    pub(super) staged: Option<Batch>,
+    pub(super) kind: SourceKind,
+    /// Bytes of the records in the state.
+    pub(super) bytes: usize,
+    /// Labels that were left out of the records in the state.
+    pub(super) dropped_labels: LabelKinds,
+    /// Time at which the server stops waiting for the source, which had synced before the start.
+    pub(super) awaited_until: Option<Duration>,
+}
+
+impl SourceProgress {
+    /// Begins the epoch of a batch. The records of the last one stay until the full sync.
+    pub(super) fn begin_epoch(&mut self, batch: &Batch, now: Duration) {
+        *self = Self {
+            epoch: batch.source_epoch,
+            heard: Some(now),
+            kind: batch.source_kind,
+            bytes: self.bytes,
+            dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
+            ..Self::default()
+        };
+    }
+
+    pub(super) fn condition(&self) -> SourceCondition {
+        SourceCondition {
+            epoch: self.epoch,
+            sequence: self.sequence,
+            is_current: self.complete && !self.gap,
+            heard: self.heard,
+            kind: self.kind,
+            bytes: self.bytes,
+            dropped_labels: self.dropped_labels,
+            awaited_until: self.awaited_until,
+        }
+    }
+
+    /// Position of the source of this name.
+    pub(super) fn position(&self, name: &Arc<str>) -> SourcePosition {
+        SourcePosition {
+            source: Arc::clone(name),
+            source_epoch: self.epoch,
+            sequence: self.sequence,
+        }
+    }
+
+    /// Stores an outcome for a batch that is repeated. At most this many are stored.
+    pub(super) fn store_outcome(&mut self, outcome: BatchOutcome, most: usize) {
+        self.outcomes.push_back(outcome);
+        while self.outcomes.len() > most {
+            self.outcomes.pop_front();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests about assumptions, and their way to the writer: holds, placements that the server chose, and releases.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::assumption_command::AssumptionCommand;
+use super::commit_outcome::CommitOutcome;
+use super::hold::{HeldTask, TaskHold};
+use super::placed_calls::PlacedCalls;
+use crate::SharedState;
+use crate::error::{StateError, limit_error};
+use crate::policies::policy_in_snapshot;
+use crate::writer::command::{DurableCommand, WriterCommand};
+use crate::writer::request::WriterRequest;
+use pumice_engine::Revision;
+use pumice_engine::cycle::TaskPlacement;
+
+/// Commit that the writer has, or will have after others.
+#[derive(Debug)]
+pub struct CommitUnderWay(oneshot::Receiver<Result<CommitOutcome, StateError>>);
+
+impl CommitUnderWay {
+    /// Outcome of the commit.
+    ///
+    /// # Errors
+    /// The policy no longer exists, the store cannot be written, or the writer has ended: nothing was committed.
+    pub async fn outcome(self) -> Result<CommitOutcome, StateError> {
+        self.0.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Outcome of the commit, on a thread that may wait.
+    fn wait(self) -> Result<CommitOutcome, StateError> {
+        self.0.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+    }
+}
+
+impl SharedState {
+    /// Holds a task on the first of its nodes that takes it, by the newest state.
+    ///
+    /// This waits for the writer: never call it on an async thread. `before_wait` is called before it waits.
+    ///
+    /// # Errors
+    /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended.
+    pub fn hold_task(&self, hold: TaskHold, before_wait: impl FnOnce()) -> Result<HeldTask, StateError> {
+        self.warm_plugin_states(&hold.policy);
+        let (reply, outcome) = oneshot::channel();
+        before_wait();
+        let request = WriterRequest::new(Box::new(hold), reply);
+        self.send_assumption_blocking(AssumptionCommand::Hold(request))?;
+        outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Commits placements of calls under one policy, each call's as a whole. The outcome has a job for each call, in their
+    /// order; a call that does not hold has its rejections there.
+    ///
+    /// This waits for the writer: never call it on an async thread. `before_wait` is called before it waits.
+    ///
+    /// # Errors
+    /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended: nothing was
+    /// committed.
+    pub fn commit_placed(&self, calls: PlacedCalls, before_wait: impl FnOnce()) -> Result<CommitOutcome, StateError> {
+        self.prepare_commit_placed(&calls)?;
+        before_wait();
+        self.send_placed(calls)?.wait()
+    }
+
+    /// Sends placements to the writer as [`Self::commit_placed`] does, without waiting for their outcome. Commits end in the
+    /// order in which they were sent.
+    ///
+    /// This may wait for a place in the writer's queue: never call it on an async thread.
+    ///
+    /// # Errors
+    /// A limit is exceeded, or the writer has ended: nothing was sent.
+    pub fn begin_commit_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
+        self.prepare_commit_placed(&calls)?;
+        self.send_placed(calls)
+    }
+
+    /// Checks the limit of placements, and computes the plugin states that the writer reads.
+    fn prepare_commit_placed(&self, calls: &PlacedCalls) -> Result<(), StateError> {
+        let most = self.limits.commit_placements;
+        if let Some(large) = calls.calls.iter().find(|call| call.job.placements.len() > most) {
+            let message = format!("the placement has {} tasks", large.job.placements.len());
+            return Err(limit_error("commit_placements", most, message));
+        }
+        self.warm_plugin_states(&calls.policy);
+        Ok(())
+    }
+
+    fn send_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
+        let (reply, outcome) = oneshot::channel();
+        self.send_assumption_blocking(AssumptionCommand::Place(WriterRequest::new(Box::new(calls), reply)))?;
+        Ok(CommitUnderWay(outcome))
+    }
+
+    /// Placements that are held under a name, by task, as the writer has them.
+    ///
+    /// # Errors
+    /// The store cannot be read, or the writer has ended.
+    pub async fn held_placements(&self, hold: Arc<str>) -> Result<Vec<TaskPlacement>, StateError> {
+        let (reply, listed) = oneshot::channel();
+        let asked = AssumptionCommand::Recall(WriterRequest::new(hold, reply));
+        self.send(assumption_command(asked)).await?;
+        listed.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Releases assumptions: those that a session's commit made (empty: any commit), of these tasks, or of all tasks if
+    /// none is named. Returns the first revision that does not count them, and their tasks.
+    ///
+    /// # Errors
+    /// Neither a session nor a task is named; or the writer has ended.
+    pub async fn release_assumptions(
+        &self,
+        session: &str,
+        tasks: Vec<Arc<str>>,
+    ) -> Result<(Revision, Vec<Arc<str>>), StateError> {
+        if session.is_empty() && tasks.is_empty() {
+            return Err(StateError::NothingNamed);
+        }
+        let (reply, released) = oneshot::channel();
+        let release = AssumptionCommand::Release(WriterRequest::new((session.into(), tasks), reply));
+        self.send(assumption_command(release)).await?;
+        released.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// Computes plugin states on this thread, so that the writer need not compute them while others wait.
+    pub(super) fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
+        let snapshot = self.snapshot();
+        if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
+            && policy.policy.places_by_plugin_state()
+        {
+            snapshot.plugin_states(&policy);
+        }
+    }
+
+    pub(super) fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
+        self.commands
+            .blocking_send(assumption_command(asked))
+            .map_err(|_| StateError::ShuttingDown)
+    }
+}
+
+fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
+    WriterCommand::Durable(DurableCommand::Assume(Box::new(asked)))
+}

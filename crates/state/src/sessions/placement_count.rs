@@ -1,0 +1,48 @@
+//! Counting of a placement in a cluster state and in plugin states, and its reversal.
+
+use std::sync::Arc;
+
+use pumice_engine::devices::DeviceMask;
+use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord};
+use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
+
+/// Counts a pending task on a node, with its card and devices, in the cluster state and in plugin states.
+///
+/// # Errors
+/// A plugin cannot count it; nothing has changed.
+pub(super) fn count_placement(
+    cluster_state: &mut ClusterState,
+    plugin_states: &mut PluginStates,
+    (before, node, card, devices): (&TaskRecord, &Arc<str>, &Arc<str>, DeviceMask),
+) -> Result<(), Problem> {
+    if cluster_state.assume(&before.name, node, card, devices).is_none() || plugin_states.is_empty() {
+        return Ok(());
+    }
+    let Some(stored) = cluster_state.tasks().get(&before.name).cloned() else {
+        return Ok(());
+    };
+    let moved = TaskTransition {
+        before,
+        after: &stored.record,
+        card,
+    };
+    let mut next = plugin_states.clone();
+    if let Err(problem) = next.apply(cluster_state, &PlacementEvent::Allocate(moved)) {
+        uncount_placement(cluster_state, before.clone());
+        return Err(problem);
+    }
+    *plugin_states = next;
+    Ok(())
+}
+
+/// Makes a cluster state show a counted task as it was before.
+pub(super) fn uncount_placement(cluster_state: &mut ClusterState, before: TaskRecord) {
+    let task = Arc::clone(&before.name);
+    let Some(stored) = cluster_state.tasks().get(&task).cloned() else {
+        return;
+    };
+    cluster_state.put_task(before, &stored.source);
+    if stored.invalid().is_some() {
+        cluster_state.set_invalid(RecordKind::Task, &task, stored.invalid().cloned());
+    }
+}
