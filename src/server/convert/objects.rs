@@ -101,10 +101,12 @@ fn push_outcome(
     (pool, batch, pending): (&mut RecordInterner, &mut Batch, &mut PendingPods),
 ) {
     match outcome {
-        ObjectOutcome::Record(ObjectRecord::Task(task, controller)) => pending.pods.push((task, controller, place)),
+        ObjectOutcome::Record(ObjectRecord::Task(task, controller, _)) => pending.pods.push((task, controller, place)),
         ObjectOutcome::Record(ObjectRecord::Owner(owner)) => {
             pending.owners.add(owner);
         }
+        // Slices and claims come as an unknown kind.
+        ObjectOutcome::Record(ObjectRecord::Device(_)) => {}
         ObjectOutcome::Record(ObjectRecord::Node(node)) => {
             let mut record = reader.node(node);
             pool.intern_batch_node(&mut record);
@@ -132,7 +134,7 @@ fn push_outcome(
             batch.rejected.push(rejected_object(unreadable, place, limit));
         }
         ObjectOutcome::UnknownKind { version, kind } => {
-            let known = name_kinds(ObjectKind::ALL.into_iter());
+            let known = name_kinds(ObjectKind::ALL.into_iter().filter(|kind| !kind.tells_devices()));
             let message = format!(
                 "`{}` of `{}` is not read, and has no effect; read are {known}",
                 truncated(&kind),
@@ -148,7 +150,9 @@ fn push_outcome(
 
 /// Record of an object that cannot be used. A name that no record can have counts as none.
 fn rejected_object(unreadable: UnreadableObject, place: RecordLocation, name_bytes: usize) -> RejectedRecord {
-    let UnreadableObject { title, error, record } = unreadable;
+    let UnreadableObject {
+        title, error, record, ..
+    } = unreadable;
     let field = |kind| below(&place.field_path(kind), &error.field);
     let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&error.reason));
     let problem = |kind| Problem::new(ProblemKind::Invalid, UNREADABLE_OBJECT, field(kind), message.clone());
@@ -309,7 +313,7 @@ impl WireReader<'_> {
         };
         let or = |own: String, other: String| if own.is_empty() { other } else { own };
         match self.derive(&carried) {
-            Ok(ObjectRecord::Task(mut read, controller)) => {
+            Ok(ObjectRecord::Task(mut read, controller, _)) => {
                 // The owners cannot stand beside the pod.
                 PodOwners::default().complete_if_known(&mut read, controller.as_ref());
                 pb::Task {
@@ -353,7 +357,9 @@ impl WireReader<'_> {
         let read = match object::read_json_of(kind, bytes, rules, ObjectLimits::default()) {
             Ok(read) => read,
             Err(unreadable) => {
-                let UnreadableObject { title, error, record } = *unreadable;
+                let UnreadableObject {
+                    title, error, record, ..
+                } = *unreadable;
                 let FieldError { field, reason } = error;
                 let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&reason));
                 self.problem(

@@ -64,7 +64,7 @@ impl AskedPod {
     pub(super) fn names_job(&self) -> bool {
         let (rules, limits) = (AmountRules::default(), ObjectLimits::default());
         match read_json_of(ObjectKind::Pod, &self.object, rules, limits) {
-            Ok(ObjectRecord::Task(task, _)) => !task.job.is_empty(),
+            Ok(ObjectRecord::Task(task, ..)) => !task.job.is_empty(),
             // What is wrong with it is said where it is judged.
             Ok(_) | Err(_) => true,
         }

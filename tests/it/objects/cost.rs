@@ -50,7 +50,7 @@ fn listed_pod(number: usize, noise: bool) -> Value {
 
 fn record(bytes: &[u8]) -> pb::Task {
     let read = read_json_of(ObjectKind::Pod, bytes, AmountRules::Auto, ObjectLimits::default()).unwrap();
-    let ObjectRecord::Task(task, _) = read else {
+    let ObjectRecord::Task(task, ..) = read else {
         panic!("a task")
     };
     task

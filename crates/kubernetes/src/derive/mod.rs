@@ -101,11 +101,13 @@ pub struct EffectiveTask {
 pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
+    let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
-        RequestDerivation::Kubernetes => {
-            let (requests, limits) = kubernetes_texts(&kubernetes)?;
-            (requests, limits, pod.priority.unwrap_or(0))
-        }
+        RequestDerivation::Kubernetes => (
+            counted.clone(),
+            kubernetes_limits(&kubernetes)?,
+            pod.priority.unwrap_or(0),
+        ),
         RequestDerivation::Volcano => {
             let task = volcano_task(pod)?;
             (
@@ -120,8 +122,7 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
         both.map(|(name, amount)| counted_text(name, amount)).collect()
     };
     Ok(EffectiveTask {
-        kubernetes_requests: kubernetes_texts(&kubernetes)
-            .map(|(counted, _)| Some(counted).filter(|counted| !same_amounts(counted, &requests)))?,
+        kubernetes_requests: Some(counted).filter(|counted| !same_amounts(counted, &requests)),
         requests,
         limits,
         nonzero_requests: nonzero_texts(nonzero),
@@ -167,13 +168,14 @@ fn same_amounts(one: &QuantityTexts, other: &QuantityTexts) -> bool {
     requested(one) == requested(other)
 }
 
-/// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole units.
-fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, QuantityTexts), PodError> {
-    let requests = amounts
-        .counted
-        .iter()
-        .map(|(name, amount)| counted_text(name, *amount))
-        .collect();
+/// Requests as Kubernetes counts them.
+fn counted_texts(amounts: &KubernetesAmounts) -> QuantityTexts {
+    let counted = amounts.counted.iter();
+    counted.map(|(name, amount)| counted_text(name, *amount)).collect()
+}
+
+/// Limits in the units of the requests: Kubernetes counts scalars in whole units.
+fn kubernetes_limits(amounts: &KubernetesAmounts) -> Result<QuantityTexts, PodError> {
     let counted = amounts.limits.iter().filter(|(name, _)| {
         let kind = ResourceKind::of(name);
         kind.counted_by_kubernetes() && kind != ResourceKind::Pods
@@ -182,7 +184,7 @@ fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, Quant
         let amount = amount_in(ResourceKind::of(name).kubernetes_unit(), name, quantity)?;
         Ok(counted_text(name, amount))
     });
-    Ok((requests, limits.collect::<Result<_, PodError>>()?))
+    limits.collect()
 }
 
 /// Name and amount that Kubernetes counted, as texts.

@@ -4,7 +4,6 @@
 //! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`), alone, in lists of any kind, or in several
 //! documents. [`ClusterImport::notes`] reports everything that it ignores.
 
-mod claims;
 mod misspelt;
 mod openb;
 mod outcome;
@@ -23,6 +22,7 @@ pub use crate::object::{AmountRules, FieldError, RecordIdentity};
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
 pub use outcome::{ImportError, ImportWarning, RejectedObject};
 
+use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
 use pumice_protocol::v1 as pb;
 
@@ -46,7 +46,7 @@ pub struct ClusterImport {
     owners: PodOwners,
     /// Controllers of pods by task.
     controllers: BTreeMap<String, Option<PodController>>,
-    claims: claims::ClaimedDevices,
+    claims: ClaimedDevices,
     misspelt_fields: misspelt::MisspeltFields,
     warnings: Vec<ImportWarning>,
 }
@@ -132,7 +132,7 @@ impl ClusterImport {
     /// All records, sorted by name.
     #[must_use]
     pub fn into_cluster(mut self) -> pb::Cluster {
-        self.claims.apply(&mut self.nodes, &mut self.tasks);
+        self.claims.complete(&mut self.nodes, &mut self.tasks);
         let mut cluster = pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
@@ -240,13 +240,12 @@ impl ClusterImport {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let is_job = (group, kind) == (VOLCANO_BATCH_GROUP, "Job");
         let known = object_kind(version, kind);
-        if is_job || known.is_some() {
+        if is_job || known.is_some_and(|known| !known.tells_devices()) {
             self.warn_misspelt(kind, object);
         }
         let outcome = match known {
             Some(known) => self.put_object(known, object),
             None if is_job => self.volcano_job(object),
-            None if claims::is_claim(group, kind) => self.claims.add_object(kind, object),
             None => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
@@ -256,7 +255,6 @@ impl ClusterImport {
             let record = match known {
                 Some(known) => object::identity(known, object),
                 None if is_job => object::identity(ObjectKind::PodGroup, object),
-                // Its pods name their claims as missing.
                 None => None,
             };
             self.reject(object_title(kind, object), error, record);
@@ -293,17 +291,20 @@ impl ClusterImport {
             ObjectRecord::Node(node) => self.put_node(node),
             ObjectRecord::Queue(queue) => self.put_queue(queue),
             ObjectRecord::Job(job) => self.put_job(job),
-            ObjectRecord::Task(task, controller) => {
+            ObjectRecord::Task(task, controller, claims) => {
                 for note in object::pod_notes(object) {
                     self.note(note);
                 }
-                self.claims.add_pod(object, &task)?;
+                self.claims.put_pod(&task, claims);
                 self.controllers.insert(task.name.clone(), controller);
                 self.put_task(task);
             }
             ObjectRecord::Namespace(namespace) => self.put_namespace(namespace),
             ObjectRecord::Owner(owner) => {
                 self.owners.add(owner);
+            }
+            ObjectRecord::Device(object) => {
+                self.claims.put(object);
             }
             ObjectRecord::PriorityClass(class) => {
                 self.priority_classes.insert(class.name.clone(), class);

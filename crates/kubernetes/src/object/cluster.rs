@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::constraints;
 use super::devices;
-use super::fields::{FieldError, amounts, boolean, integer, integers, list, required_text, text, texts, time};
+use super::fields::{
+    FieldError, amounts, boolean, integer, integers, list, namespaced, required_text, text, texts, time,
+};
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -18,16 +20,6 @@ const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
 pub const DEFAULT_QUEUE: &str = "default";
 
 type ImportObjectResult<T> = Result<T, FieldError>;
-
-/// `namespace/name` of an object; `default/name` without a namespace, as in a hand-written file.
-pub(crate) fn namespaced(object: &Value) -> ImportObjectResult<String> {
-    let namespace = text(object, "metadata.namespace")?;
-    let name = required_text(object, "metadata.name")?;
-    Ok(format!(
-        "{}/{name}",
-        if namespace.is_empty() { "default" } else { &namespace }
-    ))
-}
 
 /// Reads a v1 Node: its labels, taints and images, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
 /// annotations by which Volcano adds oversubscribed CPU and memory.

@@ -72,9 +72,9 @@ impl SharedAmounts<'_> {
         for value in self.items.iter().filter_map(|items| items.get(name)) {
             let text = match value {
                 Value::String(text) => text.clone(),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                    value.to_string()
-                }
+                // The API server reads a null as 0.
+                Value::Null => "0".to_owned(),
+                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
             };
             let wrong = |reason: String| FieldError::new(format!("{}[{name}]", self.path), reason);
             let quantity = Quantity::parse_in_object(&text).map_err(|error| wrong(error.to_string()))?;
@@ -250,6 +250,10 @@ mod tests {
         assert_eq!(asks(&whole), (2, 1000, 81_920));
         assert_eq!(asks(&json!({"koordinator.sh/gpu": 300})), (3, 1000, 0));
         assert_eq!(pod(&json!({"nvidia.com/gpu": 1})).unwrap(), None);
+        // The API server reads a null as 0.
+        for name in ["volcano.sh/gpu-memory", "koordinator.sh/gpu-core"] {
+            assert_eq!(pod(&json!({ name: null })), pod(&json!({ name: 0 })));
+        }
     }
 
     #[test]

@@ -169,3 +169,13 @@ pub(crate) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Times
         .map(Some)
         .map_err(|_| FieldError::new(path, format!("`{text}` is not a time")))
 }
+
+/// `namespace/name` of an object; `default/name` without a namespace, as in a hand-written file.
+pub(crate) fn namespaced(object: &Value) -> Result<String, FieldError> {
+    let namespace = text(object, "metadata.namespace")?;
+    let name = required_text(object, "metadata.name")?;
+    Ok(format!(
+        "{}/{name}",
+        if namespace.is_empty() { "default" } else { &namespace }
+    ))
+}

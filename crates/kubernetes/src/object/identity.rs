@@ -5,9 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::cluster::namespaced;
-use super::fields::{required_text, text};
-use super::{ObjectKind, object_kind};
+use super::fields::{namespaced, required_text, text};
+use super::kind::{ObjectKind, object_kind};
 use pumice_protocol::v1 as pb;
 
 /// Record that an unreadable object would be.
@@ -37,12 +36,7 @@ pub(crate) fn identity(kind: ObjectKind, object: &Value) -> Option<RecordIdentit
     if kind.record_kind() == pb::RecordKind::Unspecified {
         return None;
     }
-    let name = if kind.is_namespaced() {
-        namespaced(object).ok()?
-    } else {
-        required_text(object, "metadata.name").ok()?
-    };
-    let record = RecordIdentity::new(kind.record_kind(), name);
+    let record = RecordIdentity::new(kind.record_kind(), object_name(kind, object)?);
     if kind != ObjectKind::Pod {
         return Some(record);
     }
@@ -56,8 +50,17 @@ pub(crate) fn identity(kind: ObjectKind, object: &Value) -> Option<RecordIdentit
     })
 }
 
-/// Title and record of an object whose text is not JSON, from the part before the problem.
-pub(super) fn identity_before_error(json: &[u8]) -> (String, Option<RecordIdentity>) {
+/// Name of an object as that of a record; `None`: it cannot be read.
+pub(super) fn object_name(kind: ObjectKind, object: &Value) -> Option<String> {
+    if kind.is_namespaced() {
+        namespaced(object).ok()
+    } else {
+        required_text(object, "metadata.name").ok()
+    }
+}
+
+/// Title, name and record of an object whose text is not JSON, from the part before the problem.
+pub(super) fn identity_before_error(json: &[u8]) -> (String, String, Option<RecordIdentity>) {
     let mut found = FoundIdentity::default();
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     // The problem ends the reading; what was found before it stays.
@@ -75,18 +78,21 @@ pub(super) fn identity_before_error(json: &[u8]) -> (String, Option<RecordIdenti
         phase,
     } = found;
     let title = super::title(&kind, &namespace, &name);
-    let has_record = |kind: &ObjectKind| kind.record_kind() != pb::RecordKind::Unspecified && !name.is_empty();
-    let Some(kind) = object_kind(&api_version, &kind).filter(has_record) else {
-        return (title, None);
+    let Some(kind) = object_kind(&api_version, &kind).filter(|_| !name.is_empty()) else {
+        return (title, String::new(), None);
     };
+    let name = kind.record_name(&namespace, &name);
+    if kind.record_kind() == pb::RecordKind::Unspecified {
+        return (title, name, None);
+    }
     let record = RecordIdentity {
         // The phase stands behind the node: where it was not reached, the pod may be in any.
         node: node
             .filter(|_| kind == ObjectKind::Pod && !matches!(phase.as_str(), "Succeeded" | "Failed"))
             .unwrap_or_default(),
-        ..RecordIdentity::new(kind.record_kind(), kind.record_name(&namespace, &name))
+        ..RecordIdentity::new(kind.record_kind(), name.clone())
     };
-    (title, Some(record))
+    (title, name, Some(record))
 }
 
 /// Fields of an object that were found before a problem.

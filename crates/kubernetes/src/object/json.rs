@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use super::fields::FieldError;
@@ -209,17 +210,17 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some(key) = fields.next_key::<String>()? {
-            if key == NUMBER_KEY {
-                let text: String = fields.next_value()?;
-                return text.parse().map(Value::Number).map_err(A::Error::custom);
-            }
-            if self.depth == 0 && key == "items" {
-                self.reading.has_items.set(true);
-            }
-            let Some(of_value) = self.fields.field(&key) else {
-                fields.next_value::<IgnoredAny>()?;
-                continue;
+        while let Some(key) = fields.next_key_seed(KeySeed(self))? {
+            let (key, of_value) = match key {
+                ObjectKey::Read(key, of_value) => (key, of_value),
+                ObjectKey::Skipped => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                ObjectKey::Number => {
+                    let text: String = fields.next_value()?;
+                    return text.parse().map(Value::Number).map_err(A::Error::custom);
+                }
             };
             let value = fields.next_value_seed(ValueSeed {
                 fields: of_value,
@@ -229,12 +230,57 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
             if self.reading.values.get() > self.reading.limits.values && self.depth >= IDENTITY_DEPTH {
                 continue;
             }
-            if object.insert(key.clone(), value).is_some() {
-                self.reading
-                    .note(|| FieldError::new(key, "stands twice in its object; which value counts is unclear"));
+            match object.entry(key) {
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
+                Entry::Occupied(mut place) => {
+                    let reason = "stands twice in its object; which value counts is unclear";
+                    self.reading.note(|| FieldError::new(place.key().as_str(), reason));
+                    place.insert(value);
+                }
             }
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// Key of an object. A field that is skipped takes no memory for its name.
+enum ObjectKey {
+    Read(String, ReadFields),
+    Skipped,
+    /// The object is the text of a number.
+    Number,
+}
+
+/// Seed of a key of an object.
+struct KeySeed<'r>(ValueSeed<'r>);
+
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
+    type Value = ObjectKey;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ObjectKey, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed<'_> {
+    type Value = ObjectKey;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<ObjectKey, E> {
+        let Self(object) = self;
+        if key == NUMBER_KEY {
+            return Ok(ObjectKey::Number);
+        }
+        if object.depth == 0 && key == "items" {
+            object.reading.has_items.set(true);
+        }
+        let fields = object.fields.field(key);
+        Ok(fields.map_or(ObjectKey::Skipped, |fields| ObjectKey::Read(key.to_owned(), fields)))
     }
 }
 

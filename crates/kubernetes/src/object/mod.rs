@@ -1,6 +1,5 @@
 //! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, `PriorityClass`, the
-//! owners of pods, the `PodGroup` of `scheduling.k8s.io`, and Volcano's Queue and PodGroup; what pods and nodes have by claims and slices of devices, the import
-//! alone reads.
+//! owners of pods, the `PodGroup` of `scheduling.k8s.io`, Volcano's Queue and PodGroup, and slices and claims of devices.
 //!
 //! [`read_json`] reads the bytes that the API server writes and keeps only what records need; [`read_value`] reads an object
 //! that is already a JSON value.
@@ -11,6 +10,7 @@ mod devices;
 pub(crate) mod fields;
 mod identity;
 mod json;
+pub(crate) mod kind;
 mod owners;
 mod pod;
 mod read_fields;
@@ -23,22 +23,16 @@ pub use cluster::DEFAULT_QUEUE;
 pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
+pub use kind::{ObjectKind, object_kind};
 pub use owners::{OwnerChange, PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 
-pub(crate) use cluster::namespaced;
 pub(crate) use identity::identity;
 pub(crate) use pod::notes as pod_notes;
 
+use crate::claims::{self, DeviceObject, PodClaims};
 use fields::text;
 use pumice_protocol::v1 as pb;
-
-/// API group of Volcano's queues and pod groups.
-const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
-/// The API group of priority classes, and of the pod groups that Kubernetes has itself.
-const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
-/// The API group of workloads.
-const APPS_GROUP: &str = "apps";
 
 /// True if a text has the characters of an object's name, and at least one: lower-case letters, digits, `-` and `.`.
 pub fn has_name_characters(name: &str) -> bool {
@@ -46,128 +40,12 @@ pub fn has_name_characters(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_plain)
 }
 
-/// Kind of an object that becomes a record, or that owns pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// Node of `v1`.
-    Node,
-    /// Pod of `v1`.
-    Pod,
-    /// Queue of Volcano.
-    Queue,
-    /// Pod group of Volcano.
-    PodGroup,
-    /// Pod group of `scheduling.k8s.io`.
-    WorkloadPodGroup,
-    /// Priority class of Kubernetes.
-    PriorityClass,
-    /// Namespace of `v1`.
-    Namespace,
-    /// Service of `v1`, which becomes no record.
-    Service,
-    /// Replication controller of `v1`, which becomes no record.
-    ReplicationController,
-    /// Replica set of `apps`, which becomes no record.
-    ReplicaSet,
-    /// Stateful set of `apps`, which becomes no record.
-    StatefulSet,
-}
-
-impl ObjectKind {
-    /// Kinds that are read.
-    pub const ALL: [ObjectKind; 11] = [
-        ObjectKind::Node,
-        ObjectKind::Pod,
-        ObjectKind::Queue,
-        ObjectKind::PodGroup,
-        ObjectKind::WorkloadPodGroup,
-        ObjectKind::PriorityClass,
-        ObjectKind::Namespace,
-        ObjectKind::Service,
-        ObjectKind::ReplicationController,
-        ObjectKind::ReplicaSet,
-        ObjectKind::StatefulSet,
-    ];
-
-    /// Name of the kind in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            ObjectKind::Node => "Node",
-            ObjectKind::Pod => "Pod",
-            ObjectKind::Queue => "Queue",
-            ObjectKind::PodGroup | ObjectKind::WorkloadPodGroup => "PodGroup",
-            ObjectKind::PriorityClass => "PriorityClass",
-            ObjectKind::Namespace => "Namespace",
-            ObjectKind::Service => "Service",
-            ObjectKind::ReplicationController => "ReplicationController",
-            ObjectKind::ReplicaSet => "ReplicaSet",
-            ObjectKind::StatefulSet => "StatefulSet",
-        }
-    }
-
-    /// API group of the kind; empty: `v1`.
-    fn group(self) -> &'static str {
-        match self {
-            ObjectKind::Node
-            | ObjectKind::Pod
-            | ObjectKind::Namespace
-            | ObjectKind::Service
-            | ObjectKind::ReplicationController => "",
-            ObjectKind::Queue | ObjectKind::PodGroup => VOLCANO_GROUP,
-            ObjectKind::PriorityClass | ObjectKind::WorkloadPodGroup => SCHEDULING_GROUP,
-            ObjectKind::ReplicaSet | ObjectKind::StatefulSet => APPS_GROUP,
-        }
-    }
-
-    /// Kind of a record of this kind of object; unspecified: objects of the kind become no records.
-    pub fn record_kind(self) -> pb::RecordKind {
-        match self {
-            ObjectKind::Node => pb::RecordKind::Node,
-            ObjectKind::Pod => pb::RecordKind::Task,
-            ObjectKind::Queue => pb::RecordKind::Queue,
-            ObjectKind::PodGroup | ObjectKind::WorkloadPodGroup => pb::RecordKind::Job,
-            ObjectKind::PriorityClass => pb::RecordKind::PriorityClass,
-            ObjectKind::Namespace => pb::RecordKind::Namespace,
-            ObjectKind::Service
-            | ObjectKind::ReplicationController
-            | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => pb::RecordKind::Unspecified,
-        }
-    }
-
-    /// True if objects of the kind belong to a namespace.
-    pub fn is_namespaced(self) -> bool {
-        match self {
-            ObjectKind::Node | ObjectKind::Queue | ObjectKind::PriorityClass | ObjectKind::Namespace => false,
-            ObjectKind::Pod
-            | ObjectKind::PodGroup
-            | ObjectKind::WorkloadPodGroup
-            | ObjectKind::Service
-            | ObjectKind::ReplicationController
-            | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => true,
-        }
-    }
-
-    /// Name of the record of an object. An empty namespace is `default`.
-    pub fn record_name(self, namespace: &str, name: &str) -> String {
-        match (self.is_namespaced(), namespace) {
-            (false, _) => name.to_owned(),
-            (true, "") => format!("default/{name}"),
-            (true, _) => format!("{namespace}/{name}"),
-        }
-    }
-}
-
-/// Kind of an object by its `apiVersion` and `kind`; `None`: it is not read.
-pub fn object_kind(version: &str, kind: &str) -> Option<ObjectKind> {
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    let known = ObjectKind::ALL.into_iter();
-    known.into_iter().find(|own| own.name() == kind && own.group() == group)
-}
-
-/// Record of an object, or what an object says about the pods that it owns.
+/// Record of an object, or what an object says about the pods that it owns or the devices of others.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest one is the usual one; a box would only cost an allocation"
+)]
 pub enum ObjectRecord {
     /// Record of a node.
     Node(pb::Node),
@@ -175,27 +53,30 @@ pub enum ObjectRecord {
     Queue(pb::Queue),
     /// Record of a pod group.
     Job(pb::Job),
-    /// Record of a pod, without the selector of its owners, and the workload that controls the pod.
-    Task(pb::Task, Option<PodController>),
+    /// Record of a pod, without the selector of its owners and the devices that it claims; the workload that controls the pod, and
+    /// its claims.
+    Task(pb::Task, Option<PodController>, PodClaims),
     /// Record of a priority class.
     PriorityClass(pb::PriorityClass),
     /// Record of a namespace.
     Namespace(pb::Namespace),
     /// Owner of pods, which becomes no record.
     Owner(PodOwner),
+    /// Slice or claim of devices, which becomes no record.
+    Device(DeviceObject),
 }
 
 impl ObjectRecord {
-    /// Name and uid of the record. The records of classes and namespaces have no uid, and an owner has no record.
+    /// Name and uid of the record. The records of classes and namespaces have no uid, and owners, slices and claims have no record.
     pub fn name_and_uid(&self) -> (&str, &str) {
         match self {
             ObjectRecord::Node(record) => (&record.name, &record.uid),
             ObjectRecord::Queue(record) => (&record.name, &record.uid),
             ObjectRecord::Job(record) => (&record.name, &record.uid),
-            ObjectRecord::Task(record, _) => (&record.name, &record.uid),
+            ObjectRecord::Task(record, ..) => (&record.name, &record.uid),
             ObjectRecord::PriorityClass(record) => (&record.name, ""),
             ObjectRecord::Namespace(record) => (&record.name, ""),
-            ObjectRecord::Owner(_) => ("", ""),
+            ObjectRecord::Owner(_) | ObjectRecord::Device(_) => ("", ""),
         }
     }
 }
@@ -207,7 +88,11 @@ impl ObjectRecord {
 pub fn read_value(kind: ObjectKind, object: &Value, rules: AmountRules) -> Result<ObjectRecord, FieldError> {
     Ok(match kind {
         ObjectKind::Node => ObjectRecord::Node(cluster::node(object)?),
-        ObjectKind::Pod => ObjectRecord::Task(pod::task(object, rules)?, owners::controller(object)?),
+        ObjectKind::Pod => ObjectRecord::Task(
+            pod::task(object, rules)?,
+            owners::controller(object)?,
+            claims::pod_claims(object)?,
+        ),
         ObjectKind::Queue => ObjectRecord::Queue(cluster::queue(object)?),
         ObjectKind::PodGroup => ObjectRecord::Job(cluster::job(object)?),
         ObjectKind::WorkloadPodGroup => ObjectRecord::Job(cluster::workload_job(object)?),
@@ -215,6 +100,9 @@ pub fn read_value(kind: ObjectKind, object: &Value, rules: AmountRules) -> Resul
         ObjectKind::Namespace => ObjectRecord::Namespace(cluster::namespace(object)?),
         ObjectKind::Service | ObjectKind::ReplicationController | ObjectKind::ReplicaSet | ObjectKind::StatefulSet => {
             ObjectRecord::Owner(owners::owner(kind, object)?)
+        }
+        ObjectKind::ResourceSlice | ObjectKind::ResourceClaim | ObjectKind::ResourceClaimTemplate => {
+            ObjectRecord::Device(claims::device_object(kind, object)?)
         }
     })
 }
@@ -244,13 +132,16 @@ pub enum ObjectOutcome {
 pub struct UnreadableObject {
     /// Kind and name of the object, such as `Pod default/web-0`, as far as they are known.
     pub title: String,
+    /// Name of the object as that of a record; empty: it cannot be read.
+    pub name: String,
     /// Field and its problem.
     pub error: FieldError,
     /// Record that the object would be; `None`: not even its name can be read.
     pub record: Option<RecordIdentity>,
 }
 
-/// Reads the bytes of one object, or of one list of objects, as the API server and `kubectl get -o json` write them. `each`
+/// Reads the bytes of one object, or of one list of objects, as the API server and `kubectl get -o json` write them. Slices and
+/// claims of devices are of an unknown kind here: the records beside them do not tell all that they change. `each`
 /// gets each object with its number in the list (`None`: the bytes are one object), and ends the reading by returning
 /// false.
 pub fn read_json(
@@ -311,6 +202,7 @@ pub fn read_json_of(
     if !is_untyped && object_kind(&version, &own) != Some(kind) {
         return Err(Box::new(UnreadableObject {
             title: object_title(&own, header),
+            name: String::new(),
             error: FieldError::new("kind", format!("is `{own}` of `{version}`, not a {}", kind.name())),
             record: None,
         }));
@@ -339,7 +231,7 @@ fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRul
     let value = match &object {
         Ok(value) | Err((_, value)) => value,
     };
-    let known = match object_kind(version, kind) {
+    let known = match object_kind(version, kind).filter(|kind| !kind.tells_devices()) {
         Some(known) => known,
         // What is no object has no kind either.
         None if !value.is_object() => ObjectKind::Pod,
@@ -375,6 +267,7 @@ fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Resul
             } else {
                 "an object".to_owned()
             },
+            name: identity::object_name(kind, &object).unwrap_or_default(),
             error,
             record: identity(kind, &object),
         })
@@ -382,9 +275,10 @@ fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Resul
 }
 
 fn not_json(bytes: &[u8], error: &serde_json::Error) -> UnreadableObject {
-    let (title, record) = identity::identity_before_error(bytes);
+    let (title, name, record) = identity::identity_before_error(bytes);
     UnreadableObject {
         title,
+        name,
         error: FieldError::new("", format!("is not JSON: {error}")),
         record,
     }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::ObjectKind;
-use super::cluster::namespaced;
 use super::constraints::label_selector;
-use super::fields::{FieldError, boolean, get, list, text, texts};
+use super::fields::{FieldError, boolean, get, list, namespaced, text, texts};
+use super::kind::ObjectKind;
 use pumice_protocol::v1 as pb;
 
 type OwnerLabels = BTreeMap<String, String>;
@@ -73,7 +72,10 @@ pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldE
         | ObjectKind::PodGroup
         | ObjectKind::WorkloadPodGroup
         | ObjectKind::PriorityClass
-        | ObjectKind::Namespace => {
+        | ObjectKind::Namespace
+        | ObjectKind::ResourceSlice
+        | ObjectKind::ResourceClaim
+        | ObjectKind::ResourceClaimTemplate => {
             let selector = get(object, "spec.selector").map(label_selector).transpose();
             let selector =
                 selector.map_err(|error| FieldError::new(format!("spec.selector.{}", error.field), error.reason))?;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::cluster::{field_names, namespaced};
+use super::cluster::field_names;
 use super::constraints;
-use super::fields::{FieldError, get, list, text, texts, time};
+use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use pumice_protocol::v1 as pb;
 
@@ -82,7 +82,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         kubernetes_requests: effective.kubernetes_requests.and_then(amounts).map(Box::new),
         creation_time: time(object, "metadata.creationTimestamp")?,
         unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
-        labels: texts(object, "metadata.labels")?,
+        labels: pod.labels,
         constraints: constraints::of_pod(object)?,
         role: effective.role,
         priority_class_name: effective.priority_class,
@@ -114,14 +114,18 @@ fn with_default_requests(object: &Value) -> Cow<'_, Value> {
 fn default_requests(container: &Value) -> Option<Map<String, Value>> {
     let limits = get(container, "resources.limits")?.as_object()?;
     let own = match get(container, "resources.requests") {
-        Some(own) => own.as_object()?.clone(),
-        None => Map::new(),
+        Some(own) => Some(own.as_object()?),
+        None => None,
     };
-    let mut requests = own.clone();
+    let has_request = |name: &str| own.is_some_and(|own| own.contains_key(name));
+    if limits.keys().all(|name| has_request(name)) {
+        return None;
+    }
+    let mut requests = own.cloned().unwrap_or_default();
     for (name, amount) in limits {
         requests.entry(name).or_insert_with(|| amount.clone());
     }
-    (requests.len() > own.len()).then_some(requests)
+    Some(requests)
 }
 
 /// Job of a pod: Volcano's annotations come before the group of `scheduling.k8s.io`.

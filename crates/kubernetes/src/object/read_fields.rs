@@ -90,6 +90,23 @@ const SPEC: &[(&str, ReadFields)] = &[
     ("schedulingPolicy", Whole),
     // Service, ReplicationController, ReplicaSet and StatefulSet.
     ("selector", Whole),
+    // ResourceSlice: its devices are a list; ResourceClaim: an object.
+    ("devices", Fields(DEVICES)),
+    ("driver", Whole),
+    ("pool", Whole),
+    // ResourceClaimTemplate.
+    ("spec", Fields(&[("devices", Fields(DEVICES))])),
+];
+
+const DEVICES: &[(&str, ReadFields)] = &[
+    // ResourceSlice; v1beta1 has one level more.
+    ("attributes", Whole),
+    ("basic", Fields(&[("attributes", Whole), ("capacity", Whole)])),
+    ("capacity", Whole),
+    ("name", Whole),
+    // ResourceClaim.
+    ("constraints", Whole),
+    ("requests", Whole),
 ];
 
 const CONTAINER: &[(&str, ReadFields)] = &[
@@ -126,12 +143,20 @@ const STATUS: &[(&str, ReadFields)] = &[
     ("nominatedNodeName", Whole),
     ("phase", Whole),
     ("resources", Whole),
+    ("resourceClaimStatuses", Whole),
     // Node.
     ("allocatable", Whole),
     ("images", Whole),
     // Queue.
     ("state", Whole),
+    // ResourceClaim.
+    (
+        "allocation",
+        Fields(&[("devices", Fields(&[("results", Fields(ALLOCATED_DEVICE))]))]),
+    ),
 ];
+
+const ALLOCATED_DEVICE: &[(&str, ReadFields)] = &[("device", Whole), ("driver", Whole), ("pool", Whole)];
 
 const CONDITION: &[(&str, ReadFields)] = &[("reason", Whole), ("status", Whole), ("type", Whole)];
 

@@ -167,7 +167,7 @@ fn pods_join_the_pod_groups_of_kubernetes_by_name() {
     assert_eq!(group(labels, basic), ("team/g".into(), "research".into(), 1, 0));
     let job = |annotations: Value, spec: Value| {
         let metadata = json!({"name": "p", "namespace": "team", "annotations": annotations});
-        let ObjectRecord::Task(task, _) =
+        let ObjectRecord::Task(task, ..) =
             read(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
         else {
             panic!("no task")
@@ -194,7 +194,7 @@ fn numbers_keep_their_text() {
         )
     };
     let memory = |number: &str| match &read_all(pod(number).as_bytes())[..] {
-        [(None, ObjectOutcome::Record(ObjectRecord::Task(task, _)))] => {
+        [(None, ObjectOutcome::Record(ObjectRecord::Task(task, ..)))] => {
             Ok(task.requests.clone().unwrap().items["memory"].clone())
         }
         other => Err(format!("{other:?}")),

@@ -1,9 +1,10 @@
 //! Slices and claims as drivers and users write them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::import::ClusterImport;
+use crate::object::{AmountRules, ObjectLimits, ObjectRecord, object_kind, read_json_of, read_value};
 
 /// Cluster of these objects, and the notes about them.
 fn import(objects: &[Value]) -> (pb::Cluster, Vec<String>) {
@@ -142,6 +143,15 @@ fn pods_that_share_a_claim_do_not_each_count_its_devices() {
 }
 
 #[test]
+fn a_pod_that_names_a_claim_twice_does_not_count_its_devices_twice() {
+    let one = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]);
+    let claims = json!([{"name": "a", "resourceClaimName": "c"}, {"name": "b", "resourceClaimName": "c"}]);
+    let (cluster, _) = import(&[claim_object("c", &one, &[]), pod("p", &claims)]);
+    assert_eq!(unevaluated(&cluster), [CLAIM_FIELD]);
+    assert_eq!(devices_of(&cluster, "ns/p"), None);
+}
+
+#[test]
 fn a_claim_with_a_senseless_number_is_rejected() {
     let mut import = ClusterImport::default();
     let zero = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 0}}]);
@@ -155,4 +165,151 @@ fn a_claim_with_a_senseless_number_is_rejected() {
     );
     // Its pods name it as missing; no job of its name is marked.
     assert_eq!(rejected.record, None);
+}
+
+/// Devices after an object that is read by its bytes, as a watch reads it.
+fn put(devices: &mut ClaimedDevices, object: &Value) -> AffectedRecords {
+    let kind = object_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+    let by_value = read_value(kind, object, AmountRules::Auto).unwrap();
+    let bytes = object.to_string();
+    let by_bytes = read_json_of(kind, bytes.as_bytes(), AmountRules::Auto, ObjectLimits::default()).unwrap();
+    assert_eq!(by_bytes, by_value, "the fields that are read are all that matter");
+    if let ObjectRecord::Task(task, _, claims) = by_bytes {
+        return devices.put_pod(&task, claims);
+    }
+    let ObjectRecord::Device(object) = by_bytes else {
+        panic!("{object}")
+    };
+    devices.put(object)
+}
+
+fn affected(nodes: &[&str], tasks: &[&str]) -> AffectedRecords {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    AffectedRecords {
+        nodes: names(nodes),
+        tasks: names(tasks),
+    }
+}
+
+#[test]
+fn a_change_names_the_records_that_it_changes_and_no_others() {
+    let mut devices = ClaimedDevices::default();
+    let one = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "selectors": [{"cel": {}}],
+        "capacity": {"requests": {"memory": "10Gi"}}}}]);
+    let none = affected(&[], &[]);
+    let slice = |generation, devices: Value| slice_object("a", generation, &devices);
+    let gpus = json!([gpu("gpu-0", "A100"), {"name": "gpu-1", "basic": {"attributes": {"gpu.x/model": {"string": "A100"}}, "capacity": {"memory": "1Gi"}}}]);
+    assert_eq!(
+        put(&mut devices, &slice(1, json!([gpu("gpu-0", "A100")]))),
+        affected(&["n"], &[])
+    );
+    assert_eq!(
+        put(&mut devices, &slice(2, json!([gpu("gpu-0", "A100")]))),
+        none,
+        "a generation alone is no change"
+    );
+    let named = |claim: &str| json!([{"name": "gpu", "resourceClaimName": claim}]);
+    assert_eq!(put(&mut devices, &pod("p", &named("c"))), none);
+    assert_eq!(put(&mut devices, &pod("other", &named("d"))), none);
+    assert_eq!(
+        put(&mut devices, &claim_object("c", &one, &[])),
+        affected(&[], &["ns/p"])
+    );
+    assert_eq!(put(&mut devices, &claim_object("c", &one, &[])), none);
+    assert_eq!(
+        put(&mut devices, &claim_object("c", &one, &["gpu-0"])),
+        affected(&[], &["ns/p"])
+    );
+    assert_eq!(
+        put(&mut devices, &slice(3, gpus)),
+        affected(&["n"], &["ns/other", "ns/p"])
+    );
+    // A second pod shares the claim, a third changes nothing for the two.
+    assert_eq!(put(&mut devices, &pod("q", &named("c"))), affected(&[], &["ns/p"]));
+    assert_eq!(put(&mut devices, &pod("r", &named("c"))), none);
+    assert_eq!(
+        put(&mut devices, &claim_object("c", &json!([]), &[])),
+        affected(&[], &["ns/p", "ns/q", "ns/r"])
+    );
+    assert_eq!(devices.remove_pod("ns/r"), none);
+    assert_eq!(devices.remove_pod("ns/p"), affected(&[], &["ns/q"]));
+    assert_eq!(
+        devices.remove(ObjectKind::ResourceClaim, "ns/c"),
+        affected(&[], &["ns/q"])
+    );
+    assert_eq!(
+        devices.remove(ObjectKind::ResourceSlice, "a"),
+        affected(&["n"], &["ns/other", "ns/q"])
+    );
+}
+
+#[test]
+fn a_template_is_that_of_each_pod_until_the_claim_is_made() {
+    let mut devices = ClaimedDevices::default();
+    let template = |name: &str, count: u32| {
+        let requests = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count}}]);
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"spec": {"devices": {"requests": requests, "constraints": []}}}})
+    };
+    let named = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    put(&mut devices, &pod("p", &named));
+    assert_eq!(
+        put(&mut devices, &pod("q", &named)),
+        affected(&[], &[]),
+        "each has a claim of its own"
+    );
+    assert_eq!(put(&mut devices, &template("t", 2)), affected(&[], &["ns/p", "ns/q"]));
+    let mut made = pod("p", &named);
+    made["status"]["resourceClaimStatuses"] = json!([{"name": "gpu", "resourceClaimName": "p-gpu-x"}]);
+    assert_eq!(put(&mut devices, &made), affected(&[], &[]));
+    assert_eq!(put(&mut devices, &template("t", 1)), affected(&[], &["ns/q"]));
+    assert_eq!(put(&mut devices, &template("other", 1)), affected(&[], &[]));
+}
+
+#[test]
+fn a_new_generation_of_a_pool_changes_all_of_its_nodes() {
+    let mut devices = ClaimedDevices::default();
+    let slice = |name: &str, generation: u32, node: &str| {
+        let mut slice = slice_object(name, generation, &json!([gpu("gpu-0", "A100")]));
+        slice["spec"]["nodeName"] = json!(node);
+        slice
+    };
+    put(&mut devices, &slice("a", 1, "x"));
+    put(&mut devices, &slice("b", 1, "y"));
+    assert_eq!(put(&mut devices, &slice("c", 2, "z")), affected(&["x", "y", "z"], &[]));
+    assert_eq!(put(&mut devices, &slice("a", 2, "x")), affected(&["x"], &[]));
+    assert_eq!(devices.remove(ObjectKind::ResourceSlice, "a"), affected(&["x"], &[]));
+    // The last slice of its generation.
+    assert_eq!(
+        devices.remove(ObjectKind::ResourceSlice, "c"),
+        affected(&["y", "z"], &[])
+    );
+}
+
+#[test]
+fn objects_that_cannot_be_read_leave_the_former_ones_in_force() {
+    let mut former = ClaimedDevices::default();
+    put(&mut former, &slice_object("a", 1, &json!([gpu("gpu-0", "A100")])));
+    let mut devices = ClaimedDevices::default();
+    assert_eq!(
+        devices.put_former(&former, ObjectKind::ResourceSlice, "a"),
+        affected(&["n"], &[])
+    );
+    assert_eq!(
+        devices.put_former(&former, ObjectKind::ResourceSlice, "b"),
+        affected(&[], &[])
+    );
+    put(&mut former, &claim_object("c", &json!([]), &[]));
+    put(
+        &mut devices,
+        &pod("p", &json!([{"name": "gpu", "resourceClaimName": "c"}])),
+    );
+    assert_eq!(
+        devices.put_former(&former, ObjectKind::ResourceClaimTemplate, "ns/c"),
+        affected(&[], &[])
+    );
+    assert_eq!(
+        devices.put_former(&former, ObjectKind::ResourceClaim, "ns/c"),
+        affected(&[], &["ns/p"])
+    );
 }
