@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use pb::state_service_client::StateServiceClient;
 use prost::Message as _;
-use prost::bytes::{BufMut as _, Bytes};
+use prost::bytes::Bytes;
 use pumice::server::pb;
+use pumice_protocol::EncodedCodec;
 use tokio_stream::StreamExt as _;
-use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::Request;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
-use tonic_prost::{ProstCodec, ProstDecoder};
 
 use super::fixtures::clock;
 use super::fixtures::records::TASKS_PER_NODE;
@@ -101,35 +100,6 @@ fn full_sync(
     (0..parts).map(|part| request(part).encode_to_vec().into()).collect()
 }
 
-/// Codec that sends bytes as they are.
-#[derive(Clone, Copy, Debug)]
-struct RawBytesCodec;
-
-impl Encoder for RawBytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Codec for RawBytesCodec {
-    type Encode = Bytes;
-    type Decode = pb::SyncResponse;
-    type Encoder = Self;
-    type Decoder = ProstDecoder<pb::SyncResponse>;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<(), pb::SyncResponse>::default().decoder()
-    }
-}
-
 /// Sends a full sync and waits until it is visible. Returns the time.
 async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     let (begin, expected) = (Instant::now(), batches.len() as u64);
@@ -138,7 +108,7 @@ async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     let path = PathAndQuery::from_static("/pumice.v1.StateService/Sync");
     let batches = Request::new(tokio_stream::iter(batches));
     let mut replies = client
-        .streaming(batches, path, RawBytesCodec)
+        .streaming(batches, path, EncodedCodec::<pb::SyncResponse>::default())
         .await
         .expect("a stream")
         .into_inner();

@@ -56,6 +56,7 @@ pub struct ClientConnection {
     pub policies: PolicyServiceClient<CallTransport>,
     /// State: sync, listings, reservations.
     pub state: StateServiceClient<CallTransport>,
+    pub(crate) transport: CallTransport,
 }
 
 impl ClientConnection {
@@ -110,7 +111,8 @@ impl ClientConnection {
         ClientConnection {
             decisions: DecisionServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
             policies: PolicyServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
-            state: StateServiceClient::new(transport).max_decoding_message_size(REPLY_BYTES),
+            state: StateServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
+            transport,
         }
     }
 }

@@ -16,6 +16,8 @@
 
 mod client;
 mod client_tls;
+mod encoded_apply;
+mod encoded_codec;
 mod visible_text;
 
 /// The messages and clients of `pumice.v1`, as the protocol files describe them.
@@ -35,6 +37,8 @@ pub use client::{
     REPLY_BYTES, STREAM_WINDOW,
 };
 pub use client_tls::{ClientTls, ConnectOptions};
+pub use encoded_apply::EncodedApply;
+pub use encoded_codec::EncodedCodec;
 pub use visible_text::{is_disguise, visible_text};
 
 /// The compiled files of `proto/pumice/v1`, as an encoded `FileDescriptorSet`.

@@ -36,6 +36,7 @@ async fn call(connection: &mut ClientConnection, options: &ConnectOptions, path:
         decisions,
         policies,
         state,
+        ..
     } = connection;
     match path.rsplit('/').next().unwrap() {
         "Admit" => call!(decisions, admit, AdmitRequest),
