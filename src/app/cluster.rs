@@ -102,7 +102,7 @@ impl WatchedCluster {
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),
             options,
-            services.state.clone(),
+            services.clone(),
             Arc::clone(&condition),
         );
         let task = tokio::spawn(async move {

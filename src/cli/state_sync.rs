@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve::shutdown_signal;
-use pumice::config::{KUBERNETES, namespaces};
+use pumice::config::{KUBERNETES, list_mode, namespaces};
 use pumice::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::next_epoch;
 use pumice_console::{CommandError, CredentialArgs, output};
@@ -30,12 +30,12 @@ pub(super) struct SyncStateArgs {
     /// Context of the kubeconfig; none: its current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Namespace whose pods, pod groups and owners of pods are watched; may be given several times; none: all namespaces
+    /// Namespace whose pods, pod groups, claims and owners of pods are watched; may be given several times; none: all namespaces
     #[arg(long = "namespace", value_name = "NAME", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// Ask for lists page by page, also where the API server offers them as the beginning of a watch
-    #[arg(long)]
-    paged_lists: bool,
+    /// How lists are asked for: `paged`, or `streamed`, as the beginning of a watch where the API server offers that
+    #[arg(long, value_name = "HOW", default_value = "paged", value_parser = list_mode)]
+    lists: ListMode,
     /// Address of the server
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
@@ -74,13 +74,9 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         source_epoch,
         namespaces,
         heartbeat,
-        lists: if args.paged_lists {
-            ListMode::Paged
-        } else {
-            ListMode::Streamed
-        },
+        lists: args.lists,
     };
-    let watch = ClusterWatch::new(access, options, connection.state, Arc::new(ClusterCondition::default()));
+    let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));
     let ended = tokio::select! {
         () = shutdown => None,
         error = watch.run() => Some(error),

@@ -67,7 +67,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_namespace",
         value_name: "NAME",
-        help: "Namespace whose pods, pod groups and owners of pods are watched; may be given several times; none: all namespaces",
+        help: "Namespace whose pods, pod groups, claims and owners of pods are watched; may be given several times; none: all namespaces",
         kind: SettingKind::List(
             |config, values| assign(&mut config.cluster.namespaces, namespaces(values)),
             |config| config.cluster.namespaces.iter().map(ToString::to_string).collect(),
@@ -76,7 +76,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_lists",
         value_name: "HOW",
-        help: "How lists are asked for: `streamed`, as the beginning of a watch where the API server offers that, or `paged`",
+        help: "How lists are asked for: `paged`, or `streamed`, as the beginning of a watch where the API server offers that",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.lists, list_mode(value)),
             |config| {
@@ -125,7 +125,11 @@ fn state(value: &str) -> Result<bool, String> {
     }
 }
 
-fn list_mode(value: &str) -> Result<ListMode, String> {
+/// Way in which lists are asked for, by its name.
+///
+/// # Errors
+/// The value names no way.
+pub fn list_mode(value: &str) -> Result<ListMode, String> {
     match value {
         "paged" => Ok(ListMode::Paged),
         "streamed" => Ok(ListMode::Streamed),

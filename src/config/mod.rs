@@ -25,7 +25,7 @@ use crate::telemetry::{CollectorTls, LogFormat, LogOptions};
 use crate::tls::ClientAuth;
 use pumice_engine::policy::Compatibility;
 
-pub use cluster_settings::{ClusterSettings, KUBERNETES, namespaces};
+pub use cluster_settings::{ClusterSettings, KUBERNETES, list_mode, namespaces};
 pub use kubernetes_store_settings::{KubernetesStoreSettings, log_name, namespace as log_namespace};
 pub use plain_text::PlainText;
 pub use serve_args::{ServeArgs, Settings, SettingsError};

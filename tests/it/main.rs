@@ -12,6 +12,7 @@ mod hierarchy;
 mod hostile;
 mod job_state;
 mod ledger;
+mod live;
 mod namespaces;
 mod negative_amounts;
 mod objects;

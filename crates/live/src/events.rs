@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use http_body_util::BodyExt as _;
 use kube_client::client::Body;
+use memchr::memchr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::credentials::causes;
+use crate::header::metadata;
 use crate::requests::{ApiStatus, RequestError};
 
 /// Longest line that is read; objects of the API have 1.5 MiB at most, in a denser encoding.
@@ -60,7 +62,7 @@ impl EventLines {
 
     fn take_line(&mut self) -> Option<Vec<u8>> {
         let unsearched = self.buffer.get(self.searched..)?;
-        if let Some(length) = unsearched.iter().position(|byte| *byte == b'\n') {
+        if let Some(length) = memchr(b'\n', unsearched) {
             let end = self.searched + length;
             let line = self.buffer.get(self.start..end)?.to_vec();
             self.start = end + 1;
@@ -102,13 +104,7 @@ struct EventLine<'l> {
     object: &'l RawValue,
 }
 
-/// Header of an object, as far as a watch needs it.
-#[derive(Debug, Default, Deserialize)]
-struct ObjectHeader<'l> {
-    #[serde(borrow, default)]
-    metadata: HeaderMetadata<'l>,
-}
-
+/// Metadata of an object, as far as a watch needs them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HeaderMetadata<'l> {
@@ -131,8 +127,8 @@ pub(crate) fn read_event(line: &[u8]) -> Result<(WatchEvent<'_>, String), Reques
         };
         return Ok((WatchEvent::Error(refused), String::new()));
     }
-    let ObjectHeader { metadata } = serde_json::from_str(object.get()).map_err(unreadable)?;
     let bytes = object.get().as_bytes();
+    let metadata: HeaderMetadata<'_> = metadata(bytes)?;
     let event = match &*kind {
         "ADDED" | "MODIFIED" => WatchEvent::Put(bytes),
         "DELETED" => WatchEvent::Delete(bytes),

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use pumice_protocol::CallTransport;
 use pumice_protocol::v1 as pb;
-use pumice_protocol::v1::state_service_client::StateServiceClient;
+use pumice_protocol::{ClientConnection, EncodedApply};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -35,7 +34,7 @@ pub enum FeedError {
 /// Source of a server, as its feeder sees it.
 #[derive(Debug)]
 pub(crate) struct SourceFeed {
-    state: StateServiceClient<CallTransport>,
+    server: ClientConnection,
     source: String,
     source_epoch: u64,
     sequence: u64,
@@ -44,9 +43,9 @@ pub(crate) struct SourceFeed {
 }
 
 impl SourceFeed {
-    pub(crate) fn new(state: StateServiceClient<CallTransport>, source: String, source_epoch: u64) -> Self {
+    pub(crate) fn new(server: ClientConnection, source: String, source_epoch: u64) -> Self {
         SourceFeed {
-            state,
+            server,
             source,
             source_epoch,
             sequence: 0,
@@ -67,33 +66,26 @@ impl SourceFeed {
         } else {
             pb::BatchKind::FullSyncPart
         };
-        // A list has no deletions.
-        let (put, _, unreadable) = changes.into_parts();
         let part = self.part;
-        self.send(pb::Batch {
+        debug_assert!(!changes.has_removals(), "a list has no deletions");
+        let batch = pb::Batch {
             kind: kind.into(),
             part,
-            put: Some(put),
-            unreadable,
             ..pb::Batch::default()
-        })
-        .await
+        };
+        self.send(changes, batch).await
     }
 
     /// Sends changes; without any the server hears that the source is there.
     pub(crate) async fn send_delta(&mut self, changes: RecordChanges) -> Result<(), FeedError> {
-        let (put, remove, unreadable) = changes.into_parts();
-        self.send(pb::Batch {
+        let batch = pb::Batch {
             kind: pb::BatchKind::Delta.into(),
-            put: Some(put),
-            remove: Some(remove),
-            unreadable,
             ..pb::Batch::default()
-        })
-        .await
+        };
+        self.send(changes, batch).await
     }
 
-    async fn send(&mut self, batch: pb::Batch) -> Result<(), FeedError> {
+    async fn send(&mut self, changes: RecordChanges, batch: pb::Batch) -> Result<(), FeedError> {
         self.sequence = self.sequence.saturating_add(1);
         let batch = pb::Batch {
             source: self.source.clone(),
@@ -102,7 +94,7 @@ impl SourceFeed {
             source_kind: pb::SourceKind::Live.into(),
             ..batch
         };
-        let outcome = self.apply(batch).await?;
+        let outcome = self.apply(changes.into_apply(batch)).await?;
         self.report(&outcome);
         match outcome.resync {
             None => Ok(()),
@@ -112,15 +104,12 @@ impl SourceFeed {
     }
 
     /// Applies a batch. A server that is busy or away gets it again: it repeats the outcome of a batch that it has.
-    async fn apply(&mut self, batch: pb::Batch) -> Result<pb::BatchOutcome, FeedError> {
+    async fn apply(&self, batch: EncodedApply) -> Result<pb::BatchOutcome, FeedError> {
         let mut backoff = Backoff::default();
         let begin = Instant::now();
         loop {
-            let request = pb::ApplyRequest {
-                batch: Some(batch.clone()),
-            };
-            let status = match self.state.apply(request).await {
-                Ok(response) => return Ok(response.into_inner().outcome.unwrap_or_default()),
+            let status = match self.server.apply_encoded(&batch).await {
+                Ok(response) => return Ok(response.outcome.unwrap_or_default()),
                 Err(status) => status,
             };
             let may_pass = matches!(

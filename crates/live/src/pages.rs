@@ -1,13 +1,12 @@
 //! Lists of a resource, page by page.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use kube_client::Client;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use tokio::sync::mpsc;
 
+use crate::header::metadata;
 use crate::requests::{RequestError, get_page};
 
 /// Objects on a page, as `kubectl` and controllers ask for.
@@ -31,40 +30,6 @@ struct PageMetadata {
     continuation: String,
 }
 
-/// Metadata of a page. They stand before the objects, which are not read; whether these are sound shows when they are.
-fn page_metadata(page: &[u8]) -> Result<PageMetadata, RequestError> {
-    let mut found = None;
-    let visitor = MetadataVisitor(&mut found);
-    let read = serde_json::Deserializer::from_slice(page).deserialize_map(visitor);
-    match (found, read) {
-        (Some(metadata), _) => Ok(metadata),
-        (None, Ok(())) => Ok(PageMetadata::default()),
-        (None, Err(error)) => Err(RequestError::Unreadable(error.to_string())),
-    }
-}
-
-/// Visitor of a page that ends with its metadata.
-struct MetadataVisitor<'m>(&'m mut Option<PageMetadata>);
-
-impl<'de> Visitor<'de> for MetadataVisitor<'_> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a list of the API")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(key) = fields.next_key::<Cow<'_, str>>()? {
-            if key == "metadata" {
-                *self.0 = Some(fields.next_value()?);
-                return Err(A::Error::custom("the rest is not read"));
-            }
-            fields.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
-}
-
 /// Lists a collection and hands its pages over, one ahead of the receiver. Returns the version that the list shows.
 pub(crate) async fn list(
     client: &Client,
@@ -85,7 +50,7 @@ pub(crate) async fn list(
             }
             page => page?,
         };
-        let metadata = page_metadata(&page)?;
+        let metadata: PageMetadata = metadata(&page)?;
         hand_over(pages, ListedObjects::Page(page)).await?;
         if metadata.continuation.is_empty() {
             return Ok(metadata.resource_version);
@@ -120,26 +85,6 @@ pub(crate) fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_metadata_of_a_page_are_read_without_its_objects() {
-        let page =
-            br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a": 1.0},{"b":[]}]}"#;
-        let metadata = page_metadata(page).unwrap();
-        assert_eq!(
-            (metadata.resource_version.as_str(), metadata.continuation.as_str()),
-            ("7", "x")
-        );
-        assert_eq!(page_metadata(b"{}").unwrap().continuation, "");
-        let late = page_metadata(br#"{"items":[{}],"metadata":{"continue":"y"}}"#).unwrap();
-        assert_eq!(late.continuation, "y");
-        for wrong in ["[]", "<html>", ""] {
-            assert!(matches!(
-                page_metadata(wrong.as_bytes()),
-                Err(RequestError::Unreadable(_))
-            ));
-        }
-    }
 
     #[test]
     fn values_of_queries_are_escaped() {

@@ -31,9 +31,9 @@ const STREAMED_OBJECTS: usize = 500;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListMode {
     /// List page by page.
+    #[default]
     Paged,
     /// List as the beginning of a watch, where the API server offers that; else page by page.
-    #[default]
     Streamed,
 }
 

@@ -35,8 +35,11 @@ const fn resource(
     }
 }
 
-/// Resources in the order in which they are listed: owners before their pods.
-pub const RESOURCES: [WatchedResource; 11] = [
+/// API group of slices and claims of devices, and its version.
+const DEVICES: (&str, &str) = ("resource.k8s.io", "v1");
+
+/// Resources in the order in which they are listed: owners before their pods, and what tells devices before nodes and pods.
+pub const RESOURCES: [WatchedResource; 14] = [
     resource(ObjectKind::Service, "services", ("", "v1"), false),
     resource(
         ObjectKind::ReplicationController,
@@ -51,6 +54,14 @@ pub const RESOURCES: [WatchedResource; 11] = [
         ObjectKind::PriorityClass,
         "priorityclasses",
         ("scheduling.k8s.io", "v1"),
+        false,
+    ),
+    resource(ObjectKind::ResourceSlice, "resourceslices", DEVICES, false),
+    resource(ObjectKind::ResourceClaim, "resourceclaims", DEVICES, false),
+    resource(
+        ObjectKind::ResourceClaimTemplate,
+        "resourceclaimtemplates",
+        DEVICES,
         false,
     ),
     resource(ObjectKind::Node, "nodes", ("", "v1"), true),
@@ -158,11 +169,18 @@ mod tests {
             )
         );
         assert_eq!(path("nodes", &in_web), own("/api/v1/nodes", "nodes"));
+        let root = "/apis/resource.k8s.io/v1";
+        assert_eq!(path("resourceslices", &in_web).0, format!("{root}/resourceslices"));
+        let claims = format!("{root}/namespaces/web/resourceclaims");
+        assert_eq!(path("resourceclaims", &in_web).0, claims);
     }
 
     #[test]
-    fn the_owners_of_pods_come_before_the_pods() {
+    fn the_owners_of_pods_come_before_the_pods_and_slices_before_the_nodes() {
         assert_eq!(RESOURCES.last().unwrap().kind, ObjectKind::Pod);
+        let place = |kind| RESOURCES.iter().position(|resource| resource.kind == kind);
+        let last_of_devices = RESOURCES.iter().rposition(|resource| resource.kind.tells_devices());
+        assert!(last_of_devices < place(ObjectKind::Node));
         let all = RESOURCES.map(|resource| resource.kind.name());
         let mut sorted = all;
         sorted.sort_unstable();

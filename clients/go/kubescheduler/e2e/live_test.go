@@ -66,10 +66,11 @@ func TestAClusterIsWatchedWithTheRightsOfTheManifest(t *testing.T) {
 	if err := get(http.DefaultClient, first.page+"/readyz?verbose", "podgroups.scheduling.volcano.sh (not served by the API server)"); err != nil {
 		t.Fatal("an absent kind is told: ", err)
 	}
-	second := cluster.serve("--kubernetes-lists", "paged")
+	second := cluster.serve("--kubernetes-lists", "streamed")
 	cluster.until("the second server is ready", func() error { return get(http.DefaultClient, second.page+"/readyz", "") })
 
 	cluster.showsEvents(first, second)
+	cluster.showsDevices(first, second)
 	cluster.showsOwners(first)
 	cluster.noticesKinds(first, second)
 	cluster.explains(first)
@@ -391,7 +392,7 @@ func (live *live) namesMissingRights() {
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		if err == nil && !strings.Contains(string(body), `nodes is forbidden: User "nobody" cannot watch resource "nodes"`) {
+		if err == nil && !strings.Contains(string(body), `nodes is forbidden: User "nobody" cannot list resource "nodes"`) {
 			err = errors.New(string(body))
 		}
 		return err

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchRecord, RecordLocation};
-use super::outcome_problems::{foreign_record, too_many_bytes, too_many_records};
+use super::batch::{Batch, BatchRecord};
 use crate::limits::StateLimits;
-use crate::writer::Writer;
 use pumice_engine::model::{
-    ClusterState, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord, Problem, QueueRecord,
-    RecordKind, ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
+    ClusterState, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord, QueueRecord, RecordKind,
+    ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
 };
 
 /// Bytes of one amount in a list.
@@ -71,53 +69,6 @@ impl SourceBytes {
                 self.by_source.remove(source);
             }
         }
-    }
-}
-
-impl Writer {
-    /// Puts a record, unless another source owns it or there is no room for it.
-    pub(crate) fn put_if_possible(
-        &mut self,
-        mut record: BatchRecord,
-        place: RecordLocation,
-        source: &Arc<str>,
-    ) -> Option<Problem> {
-        let (kind, name) = record.key();
-        let known = self.next.state.source_of(kind, name);
-        match known {
-            Some(owner) if owner != source => return Some(foreign_record(name, owner, &place.field_path(kind))),
-            None if self.record_count() >= self.sources.max_records() => {
-                return Some(too_many_records(self.sources.max_records(), &place.field_path(kind)));
-            }
-            Some(_) | None => {}
-        }
-        let is_new = known.is_none();
-        match &mut record {
-            BatchRecord::Job(job) => self.next.state.relate_job(job),
-            BatchRecord::Task(task) => self.next.state.relate_task(task),
-            BatchRecord::Node(_)
-            | BatchRecord::Queue(_)
-            | BatchRecord::Namespace(_)
-            | BatchRecord::PriorityClass(_) => {}
-        }
-        let (kind, name) = record.key();
-        let before = if is_new {
-            0
-        } else {
-            stored_bytes(&self.next.state, kind, name)
-        };
-        let limits = self.sources.limits();
-        if let Err(limit) = self.source_bytes.replace(source, before, record_bytes(&record), limits) {
-            let problem = too_many_bytes(limit, source, &place.field_path(kind));
-            if !is_new {
-                // The last good record goes on counting.
-                let problems = vec![problem.clone()].into();
-                self.next.state.set_invalid(kind, name, Some(problems));
-            }
-            return Some(problem);
-        }
-        self.put_record(record, source, is_new);
-        None
     }
 }
 

@@ -143,6 +143,9 @@ true
 - apiGroups: [scheduling.volcano.sh, scheduling.k8s.io]
   resources: [podgroups]
   verbs: [list, watch]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims, resourceclaimtemplates]
+  verbs: [list, watch]
 {{- end -}}
 
 {{/* Contradictions between values, which a schema cannot see. */}}

@@ -1,0 +1,270 @@
+//! Kubernetes API that lists and watches the objects of a test.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pumice_engine::short_lock::ShortLock;
+use serde_json::{Value, json};
+
+/// Objects of one collection, by `namespace/name`, and the events since the start.
+#[derive(Default)]
+struct Collection {
+    objects: BTreeMap<String, Value>,
+    events: Vec<(u64, &'static str, Value)>,
+}
+
+#[derive(Default)]
+struct WatchedObjects {
+    version: u64,
+    /// Collections by their paths without namespaces.
+    collections: BTreeMap<String, Collection>,
+    /// Status with which a collection is refused.
+    refused: BTreeMap<String, u16>,
+    /// True if lists that are the beginning of a watch are refused.
+    refuses_streams: bool,
+    /// Requests that came, without those for watches.
+    lists: Vec<String>,
+    is_stopped: bool,
+}
+
+/// Kubernetes API of one test.
+pub(super) struct ClusterApi {
+    address: SocketAddr,
+    state: Arc<ShortLock<WatchedObjects>>,
+}
+
+/// Path of the collection of an object, without its namespace.
+fn collection_of(object: &Value) -> String {
+    let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+    let version = object["apiVersion"].as_str().unwrap();
+    let root = if version.contains('/') { "apis" } else { "api" };
+    format!("/{root}/{version}/{plural}")
+}
+
+fn key_of(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+impl ClusterApi {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state: Arc<ShortLock<WatchedObjects>> = Arc::default();
+        let own = Arc::clone(&state);
+        // It ends with the test's process; its connections end with the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let state = Arc::clone(&own);
+                std::thread::spawn(move || respond(stream.unwrap(), &state));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Kubeconfig of this API.
+    pub(super) fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        })
+        .to_string()
+    }
+
+    /// Creates an object, or replaces it.
+    pub(super) fn put(&self, object: &Value) {
+        self.change(object, false);
+    }
+
+    pub(super) fn delete(&self, object: &Value) {
+        self.change(object, true);
+    }
+
+    fn change(&self, object: &Value, is_deleted: bool) {
+        self.state.with(|state| {
+            state.version += 1;
+            let mut object = object.clone();
+            object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            let collection = state.collections.entry(collection_of(&object)).or_default();
+            let kind = if is_deleted {
+                collection.objects.remove(&key_of(&object));
+                "DELETED"
+            } else {
+                collection.objects.insert(key_of(&object), object.clone());
+                "MODIFIED"
+            };
+            collection.events.push((state.version, kind, object));
+        });
+    }
+
+    /// Ends the watches of a collection as an API server does that has forgotten their version.
+    pub(super) fn forget_versions(&self, collection: &str) {
+        self.state.with(|state| {
+            state.version += 1;
+            let status = json!({"kind": "Status", "code": 410, "message": "too old"});
+            let events = &mut state.collections.entry(collection.to_owned()).or_default().events;
+            events.push((state.version, "ERROR", status));
+        });
+    }
+
+    /// Refuses a collection from now on; 200 serves it.
+    pub(super) fn refuse(&self, collection: &str, status: u16) {
+        self.state
+            .with(|state| state.refused.insert(collection.to_owned(), status));
+    }
+
+    /// Refuses lists that are the beginning of a watch, as API servers do that do not know them.
+    pub(super) fn refuse_streams(&self) {
+        self.state.with(|state| state.refuses_streams = true);
+    }
+
+    /// Requests for lists that came since the last call.
+    pub(super) fn take_lists(&self) -> Vec<String> {
+        self.state.with(|state| std::mem::take(&mut state.lists))
+    }
+}
+
+impl Drop for ClusterApi {
+    fn drop(&mut self) {
+        self.state.with(|state| state.is_stopped = true);
+    }
+}
+
+/// Request for a list or a watch.
+struct ListRequest {
+    collection: String,
+    namespace: Option<String>,
+    /// Field and value that the objects have.
+    selected: Option<(String, String)>,
+    query: String,
+}
+
+impl ListRequest {
+    fn read(target: &str) -> Self {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (collection, namespace) = match path.split_once("/namespaces/") {
+            Some((root, rest)) => {
+                let (namespace, plural) = rest.split_once('/').unwrap();
+                (format!("{root}/{plural}"), Some(namespace.to_owned()))
+            }
+            None => (path.to_owned(), None),
+        };
+        let selector = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector="));
+        let selected = selector.and_then(|own| own.split_once("%3D"));
+        Self {
+            collection,
+            namespace,
+            selected: selected.map(|(field, value)| (field.to_owned(), value.to_owned())),
+            query: query.to_owned(),
+        }
+    }
+
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(own, _)| *own == name).map(|(_, value)| value).next()
+    }
+
+    fn takes(&self, object: &Value) -> bool {
+        let in_namespace = |namespace: &String| object["metadata"]["namespace"] == json!(namespace);
+        let is_selected = |(field, value): &(String, String)| {
+            let pointer = format!("/{}", field.replace('.', "/"));
+            let own = object.pointer(&pointer).and_then(Value::as_str);
+            own.unwrap_or_default() == value
+        };
+        self.namespace.as_ref().is_none_or(in_namespace) && self.selected.as_ref().is_none_or(is_selected)
+    }
+}
+
+fn respond(stream: TcpStream, state: &ShortLock<WatchedObjects>) {
+    let mut stream = BufReader::new(stream);
+    let mut request = String::new();
+    if stream.read_line(&mut request).is_err() {
+        return;
+    }
+    loop {
+        let mut line = String::new();
+        if !matches!(stream.read_line(&mut line), Ok(count) if count > 0) || line == "\r\n" {
+            break;
+        }
+    }
+    let target = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    let own = ListRequest::read(&target);
+    let is_stream = own.parameter("sendInitialEvents").is_some();
+    let status = state.with(|state| match state.refused.get(&own.collection) {
+        Some(status) => *status,
+        None if is_stream && state.refuses_streams => 422,
+        None => 200,
+    });
+    let stream = stream.get_mut();
+    let head = format!("HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n");
+    // A caller that has gone needs no response.
+    if status != 200 {
+        let text = json!({"kind": "Status", "code": status, "message": format!("the test says {status}")});
+        drop(stream.write_all((head + &text.to_string()).as_bytes()));
+    } else if own.parameter("watch").is_some() {
+        drop(
+            stream
+                .write_all(head.as_bytes())
+                .and_then(|()| watch(stream, &own, state)),
+        );
+    } else {
+        state.with(|state| state.lists.push(target));
+        drop(stream.write_all((head + &list(&own, state)).as_bytes()));
+    }
+}
+
+/// Body of a list of one page.
+fn list(request: &ListRequest, state: &ShortLock<WatchedObjects>) -> String {
+    state.with(|state| {
+        let objects = state.collections.get(&request.collection).into_iter();
+        let objects = objects.flat_map(|own| own.objects.values());
+        let items: Vec<&Value> = objects.filter(|object| request.takes(object)).collect();
+        format!(
+            r#"{{"kind":"List","metadata":{{"resourceVersion":"{}"}},"items":{}}}"#,
+            state.version,
+            json!(items)
+        )
+    })
+}
+
+/// Sends events as they come, behind the objects if the request asks for them.
+fn watch(stream: &mut TcpStream, request: &ListRequest, state: &ShortLock<WatchedObjects>) -> std::io::Result<()> {
+    let line = |kind: &str, object: &Value| format!("{}\n", json!({"type": kind, "object": object}));
+    let mut seen = request
+        .parameter("resourceVersion")
+        .map_or(0, |version| version.parse().unwrap());
+    if request.parameter("sendInitialEvents").is_some() {
+        let (text, version) = state.with(|state| {
+            let objects = state.collections.get(&request.collection).into_iter();
+            let objects = objects.flat_map(|own| own.objects.values());
+            let objects = objects.filter(|object| request.takes(object));
+            let text: String = objects.map(|object| line("ADDED", object)).collect();
+            (text, state.version)
+        });
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        let end = json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}});
+        stream.write_all((text + &line("BOOKMARK", &end)).as_bytes())?;
+        seen = version;
+    }
+    loop {
+        let (text, version, is_stopped) = state.with(|state| {
+            let events = state.collections.get(&request.collection).into_iter();
+            let events = events.flat_map(|own| &own.events);
+            let new =
+                events.filter(|(version, kind, object)| *version > seen && (*kind == "ERROR" || request.takes(object)));
+            let text: String = new.map(|(_, kind, object)| line(kind, object)).collect();
+            (text, state.version, state.is_stopped)
+        });
+        stream.write_all(text.as_bytes())?;
+        seen = version;
+        if is_stopped {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
