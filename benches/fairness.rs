@@ -243,6 +243,7 @@ fn koordinator(criterion: &mut Criterion) {
             with_filter: false,
             limit: None,
             with_parts: false,
+            ahead: 0,
         };
         group.throughput(Throughput::Elements(NODES.into()));
         group.bench_function(format!("score by both plugins, {name}"), |bench| {

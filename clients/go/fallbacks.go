@@ -66,7 +66,7 @@ func limited(request *pb.ScoreRequest) *pb.ScoreRequest {
 	own := &pb.ScoreRequest{
 		Against: request.Against, Tasks: request.Tasks, Candidates: request.Candidates, Plugins: request.Plugins,
 		ResourceFit: request.ResourceFit, NodeEncoding: request.NodeEncoding, Samples: request.Samples,
-		WithFilter: request.WithFilter, Limit: request.Limit, WithParts: request.WithParts,
+		WithFilter: request.WithFilter, Limit: request.Limit, WithParts: request.WithParts, Ahead: request.Ahead,
 		FilterDetail: pb.FilterDetail_FILTER_DETAIL_SAMPLES,
 	}
 	own.ProtoReflect().SetUnknown(request.ProtoReflect().GetUnknown())

@@ -17,6 +17,9 @@ pub const DECODED_BYTES: u64 = 256 << 20;
 /// Maximum number of calls that wait for the disk, each on a thread of its own.
 pub(crate) const MAX_DISK_WAITS: usize = 64;
 
+/// Maximum number of further tasks by which Score looks ahead.
+pub(crate) const MAX_AHEAD: usize = 32;
+
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
@@ -44,7 +47,11 @@ pub struct LimitDef {
 }
 
 /// Limits that cannot be set.
-pub static FIXED_LIMITS: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES), ("disk_waits", MAX_DISK_WAITS as u64)];
+pub static FIXED_LIMITS: &[(&str, u64)] = &[
+    ("ahead", MAX_AHEAD as u64),
+    ("decoded_bytes", DECODED_BYTES),
+    ("disk_waits", MAX_DISK_WAITS as u64),
+];
 
 /// Names of all limits.
 pub fn limit_names() -> impl Iterator<Item = &'static str> {

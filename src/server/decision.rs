@@ -146,7 +146,11 @@ impl DecisionCall for pb::ScoreRequest {
     type Response = pb::ScoreResponse;
 
     fn work(&self, _: &EvaluationContext) -> CallWork {
-        CallWork::Pairs(self.tasks.len(), self.candidates.as_ref().map(max_nodes))
+        let sheets = self.ahead as usize + 1;
+        CallWork::Pairs(
+            self.tasks.len().saturating_mul(sheets),
+            self.candidates.as_ref().map(max_nodes),
+        )
     }
 
     fn object_bytes(&self) -> usize {

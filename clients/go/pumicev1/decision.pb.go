@@ -725,7 +725,11 @@ type ScoreRequest struct {
 	WithParts bool `protobuf:"varint,10,opt,name=with_parts,json=withParts,proto3" json:"with_parts,omitempty"`
 	// Level of detail of the Filter result. Used only with `with_filter`.
 	// UNSPECIFIED: SAMPLES with `limit`, otherwise NODES.
-	FilterDetail  FilterDetail `protobuf:"varint,11,opt,name=filter_detail,json=filterDetail,proto3,enum=pumice.v1.FilterDetail" json:"filter_detail,omitempty"`
+	FilterDetail FilterDetail `protobuf:"varint,11,opt,name=filter_detail,json=filterDetail,proto3,enum=pumice.v1.FilterDetail" json:"filter_detail,omitempty"`
+	// Number of further tasks like this one to look ahead by, at most 32, and only
+	// without `limit`. A caller that places equal tasks one after the other, each by
+	// its own choice, then need not ask again for each of them.
+	Ahead         uint32 `protobuf:"varint,12,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +839,13 @@ func (x *ScoreRequest) GetFilterDetail() FilterDetail {
 		return x.FilterDetail
 	}
 	return FilterDetail_FILTER_DETAIL_UNSPECIFIED
+}
+
+func (x *ScoreRequest) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
 }
 
 // Response of Score.
@@ -963,7 +974,12 @@ type ScoreItem struct {
 	// True: each node has the same scores whatever the other candidates are, so that
 	// one node may be scored again by itself. False: they depend on the candidates,
 	// or the server does not tell.
-	Independent   bool `protobuf:"varint,8,opt,name=independent,proto3" json:"independent,omitempty"`
+	Independent bool `protobuf:"varint,8,opt,name=independent,proto3" json:"independent,omitempty"`
+	// With `ahead`: entry i is about the nodes with i + 1 more tasks like this one,
+	// in status BINDING, on each of them. The last entry may have no nodes: then none
+	// is left. No entry: scores, or the Filter result, depend on more than the state
+	// of the one node, or the server does not tell.
+	Ahead         []*ScoresAhead `protobuf:"bytes,9,rep,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1054,6 +1070,78 @@ func (x *ScoreItem) GetIndependent() bool {
 	return false
 }
 
+func (x *ScoreItem) GetAhead() []*ScoresAhead {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+// Scores of nodes that would have more tasks like the one asked about.
+type ScoresAhead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes, in the order of the item's: with `with_filter`, those that would
+	// still pass.
+	Nodes *NodeSet `protobuf:"bytes,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Weighted sums over all plugins, one per node.
+	Totals []float64 `protobuf:"fixed64,2,rep,packed,name=totals,proto3" json:"totals,omitempty"`
+	// With `with_parts` or `plugins`: the parts, before the weights of the profile.
+	Parts         []*ScorePart `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoresAhead) Reset() {
+	*x = ScoresAhead{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoresAhead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoresAhead) ProtoMessage() {}
+
+func (x *ScoresAhead) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoresAhead.ProtoReflect.Descriptor instead.
+func (*ScoresAhead) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ScoresAhead) GetNodes() *NodeSet {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ScoresAhead) GetTotals() []float64 {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *ScoresAhead) GetParts() []*ScorePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 // Scores of one plugin, or of a part of it.
 type ScorePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1069,7 +1157,7 @@ type ScorePart struct {
 
 func (x *ScorePart) Reset() {
 	*x = ScorePart{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[10]
+	mi := &file_pumice_v1_decision_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1169,7 @@ func (x *ScorePart) String() string {
 func (*ScorePart) ProtoMessage() {}
 
 func (x *ScorePart) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[10]
+	mi := &file_pumice_v1_decision_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1182,7 @@ func (x *ScorePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScorePart.ProtoReflect.Descriptor instead.
 func (*ScorePart) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ScorePart) GetPlugin() string {
@@ -1156,7 +1244,7 @@ type PlaceRequest struct {
 
 func (x *PlaceRequest) Reset() {
 	*x = PlaceRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[11]
+	mi := &file_pumice_v1_decision_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1256,7 @@ func (x *PlaceRequest) String() string {
 func (*PlaceRequest) ProtoMessage() {}
 
 func (x *PlaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[11]
+	mi := &file_pumice_v1_decision_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1269,7 @@ func (x *PlaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRequest.ProtoReflect.Descriptor instead.
 func (*PlaceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlaceRequest) GetAgainst() *EvaluationRef {
@@ -1279,7 +1367,7 @@ type TaskGroup struct {
 
 func (x *TaskGroup) Reset() {
 	*x = TaskGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[12]
+	mi := &file_pumice_v1_decision_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1379,7 @@ func (x *TaskGroup) String() string {
 func (*TaskGroup) ProtoMessage() {}
 
 func (x *TaskGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[12]
+	mi := &file_pumice_v1_decision_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1392,7 @@ func (x *TaskGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskGroup.ProtoReflect.Descriptor instead.
 func (*TaskGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TaskGroup) GetTask() *Task {
@@ -1344,7 +1432,7 @@ type PlaceResponse struct {
 
 func (x *PlaceResponse) Reset() {
 	*x = PlaceResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[13]
+	mi := &file_pumice_v1_decision_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1444,7 @@ func (x *PlaceResponse) String() string {
 func (*PlaceResponse) ProtoMessage() {}
 
 func (x *PlaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[13]
+	mi := &file_pumice_v1_decision_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1457,7 @@ func (x *PlaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceResponse.ProtoReflect.Descriptor instead.
 func (*PlaceResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlaceResponse) GetMetadata() *ResponseMetadata {
@@ -1414,7 +1502,7 @@ type CommittedPlacement struct {
 
 func (x *CommittedPlacement) Reset() {
 	*x = CommittedPlacement{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1514,7 @@ func (x *CommittedPlacement) String() string {
 func (*CommittedPlacement) ProtoMessage() {}
 
 func (x *CommittedPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[14]
+	mi := &file_pumice_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1527,7 @@ func (x *CommittedPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommittedPlacement.ProtoReflect.Descriptor instead.
 func (*CommittedPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CommittedPlacement) GetSession() string {
@@ -1497,7 +1585,7 @@ type PlaceResult struct {
 
 func (x *PlaceResult) Reset() {
 	*x = PlaceResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1597,7 @@ func (x *PlaceResult) String() string {
 func (*PlaceResult) ProtoMessage() {}
 
 func (x *PlaceResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[15]
+	mi := &file_pumice_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1610,7 @@ func (x *PlaceResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceResult.ProtoReflect.Descriptor instead.
 func (*PlaceResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlaceResult) GetPlaced() bool {
@@ -1571,7 +1659,7 @@ type DeviceSet struct {
 
 func (x *DeviceSet) Reset() {
 	*x = DeviceSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1671,7 @@ func (x *DeviceSet) String() string {
 func (*DeviceSet) ProtoMessage() {}
 
 func (x *DeviceSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[16]
+	mi := &file_pumice_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1684,7 @@ func (x *DeviceSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSet.ProtoReflect.Descriptor instead.
 func (*DeviceSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeviceSet) GetNumbers() []uint32 {
@@ -1634,7 +1722,7 @@ type PlacedGroup struct {
 
 func (x *PlacedGroup) Reset() {
 	*x = PlacedGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1734,7 @@ func (x *PlacedGroup) String() string {
 func (*PlacedGroup) ProtoMessage() {}
 
 func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[17]
+	mi := &file_pumice_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1747,7 @@ func (x *PlacedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedGroup.ProtoReflect.Descriptor instead.
 func (*PlacedGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PlacedGroup) GetProblem() *Problem {
@@ -1742,7 +1830,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1842,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[18]
+	mi := &file_pumice_v1_decision_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1855,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AdmitRequest) GetAgainst() *EvaluationRef {
@@ -1824,7 +1912,7 @@ type AdmitSubject struct {
 
 func (x *AdmitSubject) Reset() {
 	*x = AdmitSubject{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1924,7 @@ func (x *AdmitSubject) String() string {
 func (*AdmitSubject) ProtoMessage() {}
 
 func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[19]
+	mi := &file_pumice_v1_decision_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1937,7 @@ func (x *AdmitSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubject.ProtoReflect.Descriptor instead.
 func (*AdmitSubject) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AdmitSubject) GetSubject() isAdmitSubject_Subject {
@@ -1917,7 +2005,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2017,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[20]
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2030,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AdmitResponse) GetMetadata() *ResponseMetadata {
@@ -1977,7 +2065,7 @@ type AdmitResult struct {
 
 func (x *AdmitResult) Reset() {
 	*x = AdmitResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2077,7 @@ func (x *AdmitResult) String() string {
 func (*AdmitResult) ProtoMessage() {}
 
 func (x *AdmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2090,7 @@ func (x *AdmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResult.ProtoReflect.Descriptor instead.
 func (*AdmitResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AdmitResult) GetItems() []*AdmitItem {
@@ -2043,7 +2131,7 @@ type AdmitItem struct {
 
 func (x *AdmitItem) Reset() {
 	*x = AdmitItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2143,7 @@ func (x *AdmitItem) String() string {
 func (*AdmitItem) ProtoMessage() {}
 
 func (x *AdmitItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2156,7 @@ func (x *AdmitItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitItem.ProtoReflect.Descriptor instead.
 func (*AdmitItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AdmitItem) GetProblem() *Problem {
@@ -2156,7 +2244,7 @@ type KubernetesEvent struct {
 
 func (x *KubernetesEvent) Reset() {
 	*x = KubernetesEvent{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2256,7 @@ func (x *KubernetesEvent) String() string {
 func (*KubernetesEvent) ProtoMessage() {}
 
 func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2269,7 @@ func (x *KubernetesEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesEvent.ProtoReflect.Descriptor instead.
 func (*KubernetesEvent) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *KubernetesEvent) GetType() string {
@@ -2218,7 +2306,7 @@ type AdmitVote struct {
 
 func (x *AdmitVote) Reset() {
 	*x = AdmitVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2318,7 @@ func (x *AdmitVote) String() string {
 func (*AdmitVote) ProtoMessage() {}
 
 func (x *AdmitVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2331,7 @@ func (x *AdmitVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitVote.ProtoReflect.Descriptor instead.
 func (*AdmitVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AdmitVote) GetPlugin() string {
@@ -2273,7 +2361,7 @@ type CardChoice struct {
 
 func (x *CardChoice) Reset() {
 	*x = CardChoice{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2373,7 @@ func (x *CardChoice) String() string {
 func (*CardChoice) ProtoMessage() {}
 
 func (x *CardChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2386,7 @@ func (x *CardChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CardChoice.ProtoReflect.Descriptor instead.
 func (*CardChoice) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CardChoice) GetCard() string {
@@ -2338,7 +2426,7 @@ type OrderRequest struct {
 
 func (x *OrderRequest) Reset() {
 	*x = OrderRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2438,7 @@ func (x *OrderRequest) String() string {
 func (*OrderRequest) ProtoMessage() {}
 
 func (x *OrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2451,7 @@ func (x *OrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderRequest.ProtoReflect.Descriptor instead.
 func (*OrderRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OrderRequest) GetAgainst() *EvaluationRef {
@@ -2419,7 +2507,7 @@ type NameSet struct {
 
 func (x *NameSet) Reset() {
 	*x = NameSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2519,7 @@ func (x *NameSet) String() string {
 func (*NameSet) ProtoMessage() {}
 
 func (x *NameSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2532,7 @@ func (x *NameSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameSet.ProtoReflect.Descriptor instead.
 func (*NameSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NameSet) GetNames() []string {
@@ -2467,7 +2555,7 @@ type OrderResponse struct {
 
 func (x *OrderResponse) Reset() {
 	*x = OrderResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2567,7 @@ func (x *OrderResponse) String() string {
 func (*OrderResponse) ProtoMessage() {}
 
 func (x *OrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2580,7 @@ func (x *OrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResponse.ProtoReflect.Descriptor instead.
 func (*OrderResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OrderResponse) GetMetadata() *ResponseMetadata {
@@ -2528,7 +2616,7 @@ type OrderResult struct {
 
 func (x *OrderResult) Reset() {
 	*x = OrderResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2628,7 @@ func (x *OrderResult) String() string {
 func (*OrderResult) ProtoMessage() {}
 
 func (x *OrderResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2641,7 @@ func (x *OrderResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResult.ProtoReflect.Descriptor instead.
 func (*OrderResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OrderResult) GetQueues() []*Rank {
@@ -2608,7 +2696,7 @@ type Rank struct {
 
 func (x *Rank) Reset() {
 	*x = Rank{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2708,7 @@ func (x *Rank) String() string {
 func (*Rank) ProtoMessage() {}
 
 func (x *Rank) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2721,7 @@ func (x *Rank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rank.ProtoReflect.Descriptor instead.
 func (*Rank) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Rank) GetName() string {
@@ -2695,7 +2783,7 @@ type JobState struct {
 
 func (x *JobState) Reset() {
 	*x = JobState{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2795,7 @@ func (x *JobState) String() string {
 func (*JobState) ProtoMessage() {}
 
 func (x *JobState) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2808,7 @@ func (x *JobState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobState.ProtoReflect.Descriptor instead.
 func (*JobState) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JobState) GetValid() bool {
@@ -2790,7 +2878,7 @@ type JobOpinion struct {
 
 func (x *JobOpinion) Reset() {
 	*x = JobOpinion{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2890,7 @@ func (x *JobOpinion) String() string {
 func (*JobOpinion) ProtoMessage() {}
 
 func (x *JobOpinion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2903,7 @@ func (x *JobOpinion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOpinion.ProtoReflect.Descriptor instead.
 func (*JobOpinion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *JobOpinion) GetPlugin() string {
@@ -2864,7 +2952,7 @@ type OrderKey struct {
 
 func (x *OrderKey) Reset() {
 	*x = OrderKey{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2964,7 @@ func (x *OrderKey) String() string {
 func (*OrderKey) ProtoMessage() {}
 
 func (x *OrderKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +2977,7 @@ func (x *OrderKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderKey.ProtoReflect.Descriptor instead.
 func (*OrderKey) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OrderKey) GetPlugin() string {
@@ -2930,7 +3018,7 @@ type TreeNode struct {
 
 func (x *TreeNode) Reset() {
 	*x = TreeNode{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3030,7 @@ func (x *TreeNode) String() string {
 func (*TreeNode) ProtoMessage() {}
 
 func (x *TreeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3043,7 @@ func (x *TreeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeNode.ProtoReflect.Descriptor instead.
 func (*TreeNode) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TreeNode) GetPath() string {
@@ -3029,7 +3117,7 @@ type SelectVictimsRequest struct {
 
 func (x *SelectVictimsRequest) Reset() {
 	*x = SelectVictimsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3129,7 @@ func (x *SelectVictimsRequest) String() string {
 func (*SelectVictimsRequest) ProtoMessage() {}
 
 func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3142,7 @@ func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsRequest.ProtoReflect.Descriptor instead.
 func (*SelectVictimsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SelectVictimsRequest) GetAgainst() *EvaluationRef {
@@ -3109,7 +3197,7 @@ type VictimGroup struct {
 
 func (x *VictimGroup) Reset() {
 	*x = VictimGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3209,7 @@ func (x *VictimGroup) String() string {
 func (*VictimGroup) ProtoMessage() {}
 
 func (x *VictimGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3222,7 @@ func (x *VictimGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimGroup.ProtoReflect.Descriptor instead.
 func (*VictimGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VictimGroup) GetPreemptor() *Task {
@@ -3178,7 +3266,7 @@ type SelectVictimsResponse struct {
 
 func (x *SelectVictimsResponse) Reset() {
 	*x = SelectVictimsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3278,7 @@ func (x *SelectVictimsResponse) String() string {
 func (*SelectVictimsResponse) ProtoMessage() {}
 
 func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3291,7 @@ func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResponse.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SelectVictimsResponse) GetMetadata() *ResponseMetadata {
@@ -3231,7 +3319,7 @@ type SelectVictimsResult struct {
 
 func (x *SelectVictimsResult) Reset() {
 	*x = SelectVictimsResult{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3331,7 @@ func (x *SelectVictimsResult) String() string {
 func (*SelectVictimsResult) ProtoMessage() {}
 
 func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3344,7 @@ func (x *SelectVictimsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResult.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResult) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SelectVictimsResult) GetItems() []*VictimItem {
@@ -3299,7 +3387,7 @@ type VictimItem struct {
 
 func (x *VictimItem) Reset() {
 	*x = VictimItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3399,7 @@ func (x *VictimItem) String() string {
 func (*VictimItem) ProtoMessage() {}
 
 func (x *VictimItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3412,7 @@ func (x *VictimItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimItem.ProtoReflect.Descriptor instead.
 func (*VictimItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VictimItem) GetProblem() *Problem {
@@ -3391,7 +3479,7 @@ type VictimVote struct {
 
 func (x *VictimVote) Reset() {
 	*x = VictimVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3491,7 @@ func (x *VictimVote) String() string {
 func (*VictimVote) ProtoMessage() {}
 
 func (x *VictimVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3504,7 @@ func (x *VictimVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimVote.ProtoReflect.Descriptor instead.
 func (*VictimVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *VictimVote) GetPlugin() string {
@@ -3457,7 +3545,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3557,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3570,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenSessionRequest) GetAgainst() *EvaluationRef {
@@ -3525,7 +3613,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3625,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3638,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OpenSessionResponse) GetMetadata() *ResponseMetadata {
@@ -3599,7 +3687,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3699,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3712,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CloseSessionRequest) GetSession() string {
@@ -3645,7 +3733,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3745,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3758,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
@@ -3691,7 +3779,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +3791,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[45]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +3804,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListSessionsRequest) GetPage() *Page {
@@ -3739,7 +3827,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3839,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[46]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3852,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionStatus {
@@ -3813,7 +3901,7 @@ type SessionStatus struct {
 
 func (x *SessionStatus) Reset() {
 	*x = SessionStatus{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3913,7 @@ func (x *SessionStatus) String() string {
 func (*SessionStatus) ProtoMessage() {}
 
 func (x *SessionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[47]
+	mi := &file_pumice_v1_decision_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3926,7 @@ func (x *SessionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
 func (*SessionStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SessionStatus) GetSession() string {
@@ -3936,7 +4024,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4036,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[48]
+	mi := &file_pumice_v1_decision_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4049,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{48}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionRef {
@@ -4002,7 +4090,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4102,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[49]
+	mi := &file_pumice_v1_decision_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4115,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{49}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CommitSessionResponse) GetMetadata() *ResponseMetadata {
@@ -4088,7 +4176,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[50]
+	mi := &file_pumice_v1_decision_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4100,7 +4188,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[50]
+	mi := &file_pumice_v1_decision_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4113,7 +4201,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{50}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -4150,7 +4238,7 @@ type PlacementRejection struct {
 
 func (x *PlacementRejection) Reset() {
 	*x = PlacementRejection{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[51]
+	mi := &file_pumice_v1_decision_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4162,7 +4250,7 @@ func (x *PlacementRejection) String() string {
 func (*PlacementRejection) ProtoMessage() {}
 
 func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[51]
+	mi := &file_pumice_v1_decision_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +4263,7 @@ func (x *PlacementRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementRejection.ProtoReflect.Descriptor instead.
 func (*PlacementRejection) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{51}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PlacementRejection) GetPlacement() *TaskPlacement {
@@ -4232,7 +4320,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\asamples\x18\x04 \x03(\v2\x17.pumice.v1.RejectedNodeR\asamples\"^\n" +
 	"\fRejectedNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12:\n" +
-	"\fmeasurements\x18\x02 \x03(\v2\x16.pumice.v1.MeasurementR\fmeasurements\"\xfe\x03\n" +
+	"\fmeasurements\x18\x02 \x03(\v2\x16.pumice.v1.MeasurementR\fmeasurements\"\x94\x04\n" +
 	"\fScoreRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12%\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x0f.pumice.v1.TaskR\x05tasks\x122\n" +
@@ -4249,7 +4337,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"with_parts\x18\n" +
 	" \x01(\bR\twithParts\x12<\n" +
-	"\rfilter_detail\x18\v \x01(\x0e2\x17.pumice.v1.FilterDetailR\ffilterDetailB\n" +
+	"\rfilter_detail\x18\v \x01(\x0e2\x17.pumice.v1.FilterDetailR\ffilterDetail\x12\x14\n" +
+	"\x05ahead\x18\f \x01(\rR\x05aheadB\n" +
 	"\n" +
 	"\b_samplesB\b\n" +
 	"\x06_limit\"x\n" +
@@ -4257,7 +4346,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.ScoreResultR\x06result\"9\n" +
 	"\vScoreResult\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\xe6\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\x94\x03\n" +
 	"\tScoreItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12(\n" +
 	"\x05nodes\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\x05nodes\x12\x16\n" +
@@ -4266,7 +4355,12 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x06filter\x18\x05 \x01(\v2\x15.pumice.v1.FilterItemR\x06filter\x12.\n" +
 	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
 	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\x12 \n" +
-	"\vindependent\x18\b \x01(\bR\vindependent\"O\n" +
+	"\vindependent\x18\b \x01(\bR\vindependent\x12,\n" +
+	"\x05ahead\x18\t \x03(\v2\x16.pumice.v1.ScoresAheadR\x05ahead\"{\n" +
+	"\vScoresAhead\x12(\n" +
+	"\x05nodes\x18\x01 \x01(\v2\x12.pumice.v1.NodeSetR\x05nodes\x12\x16\n" +
+	"\x06totals\x18\x02 \x03(\x01R\x06totals\x12*\n" +
+	"\x05parts\x18\x03 \x03(\v2\x14.pumice.v1.ScorePartR\x05parts\"O\n" +
 	"\tScorePart\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x16\n" +
@@ -4562,7 +4656,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -4578,216 +4672,220 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*ScoreResponse)(nil),         // 11: pumice.v1.ScoreResponse
 	(*ScoreResult)(nil),           // 12: pumice.v1.ScoreResult
 	(*ScoreItem)(nil),             // 13: pumice.v1.ScoreItem
-	(*ScorePart)(nil),             // 14: pumice.v1.ScorePart
-	(*PlaceRequest)(nil),          // 15: pumice.v1.PlaceRequest
-	(*TaskGroup)(nil),             // 16: pumice.v1.TaskGroup
-	(*PlaceResponse)(nil),         // 17: pumice.v1.PlaceResponse
-	(*CommittedPlacement)(nil),    // 18: pumice.v1.CommittedPlacement
-	(*PlaceResult)(nil),           // 19: pumice.v1.PlaceResult
-	(*DeviceSet)(nil),             // 20: pumice.v1.DeviceSet
-	(*PlacedGroup)(nil),           // 21: pumice.v1.PlacedGroup
-	(*AdmitRequest)(nil),          // 22: pumice.v1.AdmitRequest
-	(*AdmitSubject)(nil),          // 23: pumice.v1.AdmitSubject
-	(*AdmitResponse)(nil),         // 24: pumice.v1.AdmitResponse
-	(*AdmitResult)(nil),           // 25: pumice.v1.AdmitResult
-	(*AdmitItem)(nil),             // 26: pumice.v1.AdmitItem
-	(*KubernetesEvent)(nil),       // 27: pumice.v1.KubernetesEvent
-	(*AdmitVote)(nil),             // 28: pumice.v1.AdmitVote
-	(*CardChoice)(nil),            // 29: pumice.v1.CardChoice
-	(*OrderRequest)(nil),          // 30: pumice.v1.OrderRequest
-	(*NameSet)(nil),               // 31: pumice.v1.NameSet
-	(*OrderResponse)(nil),         // 32: pumice.v1.OrderResponse
-	(*OrderResult)(nil),           // 33: pumice.v1.OrderResult
-	(*Rank)(nil),                  // 34: pumice.v1.Rank
-	(*JobState)(nil),              // 35: pumice.v1.JobState
-	(*JobOpinion)(nil),            // 36: pumice.v1.JobOpinion
-	(*OrderKey)(nil),              // 37: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 38: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 39: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 40: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 41: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsResult)(nil),   // 42: pumice.v1.SelectVictimsResult
-	(*VictimItem)(nil),            // 43: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 44: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 45: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 46: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 47: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 48: pumice.v1.CloseSessionResponse
-	(*ListSessionsRequest)(nil),   // 49: pumice.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 50: pumice.v1.ListSessionsResponse
-	(*SessionStatus)(nil),         // 51: pumice.v1.SessionStatus
-	(*CommitSessionRequest)(nil),  // 52: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 53: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 54: pumice.v1.JobCommit
-	(*PlacementRejection)(nil),    // 55: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 56: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 57: pumice.v1.Task
-	(*NodeSet)(nil),               // 58: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 59: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 60: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 61: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 62: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 63: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 64: pumice.v1.Reason
-	(*Measurement)(nil),           // 65: pumice.v1.Measurement
-	(*Job)(nil),                   // 66: pumice.v1.Job
-	(Durability)(0),               // 67: pumice.v1.Durability
-	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
-	(*Amount)(nil),                // 69: pumice.v1.Amount
-	(*SessionChange)(nil),         // 70: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 71: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 72: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 73: pumice.v1.Page
-	(*Revision)(nil),              // 74: pumice.v1.Revision
-	(*SessionRef)(nil),            // 75: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 76: pumice.v1.TaskPlacement
+	(*ScoresAhead)(nil),           // 14: pumice.v1.ScoresAhead
+	(*ScorePart)(nil),             // 15: pumice.v1.ScorePart
+	(*PlaceRequest)(nil),          // 16: pumice.v1.PlaceRequest
+	(*TaskGroup)(nil),             // 17: pumice.v1.TaskGroup
+	(*PlaceResponse)(nil),         // 18: pumice.v1.PlaceResponse
+	(*CommittedPlacement)(nil),    // 19: pumice.v1.CommittedPlacement
+	(*PlaceResult)(nil),           // 20: pumice.v1.PlaceResult
+	(*DeviceSet)(nil),             // 21: pumice.v1.DeviceSet
+	(*PlacedGroup)(nil),           // 22: pumice.v1.PlacedGroup
+	(*AdmitRequest)(nil),          // 23: pumice.v1.AdmitRequest
+	(*AdmitSubject)(nil),          // 24: pumice.v1.AdmitSubject
+	(*AdmitResponse)(nil),         // 25: pumice.v1.AdmitResponse
+	(*AdmitResult)(nil),           // 26: pumice.v1.AdmitResult
+	(*AdmitItem)(nil),             // 27: pumice.v1.AdmitItem
+	(*KubernetesEvent)(nil),       // 28: pumice.v1.KubernetesEvent
+	(*AdmitVote)(nil),             // 29: pumice.v1.AdmitVote
+	(*CardChoice)(nil),            // 30: pumice.v1.CardChoice
+	(*OrderRequest)(nil),          // 31: pumice.v1.OrderRequest
+	(*NameSet)(nil),               // 32: pumice.v1.NameSet
+	(*OrderResponse)(nil),         // 33: pumice.v1.OrderResponse
+	(*OrderResult)(nil),           // 34: pumice.v1.OrderResult
+	(*Rank)(nil),                  // 35: pumice.v1.Rank
+	(*JobState)(nil),              // 36: pumice.v1.JobState
+	(*JobOpinion)(nil),            // 37: pumice.v1.JobOpinion
+	(*OrderKey)(nil),              // 38: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 39: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 40: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 41: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 42: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsResult)(nil),   // 43: pumice.v1.SelectVictimsResult
+	(*VictimItem)(nil),            // 44: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 45: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 46: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 47: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 48: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 49: pumice.v1.CloseSessionResponse
+	(*ListSessionsRequest)(nil),   // 50: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 51: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 52: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 53: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 54: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 55: pumice.v1.JobCommit
+	(*PlacementRejection)(nil),    // 56: pumice.v1.PlacementRejection
+	(*EvaluationRef)(nil),         // 57: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 58: pumice.v1.Task
+	(*NodeSet)(nil),               // 59: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 60: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 61: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 62: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 63: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 64: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 65: pumice.v1.Reason
+	(*Measurement)(nil),           // 66: pumice.v1.Measurement
+	(*Job)(nil),                   // 67: pumice.v1.Job
+	(Durability)(0),               // 68: pumice.v1.Durability
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*Amount)(nil),                // 70: pumice.v1.Amount
+	(*SessionChange)(nil),         // 71: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 72: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 73: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 74: pumice.v1.Page
+	(*Revision)(nil),              // 75: pumice.v1.Revision
+	(*SessionRef)(nil),            // 76: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 77: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	56,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	57,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	58,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	57,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	58,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	59,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	59,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	60,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	61,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	60,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	61,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	62,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
 	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	62,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	58,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	63,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	59,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	62,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	63,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	64,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	58,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	63,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	64,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	65,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	59,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	65,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	56,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	57,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	58,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	66,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	57,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	58,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	59,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	59,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	60,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	61,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	60,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	61,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	62,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
 	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	62,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	58,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
-	14,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
+	63,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	59,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	15,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	62,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	63,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	56,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	66,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
-	16,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
-	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	58,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	58,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	59,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	57,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	61,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	19,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
-	18,  // 43: pumice.v1.PlaceResponse.commit:type_name -> pumice.v1.CommittedPlacement
-	67,  // 44: pumice.v1.CommittedPlacement.durability:type_name -> pumice.v1.Durability
-	55,  // 45: pumice.v1.CommittedPlacement.conflicts:type_name -> pumice.v1.PlacementRejection
-	21,  // 46: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
-	8,   // 47: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	62,  // 48: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	58,  // 49: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	58,  // 50: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	20,  // 51: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
-	8,   // 52: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	62,  // 53: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	63,  // 54: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	56,  // 55: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
-	2,   // 56: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	23,  // 57: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	68,  // 58: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	66,  // 59: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	57,  // 60: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	61,  // 61: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	25,  // 62: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	67,  // 63: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	26,  // 64: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	62,  // 65: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	64,  // 66: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
-	28,  // 67: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
-	29,  // 68: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	69,  // 69: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
-	27,  // 70: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	63,  // 71: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	56,  // 72: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
-	31,  // 73: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	31,  // 74: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	31,  // 75: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
-	61,  // 76: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	33,  // 77: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	34,  // 78: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	34,  // 79: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	38,  // 80: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	34,  // 81: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
-	62,  // 82: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	37,  // 83: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	35,  // 84: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
-	36,  // 85: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
-	69,  // 86: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	56,  // 87: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	3,   // 88: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	40,  // 89: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	57,  // 90: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	57,  // 91: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	70,  // 92: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	61,  // 93: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	42,  // 94: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	43,  // 95: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	62,  // 96: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	44,  // 97: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	62,  // 98: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	63,  // 99: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	56,  // 100: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	71,  // 101: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	68,  // 102: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	61,  // 103: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	72,  // 104: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	68,  // 105: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	68,  // 106: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	73,  // 107: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	51,  // 108: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	68,  // 109: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	68,  // 110: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	68,  // 111: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	74,  // 112: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	75,  // 113: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	61,  // 114: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	54,  // 115: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	67,  // 116: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	55,  // 117: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	76,  // 118: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	64,  // 119: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	4,   // 120: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	10,  // 121: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	15,  // 122: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	22,  // 123: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	30,  // 124: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	39,  // 125: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	45,  // 126: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	47,  // 127: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	49,  // 128: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	52,  // 129: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	5,   // 130: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	11,  // 131: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	17,  // 132: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	24,  // 133: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	32,  // 134: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	41,  // 135: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	46,  // 136: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	48,  // 137: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	50,  // 138: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	53,  // 139: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	130, // [130:140] is the sub-list for method output_type
-	120, // [120:130] is the sub-list for method input_type
-	120, // [120:120] is the sub-list for extension type_name
-	120, // [120:120] is the sub-list for extension extendee
-	0,   // [0:120] is the sub-list for field type_name
+	63,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	64,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	14,  // 33: pumice.v1.ScoreItem.ahead:type_name -> pumice.v1.ScoresAhead
+	59,  // 34: pumice.v1.ScoresAhead.nodes:type_name -> pumice.v1.NodeSet
+	15,  // 35: pumice.v1.ScoresAhead.parts:type_name -> pumice.v1.ScorePart
+	57,  // 36: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	67,  // 37: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	17,  // 38: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
+	1,   // 39: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
+	59,  // 40: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	59,  // 41: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	60,  // 42: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	58,  // 43: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	62,  // 44: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	20,  // 45: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
+	19,  // 46: pumice.v1.PlaceResponse.commit:type_name -> pumice.v1.CommittedPlacement
+	68,  // 47: pumice.v1.CommittedPlacement.durability:type_name -> pumice.v1.Durability
+	56,  // 48: pumice.v1.CommittedPlacement.conflicts:type_name -> pumice.v1.PlacementRejection
+	22,  // 49: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
+	8,   // 50: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
+	63,  // 51: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	59,  // 52: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	59,  // 53: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	21,  // 54: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
+	8,   // 55: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	63,  // 56: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	64,  // 57: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	57,  // 58: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	2,   // 59: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
+	24,  // 60: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	69,  // 61: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	67,  // 62: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	58,  // 63: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	62,  // 64: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	26,  // 65: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
+	68,  // 66: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	27,  // 67: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
+	63,  // 68: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	65,  // 69: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	29,  // 70: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
+	30,  // 71: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
+	70,  // 72: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	28,  // 73: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
+	64,  // 74: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	57,  // 75: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	32,  // 76: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	32,  // 77: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	32,  // 78: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
+	62,  // 79: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	34,  // 80: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	35,  // 81: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	35,  // 82: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	39,  // 83: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	35,  // 84: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
+	63,  // 85: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	38,  // 86: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	36,  // 87: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
+	37,  // 88: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
+	70,  // 89: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	57,  // 90: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	3,   // 91: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	41,  // 92: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	58,  // 93: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	58,  // 94: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	71,  // 95: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	62,  // 96: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	43,  // 97: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	44,  // 98: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	63,  // 99: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	45,  // 100: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	63,  // 101: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	64,  // 102: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	57,  // 103: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	72,  // 104: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	69,  // 105: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	62,  // 106: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	73,  // 107: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	69,  // 108: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	69,  // 109: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	74,  // 110: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	52,  // 111: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	69,  // 112: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	69,  // 113: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	69,  // 114: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	75,  // 115: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	76,  // 116: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	62,  // 117: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	55,  // 118: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	68,  // 119: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	56,  // 120: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	77,  // 121: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	65,  // 122: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	4,   // 123: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 124: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	16,  // 125: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	23,  // 126: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	31,  // 127: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	40,  // 128: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	46,  // 129: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	48,  // 130: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	50,  // 131: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	53,  // 132: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 133: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 134: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	18,  // 135: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	25,  // 136: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	33,  // 137: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	42,  // 138: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	47,  // 139: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	49,  // 140: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	51,  // 141: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	54,  // 142: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	133, // [133:143] is the sub-list for method output_type
+	123, // [123:133] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4799,23 +4897,23 @@ func file_pumice_v1_decision_proto_init() {
 	file_pumice_v1_types_proto_init()
 	file_pumice_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[6].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[11].OneofWrappers = []any{}
 	file_pumice_v1_decision_proto_msgTypes[12].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[19].OneofWrappers = []any{
+	file_pumice_v1_decision_proto_msgTypes[13].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[20].OneofWrappers = []any{
 		(*AdmitSubject_Job)(nil),
 		(*AdmitSubject_Task)(nil),
 	}
-	file_pumice_v1_decision_proto_msgTypes[22].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[30].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[32].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[39].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[23].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[31].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[33].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

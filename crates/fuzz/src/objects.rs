@@ -196,6 +196,7 @@ pub fn read_annotations(data: &[u8]) {
         with_filter: true,
         limit: None,
         with_parts: true,
+        ahead: 0,
     };
     decide::score(&state, policy, &query).unwrap();
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::limits::EdgeLimits;
+use crate::limits::{EdgeLimits, MAX_AHEAD};
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
@@ -77,7 +77,7 @@ pub fn read_filter(
     };
     let (query, encoding) = read_shared(asked, nodes, table, declared)?;
     let sampled = samples_per_task(&query);
-    check_size(&query, encoding, nodes.state, [u64::MAX, sampled], &declared.limits)?;
+    check_size(&query, encoding, nodes.state, [u64::MAX, sampled, 1], &declared.limits)?;
     Ok(FilterCall { query, encoding })
 }
 
@@ -103,7 +103,9 @@ pub fn read_score(
         limit,
         with_parts,
         filter_detail,
+        ahead,
     } = request;
+    let ahead = read_ahead(ahead, limit)?;
     let asked = SharedQueryFields {
         tasks,
         candidates,
@@ -120,12 +122,20 @@ pub fn read_score(
         limit.map_or(u64::MAX, u64::from)
     };
     let sampled = if with_filter { samples_per_task(&query) } else { 0 };
-    check_size(&query, encoding, nodes.state, [shown, sampled], &declared.limits)?;
+    let sheets = ahead as u64 + 1;
+    check_size(
+        &query,
+        encoding,
+        nodes.state,
+        [shown, sampled, sheets],
+        &declared.limits,
+    )?;
     let query = ScoreQuery {
         node_query: query,
         with_filter,
         limit: limit.map(|limit| limit as usize),
         with_parts,
+        ahead,
     };
     Ok(ScoreCall { query, encoding })
 }
@@ -167,6 +177,20 @@ pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<s
         return Err(CallError::invalid("DUPLICATE_PLUGIN", message));
     }
     Ok(names.into_iter().map(Arc::from).collect())
+}
+
+/// Reads the number of tasks to look ahead by.
+fn read_ahead(ahead: u32, limit: Option<u32>) -> Result<usize, CallError> {
+    let ahead = ahead as usize;
+    if ahead > MAX_AHEAD {
+        let message = format!("ahead: {ahead} tasks");
+        return Err(CallError::limit("TOO_FAR_AHEAD", "ahead", MAX_AHEAD, &message));
+    }
+    if ahead > 0 && limit.is_some() {
+        let message = "ahead: the best nodes are others after each task; leave `limit` out, or `ahead`";
+        return Err(CallError::invalid("AHEAD_WITH_LIMIT", message));
+    }
+    Ok(ahead)
 }
 
 fn read_resource_fit(fit: i32) -> Result<ResourceFit, CallError> {
@@ -219,12 +243,12 @@ fn samples_per_task(query: &NodeQuery) -> u64 {
 }
 
 /// Checks the size of the result. `shown`: nodes per task in the result; `sampled`: nodes per task that it names
-/// whatever the encoding is.
+/// whatever the encoding is; `sheets`: number of times that each node is judged and shown.
 fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,
     cluster_state: &ClusterState,
-    [shown, sampled]: [u64; 2],
+    [shown, sampled, sheets]: [u64; 3],
     limits: &EdgeLimits,
 ) -> Result<(), CallError> {
     let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state));
@@ -233,8 +257,16 @@ fn check_size(
         NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
     };
     for (pairs, limit, name) in [
-        (tasks.saturating_mul(width), limits.pairs, "pairs"),
-        (tasks.saturating_mul(width.min(shown)), limit, name),
+        (
+            tasks.saturating_mul(width).saturating_mul(sheets),
+            limits.pairs,
+            "pairs",
+        ),
+        (
+            tasks.saturating_mul(width.min(shown)).saturating_mul(sheets),
+            limit,
+            name,
+        ),
         (
             tasks.saturating_mul(width.min(sampled)),
             limits.named_pairs,
@@ -244,7 +276,7 @@ fn check_size(
         if pairs > limit as u64 {
             let message = format!(
                 "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
-                 ask for slots, or for fewer `samples`"
+                 ask for slots, for fewer `samples`, or less far `ahead`"
             );
             return Err(CallError::limit("QUERY_TOO_LARGE", name, limit, &message));
         }

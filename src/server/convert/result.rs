@@ -201,7 +201,39 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
         parts,
         filter,
         independent,
+        ahead,
     } = sheet;
+    let (nodes, totals, parts) = score_columns((nodes, totals, parts), writer, shape);
+    let ahead = ahead.into_iter().map(|sheet| {
+        let (nodes, totals, parts) = score_columns((sheet.nodes, sheet.totals, sheet.parts), writer, shape);
+        pb::ScoresAhead {
+            nodes: Some(nodes),
+            totals,
+            parts,
+        }
+    });
+    let with_fit = shape.detail >= FilterDetail::Nodes;
+    pb::ScoreItem {
+        problem: None,
+        nodes: Some(nodes),
+        totals,
+        parts,
+        filter: filter
+            .as_ref()
+            .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
+        warnings: Vec::new(),
+        not_evaluated: Vec::new(),
+        independent,
+        ahead: ahead.collect(),
+    }
+}
+
+/// Scored nodes, totals and parts in the order that the response states.
+fn score_columns(
+    (nodes, totals, parts): (Vec<NodeSlot>, Vec<f64>, Vec<ScorePart>),
+    writer: NodeSetWriter<'_>,
+    shape: ScoreResultOptions,
+) -> (pb::NodeSet, Vec<f64>, Vec<pb::ScorePart>) {
     // A bitmap has no order of its own, and without candidates names are sorted.
     let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
     let in_order = shape.encoding == NodeEncoding::Slots && nodes.is_sorted();
@@ -217,21 +249,10 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
         part: part.part.to_owned(),
         scores: column(part.scores),
     };
-    let with_fit = shape.detail >= FilterDetail::Nodes;
-    pb::ScoreItem {
-        problem: None,
-        nodes: Some(if sorted {
-            writer.set(&nodes)
-        } else {
-            writer.list(&nodes)
-        }),
-        totals: column(totals),
-        parts: parts.into_iter().map(part).collect(),
-        filter: filter
-            .as_ref()
-            .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
-        warnings: Vec::new(),
-        not_evaluated: Vec::new(),
-        independent,
-    }
+    let nodes = if sorted {
+        writer.set(&nodes)
+    } else {
+        writer.list(&nodes)
+    };
+    (nodes, column(totals), parts.into_iter().map(part).collect())
 }

@@ -156,7 +156,18 @@ async fn problems_and_samples_are_bounded() {
         samples: Some(u32::MAX),
         ..pb::FilterRequest::default()
     };
-    let error = server.decisions.filter(query).await.unwrap_err();
+    let error = server.decisions.filter(query.clone()).await.unwrap_err();
+    assert_eq!(reason(&error), "QUERY_TOO_LARGE");
+    // Tasks that are looked ahead for count as often as their nodes are judged.
+    let mut fewer = query.tasks;
+    fewer.truncate(500);
+    let ahead = |ahead: u32| pb::ScoreRequest {
+        node_encoding: pb::NodeEncoding::Slots.into(),
+        ahead,
+        ..score(fewer.clone())
+    };
+    server.decisions.score(ahead(0)).await.unwrap();
+    let error = server.decisions.score(ahead(32)).await.unwrap_err();
     assert_eq!(reason(&error), "QUERY_TOO_LARGE");
     server.stop().await;
 }

@@ -308,3 +308,68 @@ async fn queue_usage_changes_invalidate_every_node() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn scores_ahead_name_the_nodes_that_such_tasks_leave() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let document = "{actions: allocate, tiers: [{plugins: [{name: binpack}]}]}";
+    server.policies.reload_policy(reload(document, None)).await.unwrap();
+    let asked = pb::ScoreRequest {
+        ahead: 3,
+        ..score(vec![task("", &[("cpu", "4"), ("memory", "1Gi")])])
+    };
+    for encoding in [NodeEncoding::Names, NodeEncoding::Slots] {
+        let request = pb::ScoreRequest {
+            node_encoding: encoding.into(),
+            ..asked.clone()
+        };
+        let item = server
+            .decisions
+            .score(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .result
+            .unwrap()
+            .items
+            .remove(0);
+        let count = |set: Option<&pb::NodeSet>| {
+            let set = set.unwrap();
+            let ones: u32 = set.bitmap.iter().map(|byte| byte.count_ones()).sum();
+            (set.names.len() + ones as usize, set.names.clone())
+        };
+        assert_eq!(count(item.nodes.as_ref()).0, 3);
+        let ahead: Vec<_> = item.ahead.iter().map(|own| count(own.nodes.as_ref())).collect();
+        // c has 4 cpu, a 6 of 8, b 16.
+        assert_eq!(ahead.iter().map(|own| own.0).collect::<Vec<_>>(), [1, 1, 1]);
+        if encoding == NodeEncoding::Names {
+            assert!(ahead.iter().all(|own| own.1 == ["b"]), "{ahead:?}");
+        }
+        assert!(item.ahead.iter().all(|own| own.totals.len() == 1));
+        // A fuller node has a higher score.
+        let totals: Vec<f64> = item.ahead.iter().map(|own| own.totals[0]).collect();
+        assert!(totals.is_sorted() && totals[0] < totals[2], "{totals:?}");
+    }
+    for (request, expected) in [
+        (
+            pb::ScoreRequest {
+                ahead: 33,
+                ..asked.clone()
+            },
+            "TOO_FAR_AHEAD",
+        ),
+        (
+            pb::ScoreRequest {
+                limit: Some(1),
+                ..asked.clone()
+            },
+            "AHEAD_WITH_LIMIT",
+        ),
+    ] {
+        let error = server.decisions.score(request).await.unwrap_err();
+        assert_eq!(reason(&error), expected);
+        assert!(error.message().starts_with("ahead:"), "{error}");
+    }
+    server.stop().await;
+}

@@ -195,6 +195,7 @@ fn scores_leave_out_cards_that_the_queue_may_not_give() {
             with_filter: false,
             limit: None,
             with_parts: false,
+            ahead: 0,
         };
         let items = decide::score(&cluster_state, &policy(&document(switch)), &query).unwrap();
         items[0].as_ref().unwrap().result.totals.clone()

@@ -118,6 +118,7 @@ impl TaskByTaskScheduler for EngineScheduler {
             with_filter: false,
             limit: None,
             with_parts: false,
+            ahead: 0,
         };
         let answered = decide::score(self.cycle.cluster_state(), &self.policy, &query)
             .unwrap()

@@ -239,5 +239,6 @@ pub(crate) fn score_query(cluster_state: &ClusterState, task: &pb::Task) -> Scor
         with_filter: true,
         limit: None,
         with_parts: true,
+        ahead: 0,
     }
 }

@@ -329,6 +329,7 @@ impl<'a> ClassScorers<'a> {
             parts: self.shown_columns.iter().filter_map(column).collect(),
             filter: None,
             independent: self.are_independent(),
+            ahead: Vec::new(),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::candidates::ChunkSlice;
 use super::class_scorers::ScoreScratch;
 use super::parallelism::Parallelism;
 use super::query::{NodeQuery, QueryTask, TaskResult, TaskResults};
-use crate::model::constraints::{ConstraintSet, PodConstraints};
+use crate::model::constraints::{ConstraintKind, ConstraintSet, PodConstraints};
 use crate::model::{
     ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap, find_text,
 };
@@ -66,9 +66,16 @@ impl<'a> ClassLookup<'a> {
         }
     }
 
-    /// Constraints that the plugins evaluate.
-    pub(super) fn evaluated(&self) -> ConstraintSet {
-        self.evaluated
+    /// True if columns show all that filters and scores read for a class, apart from terms of the pods that are there. Accounts and
+    /// other pods stand outside of nodes, and ports and devices of a node are in no column.
+    pub(super) fn is_judged_by_columns(&self, class: &TaskClass) -> bool {
+        let constraints = class.constraints();
+        let selects_pods = constraints.selects_pods() || constraints.default_spread_selector().is_some();
+        let asks_ports = self.evaluated.contains(ConstraintKind::HostPorts) && !constraints.host_ports.is_empty();
+        !(self.reads_accounts
+            || self.policy.reads_devices()
+            || (self.evaluated.selects_pods() && selects_pods)
+            || asks_ports)
     }
 
     /// Queue and job of a task; the job only if its holdings matter. `None`: no plugin reads charged accounts.
@@ -93,7 +100,8 @@ impl<'a> ClassLookup<'a> {
         TemplateFirsts(firsts)
     }
 
-    fn template<'q>(&self, task: &'q TaskRecord) -> Option<&'q str> {
+    /// Template of a task, if a plugin judges a template by its first task.
+    pub(super) fn template<'q>(&self, task: &'q TaskRecord) -> Option<&'q str> {
         let template = find_text(&task.annotations, self.template_annotation?);
         template.filter(|template| !template.is_empty())
     }

@@ -1,6 +1,7 @@
 //! Decisions: total functions of a cluster state, a policy and a query.
 
 mod admit;
+mod ahead;
 mod builtin_filters;
 mod candidates;
 mod class_scorers;

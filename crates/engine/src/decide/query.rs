@@ -86,6 +86,8 @@ pub struct ScoreQuery {
     pub limit: Option<usize>,
     /// True: the result has the parts of each score.
     pub with_parts: bool,
+    /// Number of further tasks like the one asked about to look ahead by; without a limit only.
+    pub ahead: usize,
 }
 
 /// Results of tasks; tasks of one class share theirs.
@@ -137,6 +139,10 @@ pub struct ScoreSheet {
     pub filter: Option<FilterVerdict>,
     /// True if each node has the same scores whatever the other candidates are.
     pub independent: bool,
+    /// Sheets of the nodes with one more such task on each, with two more, and so on, as many as the query asks for; the last
+    /// may have no nodes, and then none is left. Empty: the query asks for none, or verdicts depend on more than the own state
+    /// of a node.
+    pub ahead: Vec<ScoreSheet>,
 }
 
 /// Share of one plugin in the scores.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ahead::add_scores_ahead;
 use super::candidates::{ChunkSlice, NodeCandidates};
 use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch, append_totals};
 use super::classes::{self, ChunkVisitor, ClassLookup, ClassResult};
@@ -56,22 +57,23 @@ pub fn score_with(
     let asked = PluginSelection::of(policy, &query.node_query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.node_query.candidates.as_deref());
     let lookup = ClassLookup::of(context.cluster_state, policy, &query.node_query.plugins);
-    Ok(classes::evaluate_classes(
-        &query.node_query,
-        lookup,
-        parallelism,
-        |classes| {
-            let walks = classes.iter().map(|class| {
-                let pass = ScorePass::new(context, &asked, query, &candidates, class)?;
-                Ok(pass.with_reuse(parallelism.verdicts, policy, query, class))
-            });
-            classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
-        },
-    ))
+    let scored = classes::evaluate_classes(&query.node_query, lookup, parallelism, |classes| {
+        let walks = classes.iter().map(|class| {
+            let pass = ScorePass::new(context, &asked, query, &candidates, class)?;
+            Ok(pass.with_reuse(parallelism.verdicts, policy, query, class))
+        });
+        classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
+    });
+    match scored {
+        Some(results) if query.ahead > 0 && query.limit.is_none() => {
+            Ok(add_scores_ahead(context, policy, query, parallelism, results))
+        }
+        scored => Ok(scored),
+    }
 }
 
 /// Scoring of one class, which visits the nodes.
-struct ScorePass<'a> {
+pub(super) struct ScorePass<'a> {
     state: &'a ClusterState,
     candidates: &'a NodeCandidates<'a>,
     filter_pass: Option<FilterPass<'a>>,
@@ -91,7 +93,7 @@ enum ScoreCollector {
 }
 
 impl<'a> ScorePass<'a> {
-    fn new<'p: 'a>(
+    pub(super) fn new<'p: 'a>(
         context: PluginContext<'a>,
         asked: &PluginSelection<'p>,
         query: &'a ScoreQuery,
@@ -126,6 +128,20 @@ impl<'a> ScorePass<'a> {
         })
     }
 
+    /// True if filters and scores read nothing but the nodes that they judge.
+    pub(super) fn reads_own_nodes_only(&self) -> bool {
+        let is_empty = |inputs: Option<HookInputs>| inputs.is_some_and(|inputs| inputs.has_no_numbers());
+        is_empty(self.filter_inputs()) && is_empty(self.scorers.outside_inputs())
+    }
+
+    /// Inputs of the filters from outside of chunks; `None`: some filter reads more.
+    fn filter_inputs(&self) -> Option<HookInputs> {
+        match &self.filter_pass {
+            Some(filter_pass) => filter_pass.outside_inputs(),
+            None => Some(HookInputs::default()),
+        }
+    }
+
     /// The pass with stored verdicts of its class, if there are some or they may be stored.
     fn with_reuse(
         self,
@@ -135,11 +151,16 @@ impl<'a> ScorePass<'a> {
         class: &TaskClass,
     ) -> Self {
         let reuse = verdicts.and_then(|verdicts| {
-            let (tasks, inputs) = match &self.filter_pass {
-                Some(filter_pass) => (JudgedTasks::Filtered, filter_pass.outside_inputs()),
-                None => (JudgedTasks::Unfiltered, Some(HookInputs::default())),
+            let tasks = match &self.filter_pass {
+                Some(_) => JudgedTasks::Filtered,
+                None => JudgedTasks::Unfiltered,
             };
-            verdicts.open(self.state, policy, (&query.node_query, tasks, class), inputs)
+            verdicts.open(
+                self.state,
+                policy,
+                (&query.node_query, tasks, class),
+                self.filter_inputs(),
+            )
         });
         Self { reuse, ..self }
     }
@@ -339,6 +360,7 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
             .collect(),
         filter: None,
         independent: sheet.independent,
+        ahead: Vec::new(),
     }
 }
 

@@ -3906,6 +3906,11 @@ pub struct ScoreRequest {
     /// UNSPECIFIED: SAMPLES with `limit`, otherwise NODES.
     #[prost(enumeration = "FilterDetail", tag = "11")]
     pub filter_detail: i32,
+    /// Number of further tasks like this one to look ahead by, at most 32, and only
+    /// without `limit`. A caller that places equal tasks one after the other, each by
+    /// its own choice, then need not ask again for each of them.
+    #[prost(uint32, tag = "12")]
+    pub ahead: u32,
 }
 impl ::prost::Name for ScoreRequest {
     const NAME: &'static str = "ScoreRequest";
@@ -3988,6 +3993,12 @@ pub struct ScoreItem {
     /// or the server does not tell.
     #[prost(bool, tag = "8")]
     pub independent: bool,
+    /// With `ahead`: entry i is about the nodes with i + 1 more tasks like this one,
+    /// in status BINDING, on each of them. The last entry may have no nodes: then none
+    /// is left. No entry: scores, or the Filter result, depend on more than the state
+    /// of the one node, or the server does not tell.
+    #[prost(message, repeated, tag = "9")]
+    pub ahead: ::prost::alloc::vec::Vec<ScoresAhead>,
 }
 impl ::prost::Name for ScoreItem {
     const NAME: &'static str = "ScoreItem";
@@ -3997,6 +4008,30 @@ impl ::prost::Name for ScoreItem {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.ScoreItem".into()
+    }
+}
+/// Scores of nodes that would have more tasks like the one asked about.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ScoresAhead {
+    /// The nodes, in the order of the item's: with `with_filter`, those that would
+    /// still pass.
+    #[prost(message, optional, tag = "1")]
+    pub nodes: ::core::option::Option<NodeSet>,
+    /// Weighted sums over all plugins, one per node.
+    #[prost(double, repeated, tag = "2")]
+    pub totals: ::prost::alloc::vec::Vec<f64>,
+    /// With `with_parts` or `plugins`: the parts, before the weights of the profile.
+    #[prost(message, repeated, tag = "3")]
+    pub parts: ::prost::alloc::vec::Vec<ScorePart>,
+}
+impl ::prost::Name for ScoresAhead {
+    const NAME: &'static str = "ScoresAhead";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ScoresAhead".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ScoresAhead".into()
     }
 }
 /// Scores of one plugin, or of a part of it.

@@ -416,6 +416,7 @@ class ScoreRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     WITH_PARTS_FIELD_NUMBER: _builtins.int
     FILTER_DETAIL_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
     resource_fit: Global___ResourceFit.ValueType
     """Required free capacity. Used only with `with_filter`."""
     node_encoding: _types_pb2.NodeEncoding.ValueType
@@ -434,6 +435,11 @@ class ScoreRequest(_message.Message):
     filter_detail: _types_pb2.FilterDetail.ValueType
     """Level of detail of the Filter result. Used only with `with_filter`.
     UNSPECIFIED: SAMPLES with `limit`, otherwise NODES.
+    """
+    ahead: _builtins.int
+    """Number of further tasks like this one to look ahead by, at most 32, and only
+    without `limit`. A caller that places equal tasks one after the other, each by
+    its own choice, then need not ask again for each of them.
     """
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
@@ -467,10 +473,11 @@ class ScoreRequest(_message.Message):
         limit: _builtins.int | None = ...,
         with_parts: _builtins.bool = ...,
         filter_detail: _types_pb2.FilterDetail.ValueType = ...,
+        ahead: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_samples", b"_samples", "against", b"against", "candidates", b"candidates", "limit", b"limit", "samples", b"samples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_samples", b"_samples", "against", b"against", "candidates", b"candidates", "filter_detail", b"filter_detail", "limit", b"limit", "node_encoding", b"node_encoding", "plugins", b"plugins", "resource_fit", b"resource_fit", "samples", b"samples", "tasks", b"tasks", "with_filter", b"with_filter", "with_parts", b"with_parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_samples", b"_samples", "against", b"against", "ahead", b"ahead", "candidates", b"candidates", "filter_detail", b"filter_detail", "limit", b"limit", "node_encoding", b"node_encoding", "plugins", b"plugins", "resource_fit", b"resource_fit", "samples", b"samples", "tasks", b"tasks", "with_filter", b"with_filter", "with_parts", b"with_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -553,6 +560,7 @@ class ScoreItem(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     INDEPENDENT_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
     independent: _builtins.bool
     """True: each node has the same scores whatever the other candidates are, so that
     one node may be scored again by itself. False: they depend on the candidates,
@@ -594,6 +602,14 @@ class ScoreItem(_message.Message):
         account. `filter` repeats none of them.
         """
 
+    @_builtins.property
+    def ahead(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoresAhead]:
+        """With `ahead`: entry i is about the nodes with i + 1 more tasks like this one,
+        in status BINDING, on each of them. The last entry may have no nodes: then none
+        is left. No entry: scores, or the Filter result, depend on more than the state
+        of the one node, or the server does not tell.
+        """
+
     def __init__(
         self,
         *,
@@ -605,14 +621,53 @@ class ScoreItem(_message.Message):
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
         not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
         independent: _builtins.bool = ...,
+        ahead: _abc.Iterable[Global___ScoresAhead] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "independent", b"independent", "nodes", b"nodes", "not_evaluated", b"not_evaluated", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "filter", b"filter", "independent", b"independent", "nodes", b"nodes", "not_evaluated", b"not_evaluated", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreItem: _TypeAlias = ScoreItem  # noqa: Y015
+
+@_typing.final
+class ScoresAhead(_message.Message):
+    """Scores of nodes that would have more tasks like the one asked about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _types_pb2.NodeSet:
+        """The nodes, in the order of the item's: with `with_filter`, those that would
+        still pass.
+        """
+
+    @_builtins.property
+    def totals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Weighted sums over all plugins, one per node."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePart]:
+        """With `with_parts` or `plugins`: the parts, before the weights of the profile."""
+
+    def __init__(
+        self,
+        *,
+        nodes: _types_pb2.NodeSet | None = ...,
+        totals: _abc.Iterable[_builtins.float] | None = ...,
+        parts: _abc.Iterable[Global___ScorePart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "parts", b"parts", "totals", b"totals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoresAhead: _TypeAlias = ScoresAhead  # noqa: Y015
 
 @_typing.final
 class ScorePart(_message.Message):

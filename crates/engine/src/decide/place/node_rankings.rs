@@ -11,7 +11,6 @@ use crate::decide::candidates::NodeCandidates;
 use crate::decide::class_scorers::ScoreScratch;
 use crate::decide::classes::ClassLookup;
 use crate::kernel::kernel;
-use crate::model::constraints::ConstraintKind;
 use crate::model::{
     CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, StoredRecord, TaskClass, TaskRecord, TaskStatus,
 };
@@ -137,18 +136,10 @@ impl ClassRanking {
         let state = context.cluster_state;
         let class = lookup.class_of(&task.record, state.resources());
         let arriving_task = ArrivingTask::new(&task.record, TaskStatus::Allocated, policy);
-        let constraints = class.constraints();
-        let evaluated = lookup.evaluated();
-        let selects_pods = constraints.selects_pods() || constraints.default_spread_selector().is_some();
-        // Filters and scores of such classes read more than nodes, and ports and devices of a node are in no column.
-        let reads_more = policy.reads_plugin_state(&[])
-            || policy.reads_devices()
-            || (evaluated.selects_pods() && selects_pods)
-            || (evaluated.contains(ConstraintKind::HostPorts) && !constraints.host_ports.is_empty());
-        let verdicts = if reads_more {
-            None
-        } else {
+        let verdicts = if lookup.is_judged_by_columns(&class) {
             NodeVerdicts::new(context, policy, &class, &arriving_task)
+        } else {
+            None
         };
         Self {
             first: Arc::clone(task),
@@ -177,17 +168,12 @@ impl ClassRanking {
     }
 }
 
-/// True if no pod of the state has terms about other pods.
-fn has_no_terms(state: &ClusterState) -> bool {
-    !state.has_repelling_pods() && !state.has_preferring_pods()
-}
-
 impl NodeVerdicts {
     /// Verdicts on all nodes; `None`: they depend on more than the nodes' own states.
     fn new(context: PluginContext<'_>, policy: &Policy, class: &TaskClass, arriving: &ArrivingTask) -> Option<Self> {
         let state = context.cluster_state;
         let mut pass = PlacePass::of_idle(context, policy, class, arriving).ok()?;
-        if !has_no_terms(state) || pass.rescores_all() {
+        if !state.has_no_terms() || pass.rescores_all() {
             return None;
         }
         let hooks = pass.split_peers();
@@ -277,7 +263,7 @@ impl NodeVerdicts {
         let Ok(mut pass) = PlacePass::of_idle(context, policy, class, arriving) else {
             return false;
         };
-        if !has_no_terms(state) || pass.drop_peers() != self.hooks.len() {
+        if !state.has_no_terms() || pass.drop_peers() != self.hooks.len() {
             return false;
         }
         let mut masks = vec![NodeMask::NONE; self.chunks.len()];

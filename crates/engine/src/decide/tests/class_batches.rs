@@ -109,6 +109,7 @@ fn scores_match_single_task_queries() {
             with_filter,
             limit,
             with_parts,
+            ahead: 0,
         };
         for threads in [1, 2, 5] {
             let parallelism = Parallelism {

@@ -81,6 +81,7 @@ pub(crate) fn node_query(resources: &Arc<ResourceTable>, tasks: Vec<TaskRecord>)
 /// Query of Score with these nodes and tasks, and with parts.
 pub(crate) fn score_query(query: NodeQuery) -> ScoreQuery {
     ScoreQuery {
+        ahead: 0,
         node_query: query,
         with_filter: false,
         limit: None,

@@ -1,5 +1,6 @@
 //! Tests of Filter and Score.
 
+mod ahead;
 mod class_batches;
 mod compatibility;
 mod design_examples;

@@ -4,7 +4,7 @@
 mod class_reuse;
 mod class_verdicts;
 #[cfg(test)]
-mod tests;
+pub(in crate::decide) mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ClusterState, slot_position};
-use crate::model::{NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord, TaskStatus};
+use crate::model::{NodeSlot, NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord, TaskStatus};
 
 impl ClusterState {
     /// Puts a task, replacing the one of its name, and updates its node and its job.
@@ -141,19 +141,28 @@ impl ClusterState {
             }
         };
         if let Some(slot) = self.slot_of(&task.node) {
-            let (chunk, offset) = slot_position(slot);
-            let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
-            let Some(chunk) = chunk else { return };
-            if let Some(mut entry) = chunk.take_entry(offset) {
-                change(&mut Arc::make_mut(&mut entry).usage);
-                chunk.change_usage(offset, entry, &task.requests);
-            }
-            return;
+            return self.change_usage(slot, task, change);
         }
         let mut usage = self.orphan_usage.remove(&task.node).unwrap_or_default();
         change(Arc::make_mut(&mut usage));
         if !usage.is_empty() {
             self.orphan_usage.insert(Arc::clone(&task.node), usage);
+        }
+    }
+
+    /// Counts a hypothetical task on a node, and nowhere else.
+    pub(crate) fn count_on_node(&mut self, slot: NodeSlot, task: &TaskRecord) {
+        self.change_usage(slot, task, |usage| usage.add(task));
+    }
+
+    /// Changes the usage of a node by a task.
+    fn change_usage(&mut self, slot: NodeSlot, task: &TaskRecord, change: impl FnOnce(&mut NodeUsage)) {
+        let (chunk, offset) = slot_position(slot);
+        let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
+        let Some(chunk) = chunk else { return };
+        if let Some(mut entry) = chunk.take_entry(offset) {
+            change(&mut Arc::make_mut(&mut entry).usage);
+            chunk.change_usage(offset, entry, &task.requests);
         }
     }
 }

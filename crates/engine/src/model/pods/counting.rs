@@ -107,6 +107,11 @@ impl ClusterState {
         self.pod_book.preferring > 0
     }
 
+    /// True if no pod has terms about other pods that a later pod must heed.
+    pub fn has_no_terms(&self) -> bool {
+        !self.has_repelling_pods() && !self.has_preferring_pods()
+    }
+
     /// State at the beginning of the cycle under `compatibility: upstream`; `None`: this state belongs to no such cycle.
     pub fn cycle_beginning(&self) -> Option<&Self> {
         self.pod_book.beginning.as_deref()

@@ -77,6 +77,7 @@ fn totals(state: &ClusterState, part: &str, task: TaskRecord) -> Result<Vec<f64>
         with_filter: false,
         limit: None,
         with_parts: false,
+        ahead: 0,
     };
     let mut results = decide::score(state, &policy, &query).unwrap();
     results.remove(0).map(|result| result.result.totals.clone())

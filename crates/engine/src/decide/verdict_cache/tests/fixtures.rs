@@ -19,7 +19,7 @@ use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, CompileOptions, Policy, compile};
 
 /// Number of names of nodes: three chunks, the last one nearly empty.
-pub(super) const NAMES: u32 = 530;
+pub(in crate::decide) const NAMES: u32 = 530;
 const GPU: &str = "nvidia.com/gpu";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -62,9 +62,9 @@ tiers:
 ";
 
 /// Documents of the policies.
-pub(super) const DOCUMENTS: [&str; 5] = [VOLCANO, KOORDINATOR, DEVICES, PROFILE, ACCOUNTS];
+pub(in crate::decide) const DOCUMENTS: [&str; 5] = [VOLCANO, KOORDINATOR, DEVICES, PROFILE, ACCOUNTS];
 
-pub(super) fn policy(document: &str, compatibility: Compatibility) -> Arc<Policy> {
+pub(in crate::decide) fn policy(document: &str, compatibility: Compatibility) -> Arc<Policy> {
     let options = CompileOptions {
         compatibility,
         ..CompileOptions::default()
@@ -143,7 +143,7 @@ fn source() -> Arc<str> {
 }
 
 /// Cluster without tasks, in which the last ten names have no nodes.
-pub(super) fn cluster() -> ClusterState {
+pub(in crate::decide) fn cluster() -> ClusterState {
     let mut resources = ResourceTable::default();
     let gpu = resources.intern(GPU, 100).unwrap();
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
@@ -161,14 +161,14 @@ pub(super) fn cluster() -> ClusterState {
 
 /// Change of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClusterChange {
-    pub(super) kind: u32,
-    pub(super) number: u32,
-    pub(super) variant: u32,
+pub(in crate::decide) struct ClusterChange {
+    pub(in crate::decide) kind: u32,
+    pub(in crate::decide) number: u32,
+    pub(in crate::decide) variant: u32,
 }
 
 impl ClusterChange {
-    pub(super) fn apply(self, state: &mut ClusterState) {
+    pub(in crate::decide) fn apply(self, state: &mut ClusterState) {
         let Self { kind, number, variant } = self;
         let number = number % NAMES;
         let gpu = state.resources().get(GPU).unwrap();
@@ -334,7 +334,7 @@ fn constraints() -> [PodConstraints; 8] {
 }
 
 /// Query about one task of each class.
-pub(super) fn all_classes(state: &ClusterState) -> ScoreQuery {
+pub(in crate::decide) fn all_classes(state: &ClusterState) -> ScoreQuery {
     let gpu = state.resources().get(GPU).unwrap();
     let tasks = (0_u32..).zip(constraints()).map(|(number, constraints)| {
         let task = TaskFields {
@@ -366,6 +366,7 @@ pub(super) fn all_classes(state: &ClusterState) -> ScoreQuery {
             samples: 3,
             detail: FilterDetail::Nodes,
         },
+        ahead: 0,
         with_filter: true,
         limit: Some(1),
         with_parts: false,
@@ -373,14 +374,14 @@ pub(super) fn all_classes(state: &ClusterState) -> ScoreQuery {
 }
 
 /// Query with a result that verdicts may change.
-pub(super) enum AskedQuery {
+pub(in crate::decide) enum AskedQuery {
     Filter(NodeQuery),
     Score(ScoreQuery),
     Place(PlaceQuery),
 }
 
 /// Form of a query, by a number.
-pub(super) fn form(state: &ClusterState, form: u32) -> AskedQuery {
+pub(in crate::decide) fn form(state: &ClusterState, form: u32) -> AskedQuery {
     let all = all_classes(state);
     let limits = [Some(1), Some(16), None, Some(0), Some(1_000)];
     let candidates = match form / 16 % 4 {
@@ -404,6 +405,7 @@ pub(super) fn form(state: &ClusterState, form: u32) -> AskedQuery {
         with_filter: !form.is_multiple_of(5),
         limit: limits[form as usize % 5],
         with_parts: form.is_multiple_of(7),
+        ahead: 0,
     };
     match form / 64 % 3 {
         0 => AskedQuery::Filter(query.node_query),
@@ -413,7 +415,7 @@ pub(super) fn form(state: &ClusterState, form: u32) -> AskedQuery {
 }
 
 /// Query that places groups of the tasks.
-pub(super) fn place(query: NodeQuery, form: u32) -> PlaceQuery {
+pub(in crate::decide) fn place(query: NodeQuery, form: u32) -> PlaceQuery {
     let groups = query.tasks.into_iter().flatten().map(|asked| {
         Ok(PlaceGroup {
             task: asked.task,
@@ -442,7 +444,7 @@ pub(super) fn place(query: NodeQuery, form: u32) -> PlaceQuery {
 }
 
 /// Text of the results of a query, which differs if a bit does.
-pub(super) fn results(
+pub(in crate::decide) fn results(
     state: &ClusterState,
     policy: &Arc<Policy>,
     query: &AskedQuery,

@@ -1,6 +1,6 @@
 //! Results with a cache equal those without one, to the last bit.
 
-mod fixtures;
+pub(in crate::decide) mod fixtures;
 
 use std::sync::Arc;
 use std::thread;

@@ -156,6 +156,7 @@ fn one_by_one(state: &ClusterState, policy: &Policy, names: &[Arc<str>]) -> Resu
             with_filter: false,
             limit: Some(1),
             with_parts: false,
+            ahead: 0,
         };
         let best = decide::score(state, policy, &query).unwrap().remove(0)?.result.nodes[0];
         let to = TaskPlacement {

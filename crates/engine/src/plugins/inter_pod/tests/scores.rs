@@ -59,6 +59,7 @@ pub(super) fn sheet(
         with_filter: false,
         limit: None,
         with_parts: true,
+        ahead: 0,
     };
     let scored = decide::score(state, &policy, &query).unwrap().remove(0).unwrap();
     ((*scored.result).clone(), scored.warnings)

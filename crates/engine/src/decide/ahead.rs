@@ -1,0 +1,146 @@
+//! Scores ahead: those that nodes would have with more tasks like the one asked about, so that a caller who places equal tasks
+//! one after the other, each by its own choice, need not ask again for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::candidates::NodeCandidates;
+use super::classes::{self, ClassLookup};
+use super::parallelism::Parallelism;
+use super::plugin_selection::PluginSelection;
+use super::query::{FilterDetail, NodeQuery, ScoreQuery, ScoreSheet, TaskResults};
+use super::score::ScorePass;
+use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus};
+use crate::plugin::PluginContext;
+use crate::policy::Policy;
+
+/// Adds the scores ahead to the sheets of a query that asks for them; `None`: cancelled.
+pub(super) fn add_scores_ahead(
+    context: PluginContext<'_>,
+    policy: &Policy,
+    query: &ScoreQuery,
+    parallelism: Parallelism<'_>,
+    mut results: TaskResults<ScoreSheet>,
+) -> Option<TaskResults<ScoreSheet>> {
+    let node_query = &query.node_query;
+    let lookup = ClassLookup::of(context.cluster_state, policy, &node_query.plugins);
+    // Tasks of one class share their sheet.
+    let mut known: BTreeMap<*const ScoreSheet, Arc<ScoreSheet>> = BTreeMap::new();
+    for (item, result) in node_query.tasks.iter().zip(&mut results) {
+        let (Ok(item), Ok(result)) = (item, result) else {
+            continue;
+        };
+        let of_class = Arc::as_ptr(&result.result);
+        if let Some(sheet) = known.get(&of_class) {
+            result.result = Arc::clone(sheet);
+            continue;
+        }
+        let mut sheet = ScoreSheet::clone(&result.result);
+        let class = lookup.class_of(&item.task, &node_query.resources);
+        if sheet.independent && changes_own_node_only(context.cluster_state, &lookup, (&item.task, &class)) {
+            let pass = AheadPass::new(context, policy, query, &class);
+            sheet.ahead = pass.sheets(&item.task, &sheet.nodes, parallelism)?;
+        }
+        let sheet = Arc::new(sheet);
+        known.insert(of_class, Arc::clone(&sheet));
+        result.result = sheet;
+    }
+    Some(results)
+}
+
+/// True if a task changes nothing but its own node for the next equal task, and its record shows all that it changes there.
+fn changes_own_node_only(
+    state: &ClusterState,
+    lookup: &ClassLookup<'_>,
+    (task, class): (&TaskRecord, &TaskClass),
+) -> bool {
+    // Nodes of a cycle like the reference's have amounts of their own.
+    lookup.is_judged_by_columns(class)
+        && lookup.template(task).is_none()
+        && state.has_no_terms()
+        && state.cycle_beginning().is_none()
+}
+
+/// Pass of one class from depth to depth.
+struct AheadPass<'a> {
+    context: PluginContext<'a>,
+    policy: &'a Policy,
+    class: &'a TaskClass,
+    /// Query whose sheets have the nodes that pass, and no Filter result.
+    query: ScoreQuery,
+    depth: usize,
+}
+
+impl<'a> AheadPass<'a> {
+    fn new(context: PluginContext<'a>, policy: &'a Policy, query: &ScoreQuery, class: &'a TaskClass) -> Self {
+        let node_query = NodeQuery {
+            tasks: Vec::new(),
+            candidates: None,
+            plugins: query.node_query.plugins.clone(),
+            resources: Arc::clone(&query.node_query.resources),
+            samples: 0,
+            detail: FilterDetail::Counts,
+            ..query.node_query
+        };
+        Self {
+            context,
+            policy,
+            class,
+            depth: query.ahead,
+            query: ScoreQuery {
+                node_query,
+                limit: None,
+                ..*query
+            },
+        }
+    }
+
+    /// One sheet for each number of tasks, beginning with one, until no node is left. Empty: verdicts depend on more than the
+    /// own state of a node. `None`: cancelled.
+    fn sheets(&self, task: &TaskRecord, nodes: &[NodeSlot], parallelism: Parallelism<'_>) -> Option<Vec<ScoreSheet>> {
+        let task = TaskRecord {
+            status: TaskStatus::Binding,
+            ..task.clone()
+        };
+        let mut state = self.context.cluster_state.clone();
+        let mut sheets: Vec<ScoreSheet> = Vec::with_capacity(self.depth);
+        let mut left = nodes.to_vec();
+        while sheets.len() < self.depth && !left.is_empty() {
+            if (parallelism.is_cancelled)() {
+                return None;
+            }
+            for slot in &left {
+                state.count_on_node(*slot, &task);
+            }
+            let Some(sheet) = self.sheet(&state, &left, parallelism) else {
+                return Some(Vec::new());
+            };
+            left.clone_from(&sheet.nodes);
+            sheets.push(sheet);
+        }
+        Some(sheets)
+    }
+
+    /// Sheet of these nodes in a state; `None`: it depends on more than the nodes' own states, or nodes in such a state have a
+    /// problem, which is none of the nodes as they are.
+    fn sheet(
+        &self,
+        cluster_state: &ClusterState,
+        nodes: &[NodeSlot],
+        parallelism: Parallelism<'_>,
+    ) -> Option<ScoreSheet> {
+        let context = PluginContext {
+            cluster_state,
+            ..self.context
+        };
+        let asked = PluginSelection::of(self.policy, &self.query.node_query).ok()?;
+        let candidates = NodeCandidates::of(cluster_state, Some(nodes));
+        let pass = ScorePass::new(context, &asked, &self.query, &candidates, self.class).ok()?;
+        if !pass.reads_own_nodes_only() {
+            return None;
+        }
+        let visited = classes::visit_chunks(vec![Ok(pass)], &candidates.slices, parallelism.is_cancelled);
+        let (sheet, _) = visited?.into_iter().next()?.ok()?;
+        Some(ScoreSheet { filter: None, ..sheet })
+    }
+}
