@@ -335,10 +335,9 @@ impl BoundServer {
         let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
         files.watch(state, &metrics, &draining);
         let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
-        let guard = AccessLayer {
-            keeper: Arc::clone(&identities),
-        };
-        let layers = (CallMetricsLayer(Arc::clone(&metrics)), guard, throttle);
+        let measured = CallMetricsLayer::new(&metrics, config.otlp_endpoint.is_some());
+        let keeper = Arc::clone(&identities);
+        let layers = (measured, AccessLayer { keeper }, throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();

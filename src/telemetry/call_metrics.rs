@@ -23,7 +23,21 @@ use crate::limits::{self, grpc_timeout};
 
 /// Layer that measures every call.
 #[derive(Clone, Debug)]
-pub struct CallMetricsLayer(pub Arc<Metrics>);
+pub struct CallMetricsLayer {
+    metrics: Arc<Metrics>,
+    exports_traces: bool,
+}
+
+impl CallMetricsLayer {
+    /// Layer that counts in these metrics. `exports_traces`: spans go to a collector, and have the fields that only a collector
+    /// reads.
+    pub fn new(metrics: &Arc<Metrics>, exports_traces: bool) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            exports_traces,
+        }
+    }
+}
 
 impl<S> Layer<S> for CallMetricsLayer {
     type Service = CallMetricsService<S>;
@@ -31,7 +45,8 @@ impl<S> Layer<S> for CallMetricsLayer {
     fn layer(&self, inner: S) -> CallMetricsService<S> {
         CallMetricsService {
             inner,
-            metrics: Arc::clone(&self.0),
+            metrics: Arc::clone(&self.metrics),
+            exports_traces: self.exports_traces,
         }
     }
 }
@@ -41,6 +56,7 @@ impl<S> Layer<S> for CallMetricsLayer {
 pub struct CallMetricsService<S> {
     inner: S,
     metrics: Arc<Metrics>,
+    exports_traces: bool,
 }
 
 impl<S, B> Service<Request<B>> for CallMetricsService<S>
@@ -59,21 +75,11 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rpc = rpc_of(request.uri().path());
         let (start, timeout) = (Instant::now(), grpc_timeout(request.headers()));
-        let path = request.uri().path().trim_start_matches('/');
-        let (service, method) = path.split_once('/').unwrap_or((path, ""));
-        let span = tracing::info_span!(
-            "call",
-            rpc,
-            trace_id = Empty,
-            otel.name = path,
-            otel.kind = "server",
-            rpc.system = "grpc",
-            rpc.service = service,
-            rpc.method = method,
-            rpc.grpc.status_code = Empty,
-            code = Empty,
-            otel.status_code = Empty,
-        );
+        let span = if self.exports_traces {
+            exported_span(rpc, request.uri().path())
+        } else {
+            tracing::info_span!("call", rpc, trace_id = Empty, code = Empty)
+        };
         traces::join_caller_trace(&span, request.headers());
         let call = MeasuredCall {
             metrics: Arc::clone(&self.metrics),
@@ -104,6 +110,25 @@ where
         };
         Box::pin(measured.instrument(span))
     }
+}
+
+/// Span of a call as a collector reads it.
+fn exported_span(rpc: &'static str, path: &str) -> Span {
+    let path = path.trim_start_matches('/');
+    let (service, method) = path.split_once('/').unwrap_or((path, ""));
+    tracing::info_span!(
+        "call",
+        rpc,
+        trace_id = Empty,
+        otel.name = path,
+        otel.kind = "server",
+        rpc.system = "grpc",
+        rpc.service = service,
+        rpc.method = method,
+        rpc.grpc.status_code = Empty,
+        code = Empty,
+        otel.status_code = Empty,
+    )
 }
 
 fn record_limit(metrics: &Metrics, info: Option<&ErrorInfo>) {
