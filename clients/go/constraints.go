@@ -8,9 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// constraintsOf makes the constraints of a pod on nodes and on other pods; nil: it has none.
-func constraintsOf(pod *corev1.Pod) *pb.PodConstraints {
+// constraintsOf makes the constraints of a pod on nodes and on other pods; nil: it has none. Its error is one of the devices that the pod
+// asks for.
+func constraintsOf(pod *corev1.Pod) (*pb.PodConstraints, error) {
 	spec := &pod.Spec
+	devices, err := podDevices(pod)
+	if err != nil {
+		return nil, err
+	}
 	constraints := &pb.PodConstraints{
 		NodeSelector: spec.NodeSelector, Affinity: affinityOf(spec.Affinity), HostPorts: hostPorts(pod),
 		Tolerations: messages(spec.Tolerations, func(own *corev1.Toleration) *pb.Toleration {
@@ -18,6 +23,7 @@ func constraintsOf(pod *corev1.Pod) *pb.PodConstraints {
 		}),
 		TopologySpreadConstraints: messages(spec.TopologySpreadConstraints, spreadConstraint),
 		Images:                    images(spec),
+		Devices:                   devices,
 	}
 	for at := range spec.Volumes {
 		if image := spec.Volumes[at].Image; image != nil && image.Reference != "" {
@@ -29,9 +35,9 @@ func constraintsOf(pod *corev1.Pod) *pb.PodConstraints {
 		constraints.Images = nil
 	}
 	if proto.Size(constraints) == 0 {
-		return nil
+		return nil, nil
 	}
-	return constraints
+	return constraints, nil
 }
 
 // images returns the image of each container and init container.

@@ -1,11 +1,15 @@
 package pumice
 
 import (
+	"math"
+	"strings"
+
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 const (
@@ -30,6 +34,11 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	if !node.CreationTimestamp.IsZero() {
 		record.CreationTime = timestamppb.New(node.CreationTimestamp.Time)
 	}
+	devices, err := nodeDevices(node)
+	if err != nil {
+		return nil, fieldError("status.allocatable", "%w", err)
+	}
+	record.Devices = devices
 	more := map[string]string{}
 	for _, amount := range []struct{ name, key, suffix, unit string }{
 		{"cpu", oversubscribedCPU, "m", "milli-cores"}, {"memory", oversubscribedMemory, "", "bytes"},
@@ -38,7 +47,8 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 		if !found {
 			continue
 		}
-		if _, err := derive.ParseQuantity(text + amount.suffix); err != nil {
+		// Kubernetes' other ways of writing an amount are none of Volcano's.
+		if _, err := derive.ParseQuantity(text + amount.suffix); err != nil || strings.Trim(text, "0123456789.") != "" {
 			return nil, fieldError("metadata.annotations["+amount.key+"]", "`%.64s` is no number of %s: %w", text, amount.unit, derive.ErrQuantity)
 		}
 		more[amount.name] = text + amount.suffix
@@ -69,6 +79,10 @@ func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	items := make(map[string]string, len(list))
 	for name, quantity := range list {
 		items[string(name)] = quantity.String()
+		if quantity.Format == resource.BinarySI && quantity.Value() == math.MaxInt64 {
+			// Kubernetes has cut the amount; the service refuses it as it was.
+			items[string(name)] = "8Ei"
+		}
 	}
 	return &pb.ResourceList{Items: items}
 }
@@ -83,6 +97,10 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	if err != nil {
 		return nil, fieldError("spec", "%w", err)
 	}
+	constraints, err := constraintsOf(pod)
+	if err != nil {
+		return nil, fieldError("spec.containers[].resources.limits", "%w", err)
+	}
 	record := &pb.Task{
 		Name: namespaced(pod.Namespace, pod.Name), Uid: string(pod.UID), Priority: effective.Priority, Status: taskStatus(pod),
 		Node: pod.Spec.NodeName, Gated: len(pod.Spec.SchedulingGates) > 0, NominatedNode: pod.Status.NominatedNodeName,
@@ -91,8 +109,8 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		NonzeroRequests:   &pb.ResourceList{Items: effective.NonzeroRequests},
 		CountedRequests:   &pb.ResourceList{Items: effective.CountedRequests},
 		UnevaluatedFields: derive.UnevaluatedPodFields(pod),
-		Labels:            pod.Labels, Constraints: constraintsOf(pod),
-		Role: role(pod), PriorityClassName: pod.Spec.PriorityClassName,
+		Labels:            pod.Labels, Constraints: constraints,
+		Role: role(pod), PriorityClassName: pod.Spec.PriorityClassName, PriorityFromClass: effective.PriorityFromClass,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
 		record.SchedulingGates = append(record.SchedulingGates, gate.Name)
@@ -109,13 +127,20 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	if !pod.CreationTimestamp.IsZero() {
 		record.CreationTime = timestamppb.New(pod.CreationTimestamp.Time)
 	}
-	for _, key := range groupAnnotations {
-		if group := pod.Annotations[key]; group != "" {
-			record.Job = namespaced(pod.Namespace, group)
-			break
-		}
+	if group := groupOf(pod); group != "" {
+		record.Job = namespaced(pod.Namespace, group)
 	}
 	return record, nil
+}
+
+// groupOf is the pod group of a pod, without its namespace: Volcano's annotations come before the group of scheduling.k8s.io.
+func groupOf(pod *corev1.Pod) string {
+	for _, key := range groupAnnotations {
+		if group := pod.Annotations[key]; group != "" {
+			return group
+		}
+	}
+	return derive.SchedulingGroup(pod)
 }
 
 // taskRole is the annotation, and else the label, with a task's role in its job.

@@ -160,7 +160,7 @@ func (sum *Fingerprint) Pod(pod *corev1.Pod) {
 
 // FillFromNode leaves out of a node's record what the plugins that a scheduler hands over do not read, and names it.
 func FillFromNode(record *pb.Node, node *corev1.Node) {
-	record.Taints, record.Images, record.UnevaluatedFields = nil, nil, unsentNodeFields(node)
+	record.Taints, record.Images, record.Devices, record.UnevaluatedFields = nil, nil, nil, unsentNodeFields(node)
 }
 
 // FillFromPod fills a task's record with what its pod says, and the scheduler does not keep beside it.

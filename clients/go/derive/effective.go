@@ -2,6 +2,9 @@ package derive
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,19 +37,21 @@ type EffectiveTask struct {
 	ContainerNonzeroRequests map[string]string
 	// KubernetesRequests are the requests as kube-scheduler counts them; nil: they equal Requests.
 	KubernetesRequests map[string]string
-	// Priority: larger first.
-	Priority int32
+	// Priority: larger first. PriorityFromClass is true if the pod has none of its own, so that its class may say it.
+	Priority          int32
+	PriorityFromClass bool
 }
 
 // Effective is the pod as a task.
 func Effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
+	pod = withDefaultRequests(pod)
 	if derivation == Auto {
 		derivation = AsVolcano
 		if name := pod.Spec.SchedulerName; name == "" || name == corev1.DefaultSchedulerName || strings.HasPrefix(name, "koord") {
 			derivation = AsKubernetes
 		}
 	}
-	amounts, err := Kubernetes(pod, V1_36)
+	amounts, err := Kubernetes(pod)
 	if err != nil {
 		return EffectiveTask{}, err
 	}
@@ -64,15 +69,68 @@ func Effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
 		})
 	}
 	if derivation == AsKubernetes {
-		return task, task.asKubernetes(pod, amounts)
+		err := task.asKubernetes(pod, amounts)
+		task.PriorityFromClass = !hasOwnPriority(pod, task.Priority)
+		return task, err
 	}
 	if err := task.asVolcano(pod); err != nil {
 		return EffectiveTask{}, err
 	}
+	task.PriorityFromClass = !hasOwnPriority(pod, task.Priority)
 	if counted := countedTexts(amounts.Counted); !sameAmounts(counted, task.Requests) {
 		task.KubernetesRequests = counted
 	}
 	return task, nil
+}
+
+// hasOwnPriority reports whether a pod says its priority itself: by a number, or by the annotation where that counts.
+func hasOwnPriority(pod *corev1.Pod, priority int32) bool {
+	if pod.Spec.Priority != nil {
+		return true
+	}
+	annotated, err := strconv.ParseInt(pod.Annotations[taskPriorityKey], 10, 32)
+	return err == nil && int32(annotated) == priority
+}
+
+// withDefaultRequests is the pod as the API server would store it: a container without a request for a limited resource requests
+// its limit. A pod that comes from there is returned as it is.
+func withDefaultRequests(pod *corev1.Pod) *corev1.Pod {
+	containers, changed := limitsRequested(pod.Spec.Containers)
+	inits, also := limitsRequested(pod.Spec.InitContainers)
+	if !changed && !also {
+		return pod
+	}
+	copied := *pod
+	copied.Spec.Containers, copied.Spec.InitContainers = containers, inits
+	return &copied
+}
+
+func limitsRequested(containers []corev1.Container) (list []corev1.Container, changed bool) {
+	list = containers
+	for at := range containers {
+		own := &containers[at].Resources
+		lacks := func(name corev1.ResourceName) bool { _, found := own.Requests[name]; return !found }
+		requests := own.Requests
+		for name, limit := range own.Limits {
+			if !lacks(name) {
+				continue
+			}
+			if len(requests) == len(own.Requests) {
+				if requests = maps.Clone(own.Requests); requests == nil {
+					requests = corev1.ResourceList{}
+				}
+			}
+			requests[name] = limit
+		}
+		if len(requests) == len(own.Requests) {
+			continue
+		}
+		if !changed {
+			list, changed = slices.Clone(containers), true
+		}
+		list[at].Resources.Requests = requests
+	}
+	return list, changed
 }
 
 // sameAmounts reports whether both lists request the same amounts; texts of one kind are equal if their amounts are.

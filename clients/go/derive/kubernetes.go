@@ -16,21 +16,10 @@ const (
 	DefaultMemory int64 = 200 << 20
 )
 
-// Release is the Kubernetes release to follow.
-type Release int
-
-// The releases.
-const (
-	// V1_36 counts the resize of a pod as a whole.
-	V1_36 Release = iota
-	// V1_35 does not.
-	V1_35
-)
-
 // KubernetesAmounts are a pod's amounts in Kubernetes.
 type KubernetesAmounts struct {
-	// Requests and Limits are exact, under all names.
-	Requests, Limits Quantities
+	// Limits are exact, under all names.
+	Limits Quantities
 	// Counted is what a node's usage grows by: cpu in thousandths, the rest in whole units; only names that Kubernetes
 	// counts, without pods. A requested 0 is present.
 	Counted map[string]int64
@@ -41,12 +30,12 @@ type KubernetesAmounts struct {
 	ContainerNonzeroCPUMilli, ContainerNonzeroMemory int64
 }
 
-// Kubernetes are the pod's amounts as kube-scheduler counts them: exact sums, rounded once per pod (1.36.1 and 1.35.6).
-func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
+// Kubernetes are the pod's amounts as kube-scheduler counts them: exact sums, rounded once per pod (1.36.1).
+func Kubernetes(pod *corev1.Pod) (KubernetesAmounts, error) {
 	if err := readable(pod); err != nil {
 		return KubernetesAmounts{}, err
 	}
-	requests := requestsOf(pod, release, nil)
+	requests := requestsOf(pod, nil)
 	counted := make(map[string]int64, len(requests))
 	for name, amount := range requests {
 		kind := KindOf(name)
@@ -59,7 +48,7 @@ func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
 		}
 		counted[name] = number
 	}
-	cpu, memory, err := nonzero(pod, release, requests)
+	cpu, memory, err := nonzero(pod, requests)
 	if err != nil {
 		return KubernetesAmounts{}, err
 	}
@@ -67,8 +56,7 @@ func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
 	if err != nil {
 		return KubernetesAmounts{}, err
 	}
-	limits := limitsOf(pod, release)
-	return KubernetesAmounts{quantities(requests), quantities(limits), counted, cpu, memory, containerCPU, containerMemory}, nil
+	return KubernetesAmounts{quantities(limitsOf(pod)), counted, cpu, memory, containerCPU, containerMemory}, nil
 }
 
 // readable says whether all amounts of the pod can be counted.
@@ -268,10 +256,10 @@ func putPodLevel(into, spec, effective map[string]exact, resized bool) {
 	}
 }
 
-func requestsOf(pod *corev1.Pod, release Release, missing map[string]exact) map[string]exact {
+func requestsOf(pod *corev1.Pod, missing map[string]exact) map[string]exact {
 	amounts := containerRequests(pod, statusBoth, missing)
 	spec, _ := podLevel(pod)
-	resized := release == V1_36 && podResources(pod) != nil
+	resized := podResources(pod) != nil
 	var effective map[string]exact
 	if resized {
 		effective = effectiveRequests(pod, spec, podResources(pod).Requests, podAllocated(pod))
@@ -281,10 +269,10 @@ func requestsOf(pod *corev1.Pod, release Release, missing map[string]exact) map[
 	return amounts
 }
 
-func limitsOf(pod *corev1.Pod, release Release) map[string]exact {
+func limitsOf(pod *corev1.Pod) map[string]exact {
 	amounts := containerLimits(pod, statusBoth)
 	_, spec := podLevel(pod)
-	resized := release == V1_36 && podResources(pod) != nil
+	resized := podResources(pod) != nil
 	var effective map[string]exact
 	if resized {
 		effective = effectiveLimits(pod, spec, podResources(pod).Limits)
@@ -305,7 +293,7 @@ func addOverheadToLimits(limits map[string]exact, pod *corev1.Pod) {
 	}
 }
 
-func nonzero(pod *corev1.Pod, release Release, requests map[string]exact) (cpu, memory int64, err error) {
+func nonzero(pod *corev1.Pod, requests map[string]exact) (cpu, memory int64, err error) {
 	missing := nonzeroDefaults()
 	if spec, _ := podLevel(pod); len(supported(spec)) > 0 {
 		for name := range missing {
@@ -314,7 +302,7 @@ func nonzero(pod *corev1.Pod, release Release, requests map[string]exact) (cpu, 
 			}
 		}
 	}
-	return cpuAndMemory(requestsOf(pod, release, missing))
+	return cpuAndMemory(requestsOf(pod, missing))
 }
 
 // containerNonzero returns the non-zero requests of the containers and the overhead alone, given those of the pod.

@@ -1,7 +1,6 @@
 package derive
 
 import (
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,62 +88,4 @@ func fitPlusContainer(item *corev1.Container, name string, kind Kind) (int64, er
 	default:
 		return 0, nil
 	}
-}
-
-// ErrNoCard is what a pod fails with that names a card's resource in neither limits nor requests.
-var ErrNoCard = errors.New("the pod names the card's resource in neither limits nor requests")
-
-// CardAmounts are what capacity-card derives from a pod (Volcano 61a5f00e0).
-type CardAmounts struct {
-	// Requests are exact: with resize status and overhead, without pod level.
-	Requests Quantities
-	// Limits are exact: with overhead, without resize status and pod level.
-	Limits Quantities
-	// Resreq is the task's request of that commit, the pod itself included: overhead counts before the maximum with init
-	// containers, pod level and resize status do not count.
-	Resreq VolcanoAmounts
-	// BestEffort: nothing but pods is requested.
-	BestEffort bool
-}
-
-// Milli are thousandths of cards of a resource: its effective limit, else its effective request, rounded up to whole
-// cards.
-func (amounts CardAmounts) Milli(name string) (int64, error) {
-	quantity, found := amounts.Limits[name]
-	if !found {
-		quantity, found = amounts.Requests[name]
-	}
-	if !found {
-		return 0, fmt.Errorf("`%s`: %w", name, ErrNoCard)
-	}
-	cards, err := Amount(UnitWhole, name, quantity)
-	if err != nil {
-		return 0, err
-	}
-	if cards > maxInt64/1000 {
-		return 0, fmt.Errorf("`%s`: %w: it does not fit in 64 bits", name, ErrAmount)
-	}
-	return cards * 1000, nil
-}
-
-// Cards is what capacity-card derives from the pod.
-func Cards(pod *corev1.Pod) (CardAmounts, error) {
-	if err := readable(pod); err != nil {
-		return CardAmounts{}, err
-	}
-	requests := containerRequests(pod, statusBoth, nil)
-	add(requests, exactly(pod.Spec.Overhead))
-	limits := containerLimits(pod, statusIgnored)
-	addOverheadToLimits(limits, pod)
-	exactContainers, exactInits := each(pod, statusIgnored, containerRequest)
-	if pod.Spec.Overhead != nil {
-		// The overhead is one more container: it counts beside them, and before the maximum.
-		exactContainers = append(exactContainers, exactly(pod.Spec.Overhead))
-	}
-	containers, inits, err := converted(exactContainers, exactInits)
-	if err != nil {
-		return CardAmounts{}, err
-	}
-	resreq := VolcanoAmounts(total(containers, inits)).withThePodItself()
-	return CardAmounts{quantities(requests), quantities(limits), resreq, resreq.bestEffort()}, nil
 }

@@ -1,8 +1,8 @@
 // Package derive turns pods into effective amounts, as each scheduler counts them.
 //
-// Five derivations exist, and they differ: see [Kubernetes] with its non-zero requests, [Volcano], [FitPlus] and
-// [Cards]. Quantities are those of Kubernetes; where its own conversions are wrong (they overflow to 0 or to another
-// number), the amount is refused here.
+// The server derives the same from the objects that it is sent. A scheduler in Go holds decoded objects and asks about them at once, so that
+// it sends records instead. The derivations differ: see [Kubernetes] with its non-zero requests, [Volcano] and [FitPlus]. Quantities are those of
+// Kubernetes; where its own conversions are wrong (they overflow to 0 or to another number), the amount is refused here.
 package derive
 
 import (

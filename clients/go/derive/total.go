@@ -33,30 +33,24 @@ func (amount exact) atLeast(other exact) exact {
 	return amount
 }
 
-// wide is an amount in Pumice's unit: the sum in 128 bits, and the sum in doubles, rounded at every step as Volcano has
-// it.
-type wide struct {
-	high, low uint64
-	rounded   float64
-}
+// wide is an amount in Pumice's unit, as a sum in 128 bits.
+type wide struct{ high, low uint64 }
 
 func wideOf(amount int64) wide {
-	return wide{low: uint64(amount), rounded: float64(amount)}
+	return wide{low: uint64(amount)}
 }
 
 func (amount wide) plus(other wide) wide {
 	low, carry := bits.Add64(amount.low, other.low, 0)
 	high, _ := bits.Add64(amount.high, other.high, carry)
-	return wide{high, low, amount.rounded + other.rounded}
+	return wide{high, low}
 }
 
 func (amount wide) atLeast(other wide) wide {
-	larger := amount
 	if other.high > amount.high || (other.high == amount.high && other.low > amount.low) {
-		larger = other
+		return other
 	}
-	larger.rounded = max(amount.rounded, other.rounded)
-	return larger
+	return amount
 }
 
 func (amount wide) zero() bool {

@@ -6,70 +6,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-const (
-	preemptableKey  = "volcano.sh/preemptable"
-	revocableKey    = "volcano.sh/revocable-zone"
-	taskPriorityKey = "volcano.sh/task-priority"
-)
+// taskPriorityKey is the annotation with a priority that comes before the pod's own.
+const taskPriorityKey = "volcano.sh/task-priority"
 
 // VolcanoAmounts are amounts in Pumice's unit; only names that Volcano counts and the pod mentions.
 type VolcanoAmounts map[string]wide
 
-// Float is the amount as Volcano has it: in doubles, rounded at every step. 0 if it is not there.
-func (amounts VolcanoAmounts) Float(name string) float64 {
-	return amounts[name].rounded
-}
-
-// Exact is the exact amount, and whether it fits in 64 bits.
+// Exact is the amount, and whether it fits in 64 bits.
 func (amounts VolcanoAmounts) Exact(name string) (int64, bool) {
 	amount := amounts[name]
 	return int64(amount.low), amount.high == 0 && amount.low <= maxInt64
 }
 
-func (amounts VolcanoAmounts) bestEffort() bool {
-	for name, amount := range amounts {
-		if name != "pods" && !amount.zero() {
-			return false
-		}
-	}
-	return true
-}
-
-func (amounts VolcanoAmounts) withThePodItself() VolcanoAmounts {
-	more := VolcanoAmounts{"pods": wideOf(1)}
-	add(more, amounts)
-	return more
-}
-
 // VolcanoTask is what Volcano derives from a pod (ed72c7c81); amounts are without the pod itself.
 type VolcanoTask struct {
-	// Requests is the task's request.
-	Requests VolcanoAmounts
-	// WithoutInit is the request without init containers and sidecars.
-	WithoutInit VolcanoAmounts
-	// Limit are its limits.
-	Limit VolcanoAmounts
-	// BestEffort: nothing but pods is requested.
-	BestEffort bool
-	// HasSidecar: some init container keeps running.
-	HasSidecar bool
-	// SchedulingGated: it has a scheduling gate.
-	SchedulingGated bool
-	// Status is where the pod stands, in Volcano's words.
-	Status string
-	// Node is empty if it has none.
-	Node string
+	// Requests and Limit are the task's.
+	Requests, Limit VolcanoAmounts
 	// Priority: larger first.
 	Priority int32
-	// Preemptable: it may be preempted.
-	Preemptable bool
-	// RevocableZone is "*" or empty.
-	RevocableZone string
-}
-
-// Resreq is the request as Volcano has it: with the pod itself.
-func (task VolcanoTask) Resreq() VolcanoAmounts {
-	return task.Requests.withThePodItself()
 }
 
 // Volcano is what Volcano derives from the pod: rounded per container, then summed.
@@ -90,27 +44,11 @@ func Volcano(pod *corev1.Pod) (VolcanoTask, error) {
 	if err != nil {
 		return VolcanoTask{}, err
 	}
-	amended := func(amounts VolcanoAmounts) VolcanoAmounts {
-		for name, amount := range whole {
-			amounts[name] = amount
-		}
-		add(amounts, overhead)
-		return amounts
+	task := VolcanoTask{Requests: total(containers, inits), Priority: priorityOf(pod)}
+	for name, amount := range whole {
+		task.Requests[name] = amount
 	}
-	task := VolcanoTask{
-		Requests:        amended(total(containers, inits)),
-		WithoutInit:     amended(total(containers, nil)),
-		SchedulingGated: len(pod.Spec.SchedulingGates) > 0,
-		Status:          Status(pod),
-		Node:            pod.Spec.NodeName,
-		Priority:        priorityOf(pod),
-		Preemptable:     preemptable(pod),
-		RevocableZone:   revocableZone(pod),
-	}
-	for at := range pod.Spec.InitContainers {
-		task.HasSidecar = task.HasSidecar || sidecar(&pod.Spec.InitContainers[at])
-	}
-	task.BestEffort = task.Requests.bestEffort()
+	add(task.Requests, overhead)
 	task.Limit, err = volcanoLimit(pod, supported(limits), overhead)
 	return task, err
 }
@@ -211,30 +149,4 @@ func priorityOf(pod *corev1.Pod) int32 {
 		return *pod.Spec.Priority
 	}
 	return 1
-}
-
-// preemptable: annotation before label before yes; what is no truth value is no.
-func preemptable(pod *corev1.Pod) bool {
-	text, found := pod.Annotations[preemptableKey]
-	if !found {
-		text, found = pod.Labels[preemptableKey]
-	}
-	if !found {
-		return true
-	}
-	truth, err := strconv.ParseBool(text)
-	return err == nil && truth
-}
-
-func revocableZone(pod *corev1.Pod) string {
-	zone, found := pod.Annotations[revocableKey]
-	if !found {
-		if truth, err := strconv.ParseBool(pod.Annotations[preemptableKey]); err == nil && truth {
-			zone = "*"
-		}
-	}
-	if zone == "*" {
-		return "*"
-	}
-	return ""
 }
