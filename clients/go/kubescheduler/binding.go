@@ -31,6 +31,15 @@ func gangOf(state fwk.CycleState) *gang {
 	return known.(*cycle).gang
 }
 
+// foresightOf is the answer that serves a cycle's pod and equal ones, or nil.
+func foresightOf(state fwk.CycleState) *foresight {
+	known, err := state.Read(cycleKey)
+	if err != nil {
+		return nil
+	}
+	return known.(*cycle).foresight
+}
+
 // PostFilter releases a gang of which another plugin refuses a node. Evictions for one pod of it would not help.
 func (plugin *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	gang := gangOf(state)
@@ -56,7 +65,12 @@ func (plugin *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *core
 		gang.hold(pod.UID)
 	}
 	plugin.hub.waiting.leave(pod.UID)
-	plugin.hub.mirror.reserve(pod, node, false)
+	if view := foresightOf(state); plugin.hub.foresight.take(view, node) {
+		// Equal pods need no question for a while.
+		plugin.hub.mirror.reserve(pod, node, reserved{foreseen: view.signature})
+		return nil
+	}
+	plugin.hub.mirror.reserve(pod, node, reserved{})
 	// The next pod's question will need it.
 	plugin.hub.hurry()
 	return nil
@@ -102,7 +116,7 @@ func (plugin *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *co
 
 // PostBind notes that the bind has succeeded, and says so where the service had no part in it.
 func (plugin *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.Pod, node string) {
-	plugin.hub.mirror.reserve(pod, node, true)
+	plugin.hub.mirror.reserve(pod, node, reserved{bound: true})
 	known, err := state.Read(cycleKey)
 	if err != nil {
 		return

@@ -248,7 +248,7 @@ func (plugin *Plugin) placeGang(ctx context.Context, pod *corev1.Pod, cycle *cyc
 	for _, member := range members {
 		if node, placed := made.nodes[member.UID]; placed {
 			made.expect(member.UID)
-			plugin.hub.mirror.reserve(member, node, false)
+			plugin.hub.mirror.reserve(member, node, reserved{})
 			if member.UID != pod.UID {
 				siblings = append(siblings, member)
 			}

@@ -25,12 +25,20 @@ var volcanoAnnotations = []string{"scheduling.k8s.io/group-name", "scheduling.vo
 // groupOf returns the pod group of a pod, "namespace/name"; empty: the pod names none. Volcano's annotations come before
 // spec.schedulingGroup and the label of Coscheduling.
 func groupOf(pod *corev1.Pod) string {
+	if group := annotatedGroup(pod); group != "" {
+		return group
+	}
+	return plainGroup(pod)
+}
+
+// annotatedGroup returns the pod group that Volcano's annotations name.
+func annotatedGroup(pod *corev1.Pod) string {
 	for _, key := range volcanoAnnotations {
 		if name := pod.Annotations[key]; name != "" {
 			return pod.Namespace + "/" + name
 		}
 	}
-	return plainGroup(pod)
+	return ""
 }
 
 // plainGroup returns the pod group that a pod names elsewhere than in Volcano's annotations.
@@ -118,9 +126,12 @@ func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if group := plainGroup(pod); record.Job == "" && group != "" {
-		if _, found := mirror.groups[group]; found {
-			record.Job = group
+	if annotatedGroup(pod) == "" {
+		record.Job = ""
+		if group := plainGroup(pod); group != "" {
+			if _, found := mirror.groups[group]; found {
+				record.Job = group
+			}
 		}
 	}
 	return record, nil

@@ -35,7 +35,9 @@ type hub struct {
 	mirror  *mirror
 	waiting *waitingRoom
 	gangs   *gangTable
-	log     klog.Logger
+	// foresight has the last answer that serves equal pods.
+	foresight foresightBook
+	log       klog.Logger
 
 	// config reaches the API server for kinds that have no informer of the scheduler's.
 	config *rest.Config

@@ -30,14 +30,9 @@ func (plugin *Plugin) memberClasses(members []*corev1.Pod) ([]memberClass, error
 	}
 	list := []member{}
 	for _, pod := range members {
-		record, err := plugin.hub.mirror.taskOf(pod)
+		record, signed, err := plugin.hub.mirror.signed(pod)
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
-		}
-		plugin.hub.mirror.owners.Complete(record, pod)
-		signed, err := signature(record)
-		if err != nil {
-			return nil, err
 		}
 		list = append(list, member{record, string(signed), pod})
 	}

@@ -54,6 +54,10 @@ var (
 		Subsystem: subsystem, Name: "decisions_without_service_total", StabilityLevel: metrics.ALPHA,
 		Help: "Decisions about pods while the service was unavailable: bound (fail open, abstain), waits (fail closed).",
 	}, []string{"decision"})
+	foreseenPodsTotal = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "foreseen_pods_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods that an answer about an equal pod before them has served.",
+	})
 	gangs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "gangs_total", StabilityLevel: metrics.ALPHA,
 		Help: "Attempts to place the pods of a group together, by result: placed, rejected, then bound or released.",
@@ -72,7 +76,7 @@ var registerOnce sync.Once
 
 func registerMetrics() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, addressInUse, failovers, resyncs, refusedRecords, unreadable, withoutService, gangs, waiting, retried)
+		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, addressInUse, failovers, resyncs, refusedRecords, unreadable, withoutService, foreseenPodsTotal, gangs, waiting, retried)
 	})
 }
 

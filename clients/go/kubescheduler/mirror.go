@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -27,11 +29,15 @@ type mirror struct {
 	registrations []cache.ResourceEventHandlerRegistration
 	// owners finds the owners of pods in the scheduler's caches.
 	owners pumice.Owners
+	// listed are the pods of the scheduler's cache; nil in tests.
+	listed corelisters.PodLister
 	// gone hears of pods that are deleted.
 	gone func(*corev1.Pod)
 	// wake tells the background that there is something to send, and changes counts that.
 	wake    chan struct{}
 	changes atomic.Uint64
+	// decisive counts the changes that may change what holds for a pod on some node, besides placements that an answer has foreseen.
+	decisive atomic.Uint64
 
 	mutex sync.Mutex
 	// pods are the newest objects, names their incarnations by task name.
@@ -43,9 +49,10 @@ type mirror struct {
 	members map[string]map[types.UID]struct{}
 	// derived are the records of waiting pods, as they were derived from their newest objects.
 	derived map[types.UID]derivedTask
-	// assumed are pods that were given a node which their newest object does not say, and placed their records.
+	// assumed are pods that were given a node which their newest object does not say.
 	assumed map[types.UID]assumption
-	placed  map[types.UID]*pb.Task
+	// placed are the records of pods with a node.
+	placed map[types.UID]*pb.Task
 }
 
 type assumption struct {
@@ -64,12 +71,15 @@ func newMirror(feed *pumice.Feed, source string) *mirror {
 // watch takes in what the scheduler's own informers say.
 func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { of(object, mirror.podSeen) },
-		UpdateFunc: func(_, object any) { of(object, mirror.podSeen) },
-		DeleteFunc: func(object any) {
-			of(object, mirror.podGone)
-			of(object, mirror.gone)
+		AddFunc: func(object any) { of(object, mirror.podSeen) },
+		UpdateFunc: func(before, object any) {
+			// A new list may have another pod under the same name.
+			if incarnation(before) != incarnation(object) {
+				of(before, mirror.podEnded)
+			}
+			of(object, mirror.podSeen)
 		},
+		DeleteFunc: func(object any) { of(object, mirror.podEnded) },
 	})
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
@@ -90,6 +100,7 @@ func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	if err != nil {
 		return fmt.Errorf("watching namespaces: %w", err)
 	}
+	mirror.listed = factory.Core().V1().Pods().Lister()
 	mirror.registrations = []cache.ResourceEventHandlerRegistration{pods, nodes, namespaces}
 	return mirror.watchOwners(factory)
 }
@@ -166,12 +177,12 @@ func (mirror *mirror) ownerSeen(owner metav1.Object) {
 
 func (mirror *mirror) namespaceSeen(namespace *corev1.Namespace) {
 	mirror.feed.PutNamespace(namespace)
-	mirror.changed()
+	mirror.decided()
 }
 
 func (mirror *mirror) namespaceGone(namespace *corev1.Namespace) {
 	mirror.feed.Remove(&pb.Removals{Namespaces: []string{namespace.Name}})
-	mirror.changed()
+	mirror.decided()
 }
 
 // of hands an object on, also one whose deletion was only found out later.
@@ -200,6 +211,13 @@ func (mirror *mirror) changed() {
 	mirror.stir()
 }
 
+// decided is called instead of changed after each change that may change what holds for a pod on some node.
+func (mirror *mirror) decided() {
+	mirror.changed()
+	// After that: a question that is asked in between either sends the change, or its answer serves no other pod.
+	mirror.decisive.Add(1)
+}
+
 // stir makes the background send what there is to send, after a while.
 func (mirror *mirror) stir() {
 	select {
@@ -217,7 +235,7 @@ func (mirror *mirror) nodeSeen(node *corev1.Node) {
 	} else {
 		mirror.nodes[node.Name] = true
 	}
-	mirror.changed()
+	mirror.decided()
 }
 
 func (mirror *mirror) nodeGone(node *corev1.Node) {
@@ -225,7 +243,7 @@ func (mirror *mirror) nodeGone(node *corev1.Node) {
 	defer mirror.mutex.Unlock()
 	delete(mirror.nodes, node.Name)
 	mirror.feed.Remove(&pb.Removals{Nodes: []string{node.Name}})
-	mirror.changed()
+	mirror.decided()
 }
 
 func (mirror *mirror) knows(node string) bool {
@@ -255,32 +273,78 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	if before, found := mirror.pods[pod.UID]; found {
 		mirror.unindex(before)
 	}
+	// One that cannot be read may keep its node closed, without a record.
+	_, isPlaced := mirror.placed[pod.UID]
+	_, isAssumed := mirror.assumed[pod.UID]
+	isOnNode := isPlaced || isAssumed || pod.Spec.NodeName != ""
 	delete(mirror.pods, pod.UID)
 	delete(mirror.assumed, pod.UID)
-	delete(mirror.placed, pod.UID)
 	delete(mirror.derived, pod.UID)
+	delete(mirror.placed, pod.UID)
 	// Under the same name another one may have come meanwhile.
 	if name := taskName(pod); mirror.names[name] == pod.UID {
 		delete(mirror.names, name)
 		mirror.feed.Remove(&pb.Removals{Tasks: []string{name}})
 		mirror.changed()
 	}
+	if isOnNode {
+		mirror.decisive.Add(1)
+	}
 }
 
-// reserve counts a pod on a node from now on; bound says that the bind has succeeded.
-func (mirror *mirror) reserve(pod *corev1.Pod, node string, bound bool) {
+// podEnded is podGone, of which the gangs hear, too.
+func (mirror *mirror) podEnded(pod *corev1.Pod) {
+	mirror.podGone(pod)
+	mirror.gone(pod)
+}
+
+// incarnation is the UID of an object.
+func incarnation(object any) (uid types.UID) {
+	of(object, func(item metav1.Object) { uid = item.GetUID() })
+	return uid
+}
+
+// reserved says more of a pod that was given a node.
+type reserved struct {
+	// bound: the bind has succeeded.
+	bound bool
+	// foreseen is the signature of the pods that the answer counts already which serves the pods after this one; empty: none does.
+	foreseen string
+}
+
+// reserve counts a pod on a node from now on.
+func (mirror *mirror) reserve(pod *corev1.Pod, node string, how reserved) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
 	newest, found := mirror.pods[pod.UID]
-	switch {
-	case !found:
-		// Deleted while it was bound: its deletion counts.
-		return
-	case newest.Spec.NodeName != "", mirror.assumed[pod.UID] == assumption{node, bound}:
+	if !found {
+		newest, found = mirror.takeIn(pod)
+	}
+	// One that is not found was deleted while it was bound.
+	if !found || newest.Spec.NodeName != "" || mirror.assumed[pod.UID] == (assumption{node, how.bound}) {
+		if how.foreseen != "" {
+			// The answer counts a pod that nobody else does.
+			mirror.decisive.Add(1)
+		}
 		return
 	}
-	mirror.assumed[pod.UID] = assumption{node, bound}
-	mirror.put(newest)
+	mirror.assumed[pod.UID] = assumption{node, how.bound}
+	mirror.putReserved(newest, how.foreseen)
+}
+
+// takeIn takes in a pod that the scheduler knows and the mirror has not heard of: each listener hears of it in its own time. The lock
+// is held.
+func (mirror *mirror) takeIn(pod *corev1.Pod) (*corev1.Pod, bool) {
+	if mirror.listed == nil {
+		return nil, false
+	}
+	listed, err := mirror.listed.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || listed.UID != pod.UID {
+		return nil, false
+	}
+	mirror.index(listed)
+	mirror.pods[pod.UID], mirror.names[taskName(pod)] = listed, pod.UID
+	return listed, true
 }
 
 // unreserve takes a pod off the node that it was given; a second time it does nothing.
@@ -298,6 +362,11 @@ func (mirror *mirror) unreserve(pod types.UID) {
 
 // put writes the record of a pod, or marks it unreadable. The lock is held.
 func (mirror *mirror) put(pod *corev1.Pod) {
+	mirror.putReserved(pod, "")
+}
+
+// putReserved is put; foreseen is the signature of pods of which what they change on a node was foreseen. The lock is held.
+func (mirror *mirror) putReserved(pod *corev1.Pod, foreseen string) {
 	given, found := mirror.assumed[pod.UID]
 	record, err := mirror.record(pod)
 	if err != nil {
@@ -307,10 +376,12 @@ func (mirror *mirror) put(pod *corev1.Pod) {
 			mark.Node = given.node
 		}
 		mirror.feed.PutUnreadable(mark)
-		mirror.changed()
+		mirror.decided()
 		return
 	}
 	mirror.owners.Complete(record, pod)
+	// The pod may have changed since it was judged.
+	isForeseen := foreseen != "" && isSigned(record, foreseen)
 	if found {
 		record.Node, record.Status = given.node, pb.TaskStatus_TASK_STATUS_BINDING
 		if given.bound {
@@ -318,26 +389,32 @@ func (mirror *mirror) put(pod *corev1.Pod) {
 		}
 	}
 	mirror.feed.Put(&pb.Cluster{Tasks: []*pb.Task{record}})
-	if before := mirror.placed[pod.UID]; before != nil && differInBind(before, record) {
+	before := mirror.placed[pod.UID]
+	switch {
+	case before != nil && differInStatus(before, record, binds):
 		// No question need wait for it.
 		mirror.stir()
-	} else {
+	case isForeseen, before == nil && record.Node == "", before != nil && differInStatus(before, record, holds):
 		mirror.changed()
+	default:
+		mirror.decided()
 	}
-	if found {
+	if record.Node != "" {
 		mirror.placed[pod.UID] = record
 	} else {
 		delete(mirror.placed, pod.UID)
 	}
 }
 
-// differInBind reports whether two records of a task that counts on its node differ at most in whether it is bound there already, of which no
-// decision depends.
-func differInBind(one, other *pb.Task) bool {
-	counts := func(task *pb.Task) bool {
-		return task.Status == pb.TaskStatus_TASK_STATUS_BINDING || task.Status == pb.TaskStatus_TASK_STATUS_BOUND
-	}
-	if !counts(one) || !counts(other) || one.Node != other.Node {
+// binds are the statuses of a task that is being bound, of which no decision depends.
+var binds = []pb.TaskStatus{pb.TaskStatus_TASK_STATUS_BINDING, pb.TaskStatus_TASK_STATUS_BOUND}
+
+// holds are the statuses of a task that occupies its node alike.
+var holds = append([]pb.TaskStatus{pb.TaskStatus_TASK_STATUS_RUNNING}, binds...)
+
+// differInStatus reports whether two records of a task on its node differ at most in their statuses, both of which are among these.
+func differInStatus(one, other *pb.Task, among []pb.TaskStatus) bool {
+	if !slices.Contains(among, one.Status) || !slices.Contains(among, other.Status) || one.Node != other.Node {
 		return false
 	}
 	same := copyOf(one)

@@ -82,6 +82,10 @@ type cycle struct {
 	copied bool
 	until  time.Time
 	task   *pb.Task
+	// signature is that of the pod as far as the service learns of it; empty: it has none.
+	signature string
+	// foresight is the answer that serves equal pods, with those placed since; nil: the answer is about this pod alone.
+	foresight *foresight
 	// gang has the pod's node, if the pods of its group are placed together; then there is no verdict.
 	gang *gang
 	// item is the verdict, about the nodes of the table.
@@ -152,14 +156,18 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 
 // filter asks which nodes pass. Skip: the fallback permits every node.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	item, metadata, err := plugin.askNodes(ctx, cycle, len(nodes))
+	if plugin.useForeseen(pod, cycle, len(nodes)) {
+		return nil
+	}
+	asked, err := plugin.askNodes(ctx, cycle, len(nodes))
 	if errors.Is(err, pumice.ErrNodeTableChanged) {
 		// Another server answers now.
-		item, metadata, err = plugin.askNodes(ctx, cycle, len(nodes))
+		asked, err = plugin.askNodes(ctx, cycle, len(nodes))
 	}
 	if err != nil {
 		return plugin.fallbackStatus(pumice.CallFilter, pod, cycle, err)
 	}
+	item, metadata := asked.item, asked.metadata
 	replies.WithLabelValues(string(pumice.CallFilter), pumice.OriginService.String()).Inc()
 	outdated := plugin.policy.outdates(metadata)
 	plugin.policy.see(metadata, nil)
@@ -183,29 +191,43 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 	if int(cycle.item.GetFitCount()) < len(nodes) {
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, metadata)
 	}
+	cycle.foresight = plugin.foresee(cycle, asked, cycle.scores)
 	return nil
 }
 
 // askNodes is askFilter, with the names of the slots in its response.
-func (plugin *Plugin) askNodes(ctx context.Context, cycle *cycle, nodes int) (*pb.FilterItem, *pb.ResponseMetadata, error) {
-	item, metadata, err := plugin.askFilter(ctx, cycle, nodes)
+func (plugin *Plugin) askNodes(ctx context.Context, cycle *cycle, nodes int) (foreseen, error) {
+	asked := foreseen{at: time.Now(), decisive: plugin.hub.mirror.decisive.Load()}
+	var err error
+	asked.item, asked.metadata, err = plugin.askFilter(ctx, cycle, nodes)
 	if err == nil {
-		cycle.table, err = plugin.hub.client.NodeTable(ctx, metadata.GetNodeTable())
+		asked.table, err = plugin.hub.client.NodeTable(ctx, asked.metadata.GetNodeTable())
 	}
-	return item, metadata, err
+	if err != nil {
+		// Without a table nobody knows whose scores they are.
+		cycle.scores = nil
+		return foreseen{}, err
+	}
+	cycle.table = asked.table
+	return asked, nil
 }
 
 // scoredAtOnce is the most nodes of which scores come with the verdict of the filter: a request costs more than they do.
 var scoredAtOnce = 4096
 
+// scoresAtOnce reports whether scores come with the verdict of the filter.
+func (plugin *Plugin) scoresAtOnce(nodes int) bool {
+	return plugin.policy.mayScoreAlone() && nodes <= scoredAtOnce
+}
+
 // askFilter sends one Filter request about all nodes or, where scores of a node do not depend on the other nodes, one Score request with a
 // filter: kube-scheduler then wants the scores of some of them. The item is nil if the response does not have exactly one.
 func (plugin *Plugin) askFilter(ctx context.Context, cycle *cycle, nodes int) (*pb.FilterItem, *pb.ResponseMetadata, error) {
-	if plugin.policy.mayScoreAlone() && nodes <= scoredAtOnce {
+	if plugin.scoresAtOnce(nodes) {
 		response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.ScoreResponse], error) {
 			return pumice.AllowProblems(plugin.hub.client.Score(ctx, &pb.ScoreRequest{
 				Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit], WithFilter: true,
-				NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), FilterDetail: pb.FilterDetail_FILTER_DETAIL_NODES, WithParts: true,
+				NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), FilterDetail: pb.FilterDetail_FILTER_DETAIL_NODES, WithParts: true, Ahead: foreseenPods,
 			}))
 		})
 		if err != nil {
@@ -327,6 +349,12 @@ func (plugin *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *corev
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "pumice: the pod group "+cycle.gang.group+" was given other nodes")
 	}
 	if slot, found := cycle.table.Slot(info.Node().Name); found {
+		if view := cycle.foresight; view != nil && int(slot) < len(view.taken) && view.taken[slot] > 0 {
+			if view.passes(slot) {
+				return nil
+			}
+			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, FullReason)
+		}
 		if pumice.HasSlot(cycle.item.GetFit().GetBitmap(), slot) {
 			return nil
 		}

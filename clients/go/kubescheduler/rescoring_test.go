@@ -68,9 +68,9 @@ func (bench *bench) infos() []fwk.NodeInfo {
 
 // separately makes each cycle ask for scores by requests of their own until the test, or the function that it returns, ends that.
 func separately(t *testing.T) func() {
-	before := scoredAtOnce
-	scoredAtOnce = 0
-	restore := func() { scoredAtOnce = before }
+	before, age := scoredAtOnce, foreseenAge
+	scoredAtOnce, foreseenAge = 0, 0
+	restore := func() { scoredAtOnce, foreseenAge = before, age }
 	t.Cleanup(restore)
 	return restore
 }

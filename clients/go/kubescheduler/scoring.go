@@ -44,6 +44,8 @@ func (plugin *Plugin) addOwnScores(scoring *scoring) error {
 
 // scoring is the answer of a cycle, and the columns made of it.
 type scoring struct {
+	// foresight has the scores of each node, where an answer serves equal pods; the rest are those of the nodes without them.
+	foresight *foresight
 	// later asks when a score is wanted; then there is nothing else.
 	later *rescoring
 	item  *pb.ScoreItem
@@ -51,6 +53,14 @@ type scoring struct {
 	// at is the position of a slot in the columns, + 1.
 	at      []int32
 	columns map[string][]int64
+}
+
+// place is the position of a node's scores in the columns; false: it has none.
+func (scoring *scoring) place(slot uint32) (int32, bool) {
+	if scoring == nil || int(slot) >= len(scoring.at) || scoring.at[slot] == 0 {
+		return 0, false
+	}
+	return scoring.at[slot] - 1, true
 }
 
 // Clone gives the same.
@@ -140,6 +150,15 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 
 // scoresOf makes the columns of the scores that came with the verdict of the filter; nil: none came, or they are none of kube-scheduler's.
 func (plugin *Plugin) scoresOf(cycle *cycle) *scoring {
+	if view := cycle.foresight; view != nil {
+		made := *view.steps[0]
+		made.foresight = view
+		if cycle.scores != nil && !cycle.copied {
+			plugin.policy.see(cycle.metadata, cycle.scores)
+			replies.WithLabelValues(string(pumice.CallScore), pumice.OriginService.String()).Inc()
+		}
+		return &made
+	}
 	if cycle.scores == nil {
 		return nil
 	}
@@ -222,11 +241,11 @@ func (plugin *Plugin) Score(ctx context.Context, state fwk.CycleState, _ *corev1
 
 // lookUp is the score of a node in a plugin's column; 0 for a node that was not asked about.
 func lookUp(ctx context.Context, state fwk.CycleState, plugin string, info fwk.NodeInfo) (int64, *fwk.Status) {
-	known, err := state.Read(scoresKey)
+	read, err := state.Read(scoresKey)
 	if err != nil {
 		return 0, fwk.AsStatus(fmt.Errorf("%s is not enabled at preScore: %w", plugin, err))
 	}
-	made := known.(*scoring)
+	made := read.(*scoring)
 	if made.later != nil {
 		if made, err = made.later.ask(ctx, info); err != nil {
 			// kube-scheduler drops its scores, and scores all nodes as it would without them.
@@ -237,15 +256,19 @@ func lookUp(ctx context.Context, state fwk.CycleState, plugin string, info fwk.N
 		// Nobody answered, and the other plugins decide.
 		return 0, nil
 	}
+	slot, known := made.table.Slot(info.Node().Name)
+	if made.foresight != nil && known {
+		made = made.foresight.step(slot)
+	}
+	place, scored := made.place(slot)
+	if !known || !scored {
+		return 0, nil
+	}
 	column, found := made.columns[plugin]
 	if !found {
 		return 0, fwk.AsStatus(fmt.Errorf("%s is not enabled at preScore", plugin))
 	}
-	slot, found := made.table.Slot(info.Node().Name)
-	if !found || int(slot) >= len(made.at) || made.at[slot] == 0 {
-		return 0, nil
-	}
-	return column[made.at[slot]-1], nil
+	return column[place], nil
 }
 
 // ScoreExtensions scales the scores.

@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -71,6 +72,12 @@ func (last *lastPolicy) outdates(metadata *pb.ResponseMetadata) bool {
 		(ranked.epoch != metadata.GetRevision().GetEpoch() || ranked.version != metadata.GetPolicyVersion())
 }
 
+// agrees reports whether a response is of the policy that the profile saw last. kube-scheduler ranks nodes by the same.
+func (last *lastPolicy) agrees(metadata *pb.ResponseMetadata) bool {
+	seen := last.seen.Load()
+	return seen != nil && !seen.Away && seen.Epoch == metadata.GetRevision().GetEpoch() && seen.Version == metadata.GetPolicyVersion()
+}
+
 // see notes the policy of a response; nil: the service did not respond.
 func (last *lastPolicy) see(metadata *pb.ResponseMetadata, item *pb.ScoreItem) {
 	last.metadata.Store(metadata)
@@ -101,11 +108,10 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	if groupOf(pod) != "" {
 		return nil, fwk.NewStatus(fwk.Unschedulable, unsignableGroup)
 	}
-	record, err := plugin.hub.mirror.taskOf(pod)
+	record, signed, err := plugin.hub.mirror.signed(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	plugin.hub.mirror.owners.Complete(record, pod)
 	policy := plugin.policy.seen.Load()
 	if policy == nil {
 		policy = &policyInForce{}
@@ -117,15 +123,22 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	case constraints.GetOwnerSelector() != nil && (policy.spreads || !policy.scored):
 		return nil, fwk.NewStatus(fwk.Unschedulable, unsignableOwner)
 	}
-	signed, err := signature(record)
-	if err != nil {
-		return nil, fwk.AsStatus(err)
-	}
 	plugin.policy.signed.Store(true)
 	return []fwk.SignFragment{{Key: recordFragment, Value: signed}, {Key: policyFragment, Value: policy}}, nil
 }
 
-// signature encodes a record without the fields that tell equal tasks apart: their name, uid and creation time.
+// signed makes the record of a pod, with what its owners tell, and its signature.
+func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, []byte, error) {
+	record, err := mirror.taskOf(pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	mirror.owners.Complete(record, pod)
+	signed, err := signature(record)
+	return record, signed, err
+}
+
+// signature encodes a record without the fields that tell equal tasks apart: their name in the namespace, uid and creation time.
 func signature(record *pb.Task) ([]byte, error) {
 	// A copy of the first level is enough: only fields of that level are taken out.
 	signed := &pb.Task{}
@@ -135,8 +148,18 @@ func signature(record *pb.Task) ([]byte, error) {
 			to.Set(field, value)
 		}
 	}
+	// Terms of other pods select by namespace.
+	if namespace, _, found := strings.Cut(record.GetName(), "/"); found {
+		signed.Name = namespace
+	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(signed)
 }
 
-// unsignedFields tell equal tasks apart, and no score or filter of a waiting task depends on them.
+// isSigned reports whether a record has this signature.
+func isSigned(record *pb.Task, wanted string) bool {
+	signed, err := signature(record)
+	return err == nil && string(signed) == wanted
+}
+
+// unsignedFields tell equal tasks apart, and no score or filter of a waiting task depends on them; of the name the namespace is signed.
 var unsignedFields = []string{"name", "uid", "creation_time"}

@@ -193,6 +193,8 @@ func TestAReloadAndAServiceThatIsAwayChangeSignatures(t *testing.T) {
 	}
 	next("the second policy")
 	server.Kill()
+	// An answer serves equal pods for a while.
+	time.Sleep(foreseenAge)
 	next("the service that is away")
 }
 
@@ -231,5 +233,15 @@ func TestTheFrameworkSignsPodsOfEveryProfileOfOurs(t *testing.T) {
 		if len(first) == 0 || !bytes.Equal(first, second) {
 			t.Fatalf("%v: %s %s", names, first, second)
 		}
+	}
+}
+
+func TestNamespacesAreSigned(t *testing.T) {
+	bench := start(t, arguments("127.0.0.1:1", ""), nil, nil)
+	one, other := testPod("a", "", "1", 0), testPod("a", "", "1", 0)
+	other.Namespace = "elsewhere"
+	first, _ := bench.sign(one)
+	if second, _ := bench.sign(other); first == nil || second == nil || string(first) == string(second) {
+		t.Fatalf("%s\n%s", first, second)
 	}
 }
