@@ -27,6 +27,18 @@ pub(super) struct JobCall {
 pub(super) struct History(pub(super) Vec<JobCall>);
 
 impl History {
+    /// Adds a call that begins; the place is that of its end.
+    pub(super) fn begin(&mut self, call: JobCall) -> usize {
+        self.0.push(call);
+        self.0.len() - 1
+    }
+
+    /// Ends a call that has begun.
+    pub(super) fn end(&mut self, place: usize, ended: Duration, outcome: ArenaReply) {
+        let call = &mut self.0[place];
+        (call.ended, call.outcome) = (ended, outcome);
+    }
+
     /// Times between which a job certainly held its core: from the first permit that its client got to the first call that
     /// might have released it.
     fn holds(&self) -> Vec<(&str, Duration, Option<Duration>)> {
@@ -49,6 +61,11 @@ impl History {
 
     /// Most cores that were certainly held at one time.
     pub(super) fn most_held(&self) -> usize {
+        self.most_held_since(Duration::ZERO)
+    }
+
+    /// Most cores that were certainly held at one time, at this time or later.
+    pub(super) fn most_held_since(&self, since: Duration) -> usize {
         let mut changes: Vec<(Duration, i64)> = Vec::new();
         for (_, held, released) in self.holds() {
             changes.push((held, 1));
@@ -57,10 +74,13 @@ impl History {
         // At one time, ends come before beginnings.
         changes.sort_unstable();
         let (mut now, mut most) = (0_i64, 0);
-        for (_, change) in changes {
+        for (time, change) in changes {
+            if time > since {
+                most = most.max(now);
+            }
             now += change;
-            most = most.max(now);
         }
+        most = most.max(now);
         usize::try_from(most).unwrap()
     }
 
@@ -134,4 +154,29 @@ fn the_model_notices_each_kind_of_broken_promise() {
     let mut broken = sound;
     broken.0.push(call("e", false, (32, 35), ArenaReply::Yes));
     assert!(problem(&broken, &["b", "e"], 1).contains("2 cores were held at one time, of 1"));
+}
+
+#[test]
+fn cores_that_were_released_before_count_no_longer() {
+    let history = History(vec![
+        call("a", false, (0, 10), ArenaReply::Yes),
+        call("b", false, (0, 12), ArenaReply::Yes),
+        call("a", true, (20, 40), ArenaReply::Yes),
+        call("c", false, (50, 60), ArenaReply::Yes),
+        call("c", true, (70, 80), ArenaReply::Nothing),
+    ]);
+    let since = |millis| history.most_held_since(Duration::from_millis(millis));
+    assert_eq!([0, 15, 20, 65, 70].map(since), [2, 2, 2, 2, 1]);
+    assert_eq!(history.most_held(), 2);
+    // A release that is under way may have happened.
+    let mut under_way = History(history.0[..2].to_vec());
+    let place = under_way.begin(call("a", true, (40, u64::MAX), ArenaReply::Nothing));
+    assert_eq!(under_way.most_held_since(Duration::from_millis(40)), 1);
+    under_way.end(place, Duration::from_millis(90), ArenaReply::Yes);
+    assert_eq!(under_way.most_held_since(Duration::from_millis(40)), 1);
+    let freed = History(history.0[..3].to_vec());
+    assert_eq!(
+        [19, 20].map(|millis| freed.most_held_since(Duration::from_millis(millis))),
+        [2, 1]
+    );
 }
