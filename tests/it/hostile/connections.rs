@@ -79,12 +79,9 @@ fn few_files_bound_the_connections_and_keep_the_probes() {
     };
     let connections = bounded(program.connect().get_server_info(pb::GetServerInfoRequest {}).unwrap());
     assert!((8..200).contains(&connections), "{connections}");
-    let said = program.log();
-    assert!(
-        said.iter()
-            .any(|line| line["connections"] == connections && line["open_files"] == 260),
-        "{said:?}"
-    );
+    program.logged("the bound has a line", |line| {
+        line["connections"] == connections && line["open_files"] == 260
+    });
     let held: Vec<_> = (0..400).filter_map(|_| TcpStream::connect(program.grpc).ok()).collect();
     let scrapes: Vec<_> = (0..200).filter_map(|_| TcpStream::connect(program.http).ok()).collect();
     assert_eq!(probe(program.http, "/livez"), Some(200));
@@ -96,11 +93,8 @@ fn few_files_bound_the_connections_and_keep_the_probes() {
 #[test]
 fn an_address_for_everybody_is_warned_of() {
     let program = LoggedProcess::serve(&["--http-address", "0.0.0.0:0", "--insecure=http"]);
+    let is_warning = |line: &serde_json::Value| line["level"] == "WARN" && line["setting"] == "http_address";
+    program.logged("the address has a line", is_warning);
     let said = program.log();
-    let warned = said.iter().filter(|line| line["level"] == "WARN");
-    assert_eq!(
-        warned.filter(|line| line["setting"] == "http_address").count(),
-        1,
-        "{said:?}"
-    );
+    assert_eq!(said.iter().filter(|line| is_warning(line)).count(), 1, "{said:?}");
 }

@@ -11,7 +11,7 @@ use pumice::server::pb;
 
 use super::broken_calls::assert_no_server_error;
 use super::transport::{HostileConnection, code, framed, other_caller, runtime};
-use crate::operate::{cluster, fetch, program::LoggedProcess};
+use crate::operate::{cluster, fetch, program::LoggedProcess, until};
 use crate::support::process::serve;
 use crate::support::records::full_sync;
 use tonic::Code;
@@ -165,12 +165,8 @@ fn every_text_of_every_request_is_bounded_where_it_is_logged_and_counted() {
         count
     });
     assert!(count > 400, "{count} requests");
+    until("each call has its line", || program.log().len() > count);
     let lines: Vec<String> = program.log().iter().map(ToString::to_string).collect();
-    assert!(
-        lines.len() > count,
-        "each call has its line: {} of {count}",
-        lines.len()
-    );
     assert_sound(lines.iter().map(String::as_str));
     let (_, page) = fetch(program.http, "/metrics");
     for line in page.lines() {

@@ -114,6 +114,16 @@ impl LoggedProcess {
         line.is_some()
     }
 
+    /// Waits for a line: what a caller sees may come before the line about it is read.
+    pub(crate) fn logged(&self, what: &str, is_line: impl Fn(&Value) -> bool) -> Value {
+        let mut found = None;
+        until(what, || {
+            found = self.log().into_iter().find(&is_line);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     /// Lines logged up to now; each must be one object.
     pub(crate) fn log(&self) -> Vec<Value> {
         let lines = self.lines.lock().unwrap();

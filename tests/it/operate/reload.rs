@@ -137,8 +137,7 @@ fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
         origins,
         [&by_hangup, "rollback:1", "rpc:127.0.0.1", &by_hangup, &by_file]
     );
-    let log = program.log();
-    let rejection = log.iter().find(|line| line["message"] == "policy rejected").unwrap();
+    let rejection = program.logged("the rejection has a line", |line| line["message"] == "policy rejected");
     assert_eq!(
         (&rejection["level"], &rejection["origin"]),
         (&"ERROR".into(), &by_hangup.into())

@@ -218,26 +218,14 @@ fn log_lines_are_objects_with_fields_and_without_content() {
         ..pb::ReloadPolicyRequest::default()
     })
     .unwrap();
-    let called = |rpc: &str| {
-        program
-            .log()
-            .into_iter()
-            .find(|line| line["message"] == "call" && line["rpc"] == rpc)
-    };
-    until("both calls are logged", || {
-        called("Score").is_some() && called("ReloadPolicy").is_some()
-    });
-    let line = called("Score").unwrap();
+    let called = |rpc: &str| program.logged(rpc, |line| line["message"] == "call" && line["rpc"] == rpc);
+    let (line, _) = (called("Score"), called("ReloadPolicy"));
     assert_eq!((&line["code"], &line["level"]), (&"OK".into(), &"DEBUG".into()));
     assert!(
         line["milliseconds"].as_f64().is_some() && line["timestamp"].is_string(),
         "{line}"
     );
-    let in_force = program
-        .log()
-        .into_iter()
-        .find(|line| line["message"] == "policy in force")
-        .unwrap();
+    let in_force = program.logged("the policy has a line", |line| line["message"] == "policy in force");
     assert_eq!((&in_force["version"], in_force["hash"].is_string()), (&1.into(), true));
     assert!(!program.log().iter().any(|line| line.to_string().contains(secret)));
 }

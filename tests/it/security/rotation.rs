@@ -121,7 +121,7 @@ fn files_that_cannot_be_used_change_nothing_and_are_reported() {
     authority.replace("server.crt", &certificate);
     until("it is back", || !readiness().contains("refused"));
     assert_eq!(authority.read("server.key"), key);
-    let logged = program.log();
-    let refused = logged.iter().filter(|line| line["level"] == "ERROR").count();
-    assert_eq!(refused, 3, "{logged:?}");
+    let refused = || program.log().iter().filter(|line| line["level"] == "ERROR").count();
+    until("each file that was refused has a line", || refused() >= 3);
+    assert_eq!(refused(), 3, "{:?}", program.log());
 }
