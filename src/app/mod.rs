@@ -3,6 +3,7 @@
 mod cluster;
 mod durable_store;
 mod file_limit;
+mod grpc_server;
 mod guards;
 mod http_front;
 mod huge_pages;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::transport::Server;
 
 use crate::access::{AccessError, AccessKeeper};
 use crate::audit::AuditLog;
@@ -31,8 +31,8 @@ use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, LargeMessageLayer, PolicyFile,
-    ServerContext, ThrottleLayer, pb, reload_policy, wait_until_true,
+    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, PolicyFile, ServerContext,
+    ThrottleLayer, reload_policy,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use crate::tls::TlsError;
@@ -41,15 +41,14 @@ use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateSt
 
 use cluster::WatchedCluster;
 pub use durable_store::{OpenStoreError, open_etcd, open_kubernetes};
+use grpc_server::{GrpcTask, grpc_listener, spawn_grpc};
 use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 
 use guards::{
     FileKeepers, WatchedFiles, listener_security, load_tls, open_audit, warn_of_open_addresses, warn_of_unknown_callers,
 };
-use listen::{GrpcListener, ListenerSecurity};
 use socket_file::SocketFile;
-use timed_connection::ConnectionTimeouts;
 
 /// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
@@ -404,19 +403,6 @@ fn spawn_watchers(
     tokio::spawn(memory_release::release_freed_memory(state, move || calls.freed_bytes()))
 }
 
-fn grpc_listener(
-    config: &ServerConfig,
-    (grpc, socket): (TcpListener, Option<SocketFile>),
-    security: Option<ListenerSecurity>,
-    table: Arc<ConnectionTable>,
-) -> GrpcListener {
-    let timeouts = ConnectionTimeouts {
-        first_byte: Some(config.keepalive_timeout),
-        write: config.limits.edge.stalled,
-    };
-    GrpcListener::new(grpc, socket, security, table, timeouts)
-}
-
 fn health_probe(
     config: &ServerConfig,
     edge: &ServerContext,
@@ -438,58 +424,10 @@ fn health_probe(
     }
 }
 
-type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
-
 /// Pages of the HTTP port: probes, metrics and the extender protocols.
 fn http_pages(probe: HealthProbe, edge: Arc<ServerContext>, config: &ServerConfig) -> axum::Router {
     let front = ExtenderFront::new(edge, cluster::pod_binder(config));
     probe.router().merge(front.router())
-}
-
-async fn spawn_grpc(
-    config: &ServerConfig,
-    incoming: GrpcListener,
-    edge: &Arc<ServerContext>,
-    (metrics, guard, throttle): (CallMetricsLayer, AccessLayer, ThrottleLayer),
-    probe: HealthProbe,
-    stopping: watch::Receiver<bool>,
-) -> Result<GrpcTask, ServeError> {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    let rejected = |error: tonic_reflection::server::Error| ServeError::Reflection(error.to_string());
-    let current_reflection = reflection().build_v1().map_err(rejected)?;
-    // Many tools ask for the older version first, and some know no other.
-    let former_reflection = reflection().build_v1alpha().map_err(rejected)?;
-    // Before the first call can come: a service that health does not know yet is reported as unknown, not as unready.
-    let published = probe.publish_health(&reporter, None).await;
-    tokio::spawn(probe.follow_health(reporter, published));
-    let mut server = Server::builder()
-        .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
-        .http2_keepalive_interval(Some(config.keepalive))
-        .http2_keepalive_timeout(Some(config.keepalive_timeout))
-        .initial_stream_window_size(pumice_protocol::STREAM_WINDOW)
-        .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW);
-    if !config.max_connection_age.is_zero() {
-        // A grace of the transport would close the connection without a word before; `close_old` has the grace.
-        server = server.max_connection_age(config.max_connection_age);
-    }
-    let server = server
-        .layer(metrics)
-        .layer(guard)
-        .layer(throttle)
-        .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
-        .add_routes(edge.routes())
-        .add_service(health)
-        .add_service(current_reflection)
-        .add_service(former_reflection);
-    Ok(tokio::spawn(
-        server.serve_with_incoming_shutdown(incoming, wait_until_true(stopping)),
-    ))
 }
 
 fn transport_error(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {

@@ -40,6 +40,7 @@ mod sessions;
 mod shares;
 mod state;
 mod state_errors;
+mod state_intake;
 pub mod status;
 mod stream_body;
 #[cfg(test)]

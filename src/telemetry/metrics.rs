@@ -15,13 +15,15 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::cluster_gauges::ClusterGauges;
+use super::integer_gauge::{IntegerGauge, count};
 use super::panics::panic_count;
 use super::placement_metrics::PlacementMetrics;
-use super::process::ProcessStats;
+use super::process_gauges::ProcessGauges;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
 use super::rpc_labels::{OTHER_RPC, RPCS};
 use super::security_metrics::SecurityMetrics;
+use super::state_gauges::{StateGauges, WorkerLoad};
 use super::verdict_gauges::VerdictGauges;
 use crate::build_info;
 use crate::limits::limit_names;
@@ -53,30 +55,8 @@ struct ReloadLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyVersionLabels {
-    policy: String,
-    version: u64,
-    hash: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LimitLabel {
     limit: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkerPoolLabel {
-    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -84,19 +64,6 @@ struct BuildLabels {
     version: &'static str,
     commit: &'static str,
 }
-
-/// Load of the workers of one kind.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerLoad {
-    /// Kind of work, the value of a label.
-    pub kind: &'static str,
-    /// Number of pieces of work under way.
-    pub running: usize,
-    /// Number of pieces of work that wait.
-    pub waiting: usize,
-}
-
-type IntegerGauge = Gauge<u64, AtomicU64>;
 
 /// All metrics of the server.
 #[derive(Debug)]
@@ -120,44 +87,6 @@ pub struct Metrics {
     process_gauges: ProcessGauges,
     cluster: ClusterGauges,
     verdicts: VerdictGauges,
-}
-
-/// Metrics that are read from the state when the page is requested.
-#[derive(Debug, Default)]
-struct StateGauges {
-    policy_version: Family<PolicyLabel, IntegerGauge>,
-    policy_info: Family<PolicyVersionLabels, IntegerGauge>,
-    policy_rejected: Family<PolicyLabel, IntegerGauge>,
-    source_synced: Family<SourceLabel, IntegerGauge>,
-    source_awaited: Family<SourceLabel, IntegerGauge>,
-    source_silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
-    source_records: Family<SourceLabel, IntegerGauge>,
-    revision: IntegerGauge,
-    nodes: IntegerGauge,
-    queues: IntegerGauge,
-    jobs: IntegerGauge,
-    tasks: IntegerGauge,
-    resources: IntegerGauge,
-    sessions: IntegerGauge,
-    reservations: IntegerGauge,
-    store_failing: IntegerGauge,
-    store_failed_writes: Counter,
-    record_problems: Counter,
-    pool_running: Family<WorkerPoolLabel, IntegerGauge>,
-    pool_waiting: Family<WorkerPoolLabel, IntegerGauge>,
-    writes_waiting: IntegerGauge,
-}
-
-#[derive(Debug, Default)]
-struct ProcessGauges {
-    resident: IntegerGauge,
-    cpu: Counter<f64, AtomicU64>,
-    threads: IntegerGauge,
-    files: IntegerGauge,
-    max_files: IntegerGauge,
-    virtual_memory: IntegerGauge,
-    start: Gauge<f64, AtomicU64>,
-    uptime: Gauge<f64, AtomicU64>,
 }
 
 /// Histogram from 50 µs to 26 s, doubling.
@@ -341,164 +270,4 @@ impl Metrics {
         encode_eof(&mut text)?;
         Ok(text)
     }
-}
-
-impl StateGauges {
-    fn register(&self, own: &mut Registry) {
-        own.register(
-            "policy_version",
-            "Version in force, by policy",
-            self.policy_version.clone(),
-        );
-        let help = "Document in force, by version and hash, always 1";
-        own.register("policy_info", help, self.policy_info.clone());
-        let help = "1 if the last received document was rejected, else 0";
-        own.register("policy_rejected", help, self.policy_rejected.clone());
-        own.register(
-            "source_synced",
-            "1 if the source is synced and not stale, else 0",
-            self.source_synced.clone(),
-        );
-        let help = "1 if the source's records lack labels that a policy in force reads, else 0";
-        own.register("source_awaited", help, self.source_awaited.clone());
-        let help = "Time since the source was last heard";
-        own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
-        let help = "Size of the records of a source (limit `source_bytes`)";
-        own.register_with_unit("source_records", help, Unit::Bytes, self.source_records.clone());
-        own.register("revision", "Number of the newest revision", self.revision.clone());
-        own.register("nodes", "Nodes in the newest state", self.nodes.clone());
-        own.register("queues", "Queues in the newest state", self.queues.clone());
-        own.register("jobs", "Jobs in the newest state", self.jobs.clone());
-        own.register("tasks", "Tasks in the newest state", self.tasks.clone());
-        own.register("resources", "Resource names known", self.resources.clone());
-        own.register("sessions", "Open sessions", self.sessions.clone());
-        let help = "Rows of the admission ledger";
-        own.register("reservations", help, self.reservations.clone());
-        let help = "1 if the last write to the store failed, or hangs, else 0";
-        own.register("store_failing", help, self.store_failing.clone());
-        let help = "Writes to the store that failed";
-        own.register("store_failed_writes", help, self.store_failed_writes.clone());
-        let help = "Problems of records that were refused";
-        own.register("record_problems", help, self.record_problems.clone());
-        let help = "Workers that are busy with large work, by kind";
-        own.register("workers_busy", help, self.pool_running.clone());
-        let help = "Large work that waits for a worker, by kind";
-        own.register("worker_queue", help, self.pool_waiting.clone());
-        let help = "Batches and policies that wait for the writer";
-        own.register("writes_waiting", help, self.writes_waiting.clone());
-    }
-
-    fn read(&self, state: &SharedState, work: &[WorkerLoad]) {
-        let snapshot = state.snapshot();
-        self.revision.set(snapshot.revision.number);
-        self.nodes.set(snapshot.state.node_count().into());
-        self.queues.set(count(snapshot.state.queues().len()));
-        self.jobs.set(count(snapshot.state.jobs().len()));
-        self.tasks.set(count(snapshot.state.tasks().len()));
-        self.resources
-            .set(count(state.resource_names().current_table().name_count()));
-        self.sessions.set(count(state.session_count()));
-        self.reservations
-            .set(count(state.snapshot().state.reservations().len()));
-        self.writes_waiting.set(count(state.queued_writes()));
-        for load in work {
-            let label = WorkerPoolLabel { kind: load.kind };
-            self.pool_running.get_or_create(&label).set(count(load.running));
-            self.pool_waiting.get_or_create(&label).set(count(load.waiting));
-        }
-        let store = state.store_status();
-        self.store_failing.set(store.problem.is_some().into());
-        let more = store.failed_writes.saturating_sub(self.store_failed_writes.get());
-        self.store_failed_writes.inc_by(more);
-        let more = state.record_problems().saturating_sub(self.record_problems.get());
-        self.record_problems.inc_by(more);
-        self.read_policies(state);
-        // Sources that were forgotten have no series any more.
-        self.source_synced.clear();
-        self.source_awaited.clear();
-        self.source_silence.clear();
-        self.source_records.clear();
-        for source in state.sources() {
-            let label = SourceLabel {
-                source: source.position.source.to_string(),
-            };
-            self.source_synced.get_or_create(&label).set(source.synced.into());
-            self.source_records.get_or_create(&label).set(count(source.bytes));
-            let awaited = source.dropped_labels.intersects(snapshot.read_labels()).into();
-            self.source_awaited.get_or_create(&label).set(awaited);
-            if let Some(silence) = source.silence {
-                self.source_silence.get_or_create(&label).set(silence.as_secs_f64());
-            }
-        }
-    }
-
-    fn read_policies(&self, state: &SharedState) {
-        let refused: Vec<_> = state
-            .rejected_documents()
-            .into_iter()
-            .map(|rejection| rejection.name)
-            .collect();
-        // Versions that are no longer in force are removed from the page.
-        self.policy_info.clear();
-        self.policy_version.clear();
-        self.policy_rejected.clear();
-        for (name, policy) in state.snapshot().policies.iter() {
-            let label = PolicyLabel {
-                policy: name.to_string(),
-            };
-            self.policy_version.get_or_create(&label).set(policy.version);
-            self.policy_rejected
-                .get_or_create(&label)
-                .set(refused.contains(name).into());
-            let labels = PolicyVersionLabels {
-                policy: name.to_string(),
-                version: policy.version,
-                hash: policy.hash.to_string(),
-            };
-            self.policy_info.get_or_create(&labels).set(1);
-        }
-    }
-}
-
-impl ProcessGauges {
-    fn register(&self, process: &mut Registry) {
-        process.register_with_unit("resident_memory", "Memory in use", Unit::Bytes, self.resident.clone());
-        process.register_with_unit("cpu", "Processor time used", Unit::Seconds, self.cpu.clone());
-        process.register("threads", "Threads", self.threads.clone());
-        process.register("open_fds", "Open files and sockets", self.files.clone());
-        let help = "Number of files and sockets that may be open at once";
-        process.register("max_fds", help, self.max_files.clone());
-        let help = "Address space in use";
-        process.register_with_unit("virtual_memory", help, Unit::Bytes, self.virtual_memory.clone());
-        let help = "Start of the process, since 1970";
-        process.register_with_unit("start_time", help, Unit::Seconds, self.start.clone());
-        process.register_with_unit("uptime", "Time since the start", Unit::Seconds, self.uptime.clone());
-    }
-
-    fn read(&self, uptime: Duration) {
-        let ProcessStats {
-            resident_bytes,
-            cpu_seconds,
-            threads,
-            open_files,
-            max_open_files,
-            virtual_bytes,
-            start_seconds,
-        } = ProcessStats::now();
-        self.uptime.set(uptime.as_secs_f64());
-        self.resident.set(resident_bytes.unwrap_or_default());
-        self.threads.set(threads.unwrap_or_default());
-        self.files.set(open_files.unwrap_or_default());
-        self.max_files.set(max_open_files.unwrap_or_default());
-        self.virtual_memory.set(virtual_bytes.unwrap_or_default());
-        self.start.set(start_seconds.unwrap_or_default());
-        let more = cpu_seconds.unwrap_or_default() - self.cpu.get();
-        if more > 0.0 {
-            self.cpu.inc_by(more);
-        }
-    }
-}
-
-fn count(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }

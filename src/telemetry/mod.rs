@@ -2,16 +2,19 @@
 
 mod call_metrics;
 mod cluster_gauges;
+mod integer_gauge;
 mod log_text;
 mod metrics;
 mod panics;
 mod placement_metrics;
 mod process;
+mod process_gauges;
 mod queue_gauges;
 mod reload_outcome;
 mod rpc_labels;
 mod security_metrics;
 mod shared_page;
+mod state_gauges;
 mod traces;
 mod verdict_gauges;
 
@@ -27,13 +30,14 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub(crate) use log_text::{LogText, WarningGate};
-pub use metrics::{Metrics, WorkerLoad};
+pub use metrics::Metrics;
 pub use panics::report_panics;
 pub(crate) use placement_metrics::PlacementOutcome;
 pub(crate) use process::resident_bytes;
 pub use reload_outcome::ReloadOutcome;
 pub(crate) use security_metrics::HandshakeOutcome;
 pub use shared_page::SharedPage;
+pub use state_gauges::WorkerLoad;
 pub(crate) use traces::audit_logger;
 pub use traces::{CollectorTls, TraceExporter};
 

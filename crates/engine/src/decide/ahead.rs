@@ -9,7 +9,7 @@ use super::classes::{self, ClassLookup};
 use super::parallelism::Parallelism;
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, NodeQuery, ScoreQuery, ScoreSheet, TaskResults};
-use super::score::ScorePass;
+use super::score_pass::ScorePass;
 use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
 use crate::policy::Policy;

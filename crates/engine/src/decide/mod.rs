@@ -26,6 +26,7 @@ pub mod reduce_order;
 pub mod reduce_victims;
 mod rejections;
 mod score;
+mod score_pass;
 #[cfg(test)]
 pub(crate) mod tests;
 mod top;

@@ -7,7 +7,7 @@ use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::class_scorers::{OutOfRangeScores, ScoreScratch};
 use crate::decide::hook_inputs::HookInputs;
 use crate::decide::query::NodeQuery;
-use crate::decide::score::store_totals;
+use crate::decide::score_pass::store_totals;
 use crate::decide::verdict_cache::{JudgedTasks, VerdictReuse};
 use crate::model::{ClusterState, NodeMask, Problem, TaskClass, TaskStatus};
 use crate::plugin::ChunkScores;

@@ -1,0 +1,103 @@
+//! Batches on their way in: one by a call, or one after the other by a stream.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tonic::{Code, Extensions, Status, Streaming};
+
+use pumice_state::ConnectionShare;
+
+use super::ServerContext;
+use super::access_layer::{access_of, refused};
+use super::connection::CallerConnection;
+use super::convert::batch::batch_outcome;
+use super::pb;
+use super::status::CallError;
+use crate::access::CallerAccess;
+
+/// Action when too many batches wait for the writer.
+#[derive(Clone, Copy)]
+pub(super) enum QueueFullAction {
+    /// Reject the batch.
+    Reject,
+    /// Read no more from the stream, which holds the sender back.
+    Wait,
+}
+
+/// Sender of batches.
+pub(super) struct BatchSender {
+    connection: Option<ConnectionShare>,
+    access: Option<CallerAccess>,
+}
+
+impl BatchSender {
+    /// Sender behind a call.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        Self {
+            connection: CallerConnection::state_share(extensions),
+            access: access_of(extensions),
+        }
+    }
+}
+
+/// Applies a batch, if its sender may write the source.
+pub(super) async fn apply_batch(
+    edge: &Arc<ServerContext>,
+    batch: Option<pb::Batch>,
+    sender: &BatchSender,
+    full: QueueFullAction,
+) -> Result<pb::BatchOutcome, CallError> {
+    let Some(batch) = batch else {
+        return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
+    };
+    if let Some(access) = &sender.access {
+        // The identities may have changed since the stream began.
+        let access = access.renewed().await;
+        access
+            .check_source(&batch.source)
+            .map_err(|rejection| refused(&access, rejection, "a source"))?;
+    }
+    let batch = edge.read_batch(batch, sender.connection.clone()).await?;
+    let applied = match full {
+        QueueFullAction::Reject => {
+            let _place = edge.waiting_place()?;
+            edge.state.try_apply_batch(batch).await
+        }
+        QueueFullAction::Wait => edge.state.apply_batch(batch).await,
+    };
+    Ok(batch_outcome(applied?))
+}
+
+/// Applies batches one after the other: the next is read from the wire when the previous one is visible.
+pub(super) async fn run_sync(
+    edge: Arc<ServerContext>,
+    mut batches: Streaming<pb::SyncRequest>,
+    sender: BatchSender,
+    results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
+) {
+    let mut draining = edge.draining.clone();
+    loop {
+        let next = tokio::select! {
+            _ = async { draining.wait_for(|draining| *draining).await.is_ok() } => {
+                let failure = CallError::new(Code::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
+                drop(results.send(Err(failure.into())).await);
+                return;
+            }
+            next = batches.message() => next,
+        };
+        let result = match next {
+            Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, &sender, QueueFullAction::Wait).await,
+            // The stream is over, or its caller is gone: nobody reads a reply.
+            Ok(None) => return,
+            Err(status) => {
+                drop(results.send(Err(status)).await);
+                return;
+            }
+        };
+        let over = result.is_err();
+        let result = result.map(|outcome| pb::SyncResponse { outcome: Some(outcome) });
+        if results.send(result.map_err(Status::from)).await.is_err() || over {
+            return;
+        }
+    }
+}
