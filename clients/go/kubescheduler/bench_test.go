@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -105,6 +106,12 @@ func testPod(name, node, cpu string, gpus int64) *corev1.Pod {
 // start makes a profile with the plugins named; Pumice has these arguments.
 func start(t *testing.T, arguments string, nodes []*corev1.Node, pods []*corev1.Pod, names ...string) *bench {
 	t.Helper()
+	return startAt(t, nil, arguments, nodes, pods, names...)
+}
+
+// startAt is start; kinds that have no informer of the scheduler's are at this API server.
+func startAt(t *testing.T, config *rest.Config, arguments string, nodes []*corev1.Node, pods []*corev1.Pod, names ...string) *bench {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	made := &bench{t: t, nodes: nodes, pods: pods}
@@ -140,7 +147,7 @@ func start(t *testing.T, arguments string, nodes []*corev1.Node, pods []*corev1.
 		frameworkruntime.WithClientSet(made.client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(cache.NewSnapshot(placed, nodes)), frameworkruntime.WithPodActivator(made),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()), frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
-		frameworkruntime.WithEventRecorder(&made.events))
+		frameworkruntime.WithEventRecorder(&made.events), frameworkruntime.WithKubeConfig(config))
 	if err != nil {
 		t.Fatal(err)
 	}

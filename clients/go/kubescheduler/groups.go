@@ -43,13 +43,19 @@ func annotatedGroup(pod *corev1.Pod) string {
 
 // plainGroup returns the pod group that a pod names elsewhere than in Volcano's annotations.
 func plainGroup(pod *corev1.Pod) string {
-	if group := pod.Spec.SchedulingGroup; group != nil && group.PodGroupName != nil && *group.PodGroupName != "" {
-		return pod.Namespace + "/" + *group.PodGroupName
+	if isOfScheduling(pod) {
+		return pod.Namespace + "/" + *pod.Spec.SchedulingGroup.PodGroupName
 	}
 	if name := pod.Labels[GroupLabel]; name != "" {
 		return pod.Namespace + "/" + name
 	}
 	return ""
+}
+
+// isOfScheduling reports whether a pod names a PodGroup of scheduling.k8s.io.
+func isOfScheduling(pod *corev1.Pod) bool {
+	group := pod.Spec.SchedulingGroup
+	return group != nil && group.PodGroupName != nil && *group.PodGroupName != ""
 }
 
 // podGroup is a pod group that this scheduler watches, and sends as a job.

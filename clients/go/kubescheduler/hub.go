@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -38,9 +37,6 @@ type hub struct {
 	// foresight has the last answer that serves equal pods.
 	foresight foresightBook
 	log       klog.Logger
-
-	// config reaches the API server for kinds that have no informer of the scheduler's.
-	config *rest.Config
 
 	leading  sync.Once
 	ctx      context.Context
@@ -105,7 +101,9 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 	if err := made.mirror.watchGroups(key.factory); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	made.config = handle.KubeConfig()
+	if err := made.watchCoscheduling(handle.KubeConfig()); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
 	hubs[key] = made
 	context.AfterFunc(ctx, func() {
 		hubsMutex.Lock()
@@ -121,7 +119,6 @@ func (hub *hub) lead() {
 	hub.leading.Do(func() {
 		go hub.send()
 		go hub.retry()
-		go hub.watchCoscheduling()
 	})
 }
 

@@ -64,11 +64,11 @@ var (
 	}, []string{"result"})
 	waiting = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "waiting_pods", StabilityLevel: metrics.ALPHA,
-		Help: "Pods that were refused a node by the service, or for want of it, and are watched for a reason to try again.",
+		Help: "Pods that were refused a node by the service, for want of it or of their pod group, and are watched for a reason to try again.",
 	})
 	retried = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "retried_pods_total", StabilityLevel: metrics.ALPHA,
-		Help: "Waiting pods put back into the queue, by reason: back, policy, state.",
+		Help: "Waiting pods put back into the queue, by reason: back, policy, state, groups.",
 	}, []string{"reason"})
 )
 

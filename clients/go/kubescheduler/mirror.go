@@ -27,6 +27,8 @@ type mirror struct {
 	feed          *pumice.Feed
 	source        string
 	registrations []cache.ResourceEventHandlerRegistration
+	// coscheduling is what is known of that kind of pod groups.
+	coscheduling groupKind
 	// owners finds the owners of pods in the scheduler's caches.
 	owners pumice.Owners
 	// listed are the pods of the scheduler's cache; nil in tests.
@@ -202,7 +204,7 @@ func (mirror *mirror) synced() bool {
 			return false
 		}
 	}
-	return true
+	return !mirror.coscheduling.detains()
 }
 
 // changed is called after each change of what there is to send.

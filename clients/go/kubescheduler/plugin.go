@@ -128,6 +128,9 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 		// By its group's record the pod has a job.
 		plugin.hub.mirror.has(ctx, group, []*corev1.Pod{pod})
 	}
+	if refused := plugin.awaitGroup(pod); refused != nil {
+		return nil, refused
+	}
 	cycle, err := plugin.begin(state, pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

@@ -44,6 +44,8 @@ type waitingPod struct {
 	next time.Time
 	// queued: it has been put back, and was not seen since.
 	queued bool
+	// ready says that the scheduler knows what the pod waits for; nil: the pod waits for the service.
+	ready func() bool
 }
 
 func newWaitingRoom() *waitingRoom {
@@ -63,6 +65,14 @@ func (room *waitingRoom) enter(pod *corev1.Pod, handle fwk.Handle, policy string
 	}
 	entry.next = room.now().Add(entry.rest)
 	room.pods[pod.UID] = entry
+	waiting.Set(float64(len(room.pods)))
+}
+
+// enterUntil adds a pod that waits for something else than the service.
+func (room *waitingRoom) enterUntil(pod *corev1.Pod, handle fwk.Handle, policy string, ready func() bool) {
+	room.mutex.Lock()
+	defer room.mutex.Unlock()
+	room.pods[pod.UID] = &waitingPod{pod: pod, handle: handle, policy: policy, rest: look, ready: ready}
 	waiting.Set(float64(len(room.pods)))
 }
 
@@ -94,7 +104,7 @@ func (room *waitingRoom) due(revision *pb.Revision, versions map[string]uint64) 
 	for _, entry := range room.pods {
 		reason := ""
 		switch {
-		case entry.queued:
+		case entry.queued, entry.ready != nil:
 		case entry.away:
 			reason = "back"
 		case entry.revision.GetEpoch() != revision.GetEpoch():
@@ -107,6 +117,20 @@ func (room *waitingRoom) due(revision *pb.Revision, versions map[string]uint64) 
 		if reason != "" {
 			entry.queued = true
 			list[reason] = append(list[reason], entry)
+		}
+	}
+	return list
+}
+
+// readied takes the pods that waited for something else than the service, and need not any more.
+func (room *waitingRoom) readied() []*waitingPod {
+	room.mutex.Lock()
+	defer room.mutex.Unlock()
+	list := []*waitingPod{}
+	for _, entry := range room.pods {
+		if !entry.queued && entry.ready != nil && entry.ready() {
+			entry.queued = true
+			list = append(list, entry)
 		}
 	}
 	return list
@@ -128,6 +152,7 @@ func (hub *hub) retry() {
 
 func (hub *hub) retryOnce() {
 	hub.waiting.forget(hub.mirror.waits)
+	hub.putBack("groups", hub.waiting.readied())
 	policies := hub.waiting.policies()
 	if len(policies) == 0 {
 		return
@@ -147,11 +172,15 @@ func (hub *hub) retryOnce() {
 		return
 	}
 	for reason, entries := range hub.waiting.due(info.GetRevision(), versions) {
-		for _, entry := range entries {
-			retried.WithLabelValues(reason).Inc()
-			key := entry.pod.Namespace + "/" + entry.pod.Name
-			entry.handle.Activate(klog.FromContext(hub.ctx), map[string]*corev1.Pod{key: entry.pod})
-		}
+		hub.putBack(reason, entries)
+	}
+}
+
+// putBack puts pods back into the scheduler's queue.
+func (hub *hub) putBack(reason string, entries []*waitingPod) {
+	for _, entry := range entries {
+		retried.WithLabelValues(reason).Inc()
+		entry.handle.Activate(klog.FromContext(hub.ctx), map[string]*corev1.Pod{taskName(entry.pod): entry.pod})
 	}
 }
 
@@ -178,8 +207,9 @@ func (hub *hub) versions(ctx context.Context, policies map[string]bool) (map[str
 func (room *waitingRoom) forget(waits func(types.UID) bool) {
 	room.mutex.Lock()
 	defer room.mutex.Unlock()
-	for pod := range room.pods {
-		if !waits(pod) {
+	for pod, entry := range room.pods {
+		// Before the scheduler has read the groups the mirror may not know the pod.
+		if !waits(pod) && (entry.ready == nil || entry.ready()) {
 			delete(room.pods, pod)
 		}
 	}
