@@ -148,7 +148,7 @@ func (plugin *Plugin) useForeseen(pod *corev1.Pod, cycle *cycle, nodes int) bool
 		// No answer serves it.
 		return false
 	}
-	_, signed, err := plugin.hub.mirror.signed(pod)
+	signed, err := signature(cycle.task)
 	if err != nil {
 		return false
 	}

@@ -125,8 +125,9 @@ func (mirror *mirror) minimumOf(group string) (int32, bool) {
 	return known.minimum, found
 }
 
-// record makes the record of a pod. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any
-// other the service would know nothing. The lock is held.
+// record makes the record of a pod, with what its owners tell: a question is judged by what it says itself, not by the record that the
+// service has. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any other the service would
+// know nothing. The lock is held.
 func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
 	record, err := mirror.derive(pod)
 	if err != nil {
@@ -140,6 +141,7 @@ func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
 			}
 		}
 	}
+	mirror.owners.Complete(record, pod)
 	return record, nil
 }
 

@@ -381,7 +381,6 @@ func (mirror *mirror) putReserved(pod *corev1.Pod, foreseen string) {
 		mirror.decided()
 		return
 	}
-	mirror.owners.Complete(record, pod)
 	// The pod may have changed since it was judged.
 	isForeseen := foreseen != "" && isSigned(record, foreseen)
 	if found {

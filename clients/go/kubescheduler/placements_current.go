@@ -11,6 +11,7 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -102,7 +103,7 @@ func (plugin *Plugin) NormalizePlacementScore(ctx context.Context, state fwk.Pod
 
 // scorePlacements returns the mean of the scores of each placement's pods on their nodes. Equal pods are one task of the request.
 func (plugin *Plugin) scorePlacements(ctx context.Context, placements map[*fwk.Placement]*fwk.PodGroupAssignments) (map[*fwk.Placement]float64, error) {
-	query := placementQuery{plugin: plugin, classes: map[string]int{}, nodes: map[string]bool{}}
+	query := placementQuery{plugin: plugin, classes: map[string]int{}, pods: map[types.UID]int{}, nodes: map[string]bool{}}
 	for _, placement := range placements {
 		for _, assignment := range placement.ProposedAssignments {
 			if err := query.add(assignment); err != nil {
@@ -121,11 +122,7 @@ func (plugin *Plugin) scorePlacements(ctx context.Context, placements map[*fwk.P
 	for placement, assigned := range placements {
 		sum := 0.0
 		for _, assignment := range assigned.ProposedAssignments {
-			class, err := query.classOf(assignment)
-			if err != nil {
-				return nil, err
-			}
-			sum += totals[class][assignment.GetNodeName()]
+			sum += totals[query.pods[assignment.GetPod().UID]][assignment.GetNodeName()]
 		}
 		if count := len(assigned.ProposedAssignments); count > 0 {
 			means[placement] = sum / float64(count)
@@ -139,42 +136,37 @@ type placementQuery struct {
 	plugin  *Plugin
 	tasks   []*pb.Task
 	classes map[string]int
-	nodes   map[string]bool
+	// pods are the classes by pod: its record is the same in each placement.
+	pods  map[types.UID]int
+	nodes map[string]bool
 }
 
-// record is the record of an assignment's pod, which has no node yet, and its signature.
-func (query *placementQuery) record(assignment fwk.ProposedAssignment) (*pb.Task, string, error) {
-	pod := assignment.GetPod()
-	if pod.Spec.NodeName != "" {
-		pod = pod.DeepCopy()
-		pod.Spec.NodeName = ""
-	}
-	record, err := query.plugin.hub.mirror.taskOf(pod)
-	if err != nil {
-		return nil, "", err
-	}
-	signed, err := signature(record)
-	return record, string(signed), err
-}
-
+// add adds the pod and the node of an assignment.
 func (query *placementQuery) add(assignment fwk.ProposedAssignment) error {
-	record, signed, err := query.record(assignment)
-	if err != nil {
-		return err
-	}
-	if _, found := query.classes[signed]; !found {
-		query.classes[signed] = len(query.tasks)
-		query.tasks = append(query.tasks, record)
-	}
 	if node := assignment.GetNodeName(); !query.nodes[node] && query.plugin.hub.mirror.knows(node) {
 		query.nodes[node] = true
 	}
+	pod := assignment.GetPod()
+	if _, known := query.pods[pod.UID]; known {
+		return nil
+	}
+	if pod.Spec.NodeName != "" {
+		// The question is about a pod without a node.
+		pod = pod.DeepCopy()
+		pod.Spec.NodeName = ""
+	}
+	record, signed, err := query.plugin.hub.mirror.signed(pod)
+	if err != nil {
+		return err
+	}
+	class, found := query.classes[string(signed)]
+	if !found {
+		class = len(query.tasks)
+		query.classes[string(signed)] = class
+		query.tasks = append(query.tasks, record)
+	}
+	query.pods[pod.UID] = class
 	return nil
-}
-
-func (query *placementQuery) classOf(assignment fwk.ProposedAssignment) (int, error) {
-	_, signed, err := query.record(assignment)
-	return query.classes[signed], err
 }
 
 // send returns the scores of each task by node.

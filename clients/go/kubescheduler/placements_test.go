@@ -59,3 +59,26 @@ func TestPlacementsAreScoredInOneRequest(t *testing.T) {
 		t.Fatal(found, metricOf(t, "scheduler_pumice_calls_total", "Score")-before)
 	}
 }
+
+// TestPlacementsOfThePodsOfAnOwnerAreSpread: see TestThePodsOfAnOwnerAreSpread.
+func TestPlacementsOfThePodsOfAnOwnerAreSpread(t *testing.T) {
+	pods := webPods(1)
+	bench := startWeb(t, pods)
+	bench.cycle(pods[1])
+	placements := map[*fwk.Placement]*fwk.PodGroupAssignments{}
+	for _, node := range []string{"n1", "n2"} {
+		placement := &fwk.Placement{Name: node}
+		placements[placement] = &fwk.PodGroupAssignments{Placement: placement, ProposedAssignments: []fwk.ProposedAssignment{&proposed{pods[1], node}}}
+	}
+	means, err := profiles.plugin(bench.framework).scorePlacements(context.Background(), placements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for placement, mean := range means {
+		found[placement.Name] = mean
+	}
+	if found["n1"] >= found["n2"] {
+		t.Fatal(found)
+	}
+}

@@ -127,13 +127,12 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	return []fwk.SignFragment{{Key: recordFragment, Value: signed}, {Key: policyFragment, Value: policy}}, nil
 }
 
-// signed makes the record of a pod, with what its owners tell, and its signature.
+// signed makes the record of a pod and its signature.
 func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, []byte, error) {
 	record, err := mirror.taskOf(pod)
 	if err != nil {
 		return nil, nil, err
 	}
-	mirror.owners.Complete(record, pod)
 	signed, err := signature(record)
 	return record, signed, err
 }
