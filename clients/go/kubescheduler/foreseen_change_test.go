@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -205,4 +206,74 @@ func TestResponsesServeEqualPodsWhileOthersAreBound(t *testing.T) {
 	if servedPods(t) == before {
 		t.Fatal("no pod was served by an answer about another")
 	}
+}
+
+// labelByZone binds a pod to a node as the API server does, which copies the labels of the node's zone and region.
+func labelByZone(pod *corev1.Pod, node string) {
+	pod.Spec.NodeName = node
+	pod.Labels = map[string]string{corev1.LabelTopologyZone: "a", corev1.LabelTopologyRegion: "r"}
+}
+
+// TestWhatOthersAddToABoundPodEndsNoResponses: labels of the API server, annotations of the network, and the kubelet's reports change
+// nothing for equal pods.
+func TestWhatOthersAddToABoundPodEndsNoResponses(t *testing.T) {
+	pods, node := equalPods("equal", 6, 0), testNode("n1", "10", 0)
+	bench := foreseeing(t, spread, pods, node, testNode("n2", "20", 0))
+	mirror, bound := bench.mirror(), pods[0].DeepCopy()
+	done := bench.wantAsSeparate(pods[0])
+	bench.place(done, pods[0], "n1")
+	bench.framework.RunPostBindPlugins(context.Background(), done.state, pods[0], "n1")
+	report := node.DeepCopy()
+	for at, change := range []struct {
+		what   string
+		served int
+		apply  func()
+	}{
+		{"the zone of its node", 1, func() { labelByZone(bound, "n1") }},
+		{"an annotation", 1, func() { bound.Annotations = map[string]string{"cni.projectcalico.org/podIP": "10.0.0.7"} }},
+		{"a nomination", 1, func() { bound.Status.NominatedNodeName = "n1" }},
+		{"a heartbeat of the node", 1, func() { report.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }},
+		{"a label of the node", 0, func() { report.Labels = map[string]string{"disk": "ssd"} }},
+	} {
+		bound, report = bound.DeepCopy(), report.DeepCopy()
+		change.apply()
+		mirror.podSeen(bound)
+		mirror.nodeSeen(report)
+		before := servedPods(t)
+		bench.cycle(pods[at%len(pods[1:])+1])
+		if served := servedPods(t) - before; served != change.served {
+			t.Fatal(change.what, served)
+		}
+		bench.wantAsSeparate(pods[1])
+	}
+	eventually(t, "the service has the changed record", func() bool {
+		return stored(t, profiles.plugin(bench.framework).hub.client, "default/"+bound.Name).GetNominatedNode() == "n1"
+	})
+	resized := bound.DeepCopy()
+	resized.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("3")
+	mirror.podSeen(resized)
+	before := servedPods(t)
+	bench.cycle(pods[1])
+	if servedPods(t) != before {
+		t.Fatal("a pod takes more of its node")
+	}
+}
+
+// TestANodeThatCanBeReadAgainIsPutAgain: its record is the one from before the object that could not be read.
+func TestANodeThatCanBeReadAgainIsPutAgain(t *testing.T) {
+	pods, node := equalPods("equal", 2, 0), testNode("n1", "10", 0)
+	bench := foreseeing(t, spread, pods, node, testNode("n2", "20", 0))
+	marked := func() bool {
+		list, err := profiles.plugin(bench.framework).hub.client.ListNodes(context.Background(), &pb.ListNodesRequest{Names: []string{"n1"}})
+		return err == nil && len(list.GetNodes()) == 1 && len(list.GetNodes()[0].GetInvalid()) == 1
+	}
+	bad := node.DeepCopy()
+	bad.Annotations = map[string]string{"volcano.sh/oversubscription-cpu": "many"}
+	bench.mirror().nodeSeen(bad)
+	eventually(t, "the node is marked", marked)
+	if !bench.mirror().knows("n1") {
+		t.Fatal("the service has a good record of the node")
+	}
+	bench.mirror().nodeSeen(node)
+	eventually(t, "the mark is gone", func() bool { return !marked() })
 }

@@ -108,10 +108,11 @@ func TestResponsesServeEqualPodsAsNewResponsesWould(t *testing.T) {
 						// What the API server says of it afterwards changes nothing.
 						bound := pod.DeepCopy()
 						bench.framework.RunPostBindPlugins(context.Background(), done.state, pod, node)
-						bound.Spec.NodeName = node
+						labelByZone(bound, node)
 						mirror.podSeen(bound)
 						running := bound.DeepCopy()
 						running.Status.Phase = corev1.PodRunning
+						running.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": "[]"}
 						mirror.podSeen(running)
 					}
 				}

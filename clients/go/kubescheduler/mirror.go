@@ -45,7 +45,8 @@ type mirror struct {
 	// pods are the newest objects, names their incarnations by task name.
 	pods  map[types.UID]*corev1.Pod
 	names map[string]types.UID
-	nodes map[string]bool
+	// nodes are the newest records by name; nil: the newest object could not be read.
+	nodes map[string]*pb.Node
 	// groups are the pod groups that this scheduler watches, and members the pods by the group that they name.
 	groups  map[string]podGroup
 	members map[string]map[types.UID]struct{}
@@ -65,7 +66,7 @@ type assumption struct {
 func newMirror(feed *pumice.Feed, source string) *mirror {
 	return &mirror{
 		feed: feed, source: source, wake: make(chan struct{}, 1),
-		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{}, derived: map[types.UID]derivedTask{}, placed: map[types.UID]*pb.Task{},
+		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]*pb.Node{}, assumed: map[types.UID]assumption{}, derived: map[types.UID]derivedTask{}, placed: map[types.UID]*pb.Task{},
 		groups: map[string]podGroup{}, members: map[string]map[types.UID]struct{}{},
 	}
 }
@@ -231,11 +232,23 @@ func (mirror *mirror) stir() {
 func (mirror *mirror) nodeSeen(node *corev1.Node) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	if err := mirror.feed.PutNode(node); err != nil {
-		// A node of which the service has a good record stays known.
+	before, known := mirror.nodes[node.Name]
+	record, err := pumice.NodeRecord(node)
+	switch {
+	case err != nil:
 		unreadable.WithLabelValues("node").Inc()
-	} else {
-		mirror.nodes[node.Name] = true
+		// PutNode marks the node.
+		_ = mirror.feed.PutNode(node)
+		if known {
+			// The service has a good record: the node stays known.
+			mirror.nodes[node.Name] = nil
+		}
+	case before != nil && proto.Equal(before, record):
+		// The kubelet reports its state all the time.
+		return
+	default:
+		mirror.feed.Put(&pb.Cluster{Nodes: []*pb.Node{record}})
+		mirror.nodes[node.Name] = record
 	}
 	mirror.decided()
 }
@@ -251,7 +264,8 @@ func (mirror *mirror) nodeGone(node *corev1.Node) {
 func (mirror *mirror) knows(node string) bool {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	return mirror.nodes[node]
+	_, known := mirror.nodes[node]
+	return known
 }
 
 func (mirror *mirror) podSeen(pod *corev1.Pod) {
@@ -395,7 +409,7 @@ func (mirror *mirror) putReserved(pod *corev1.Pod, foreseen string) {
 	case before != nil && differInStatus(before, record, binds):
 		// No question need wait for it.
 		mirror.stir()
-	case isForeseen, before == nil && record.Node == "", before != nil && differInStatus(before, record, holds):
+	case isForeseen, before == nil && record.Node == "", before != nil && occupyAlike(before, record):
 		mirror.changed()
 	default:
 		mirror.decided()
@@ -421,6 +435,15 @@ func differInStatus(one, other *pb.Task, among []pb.TaskStatus) bool {
 	same := copyOf(one)
 	same.Status = other.Status
 	return proto.Equal(same, other)
+}
+
+// occupyAlike reports whether two records of a task on its node are the same to tasks that an answer serves. Beside the statuses they may
+// differ in labels, which the API server and others add when it binds a pod, in annotations and in the nominated node: the service
+// foresees nothing where a term about other pods or an account is read, and all else that a task takes of a node is in other fields.
+func occupyAlike(one, other *pb.Task) bool {
+	same := copyOf(one)
+	same.Labels, same.Annotations, same.NominatedNode = other.Labels, other.Annotations, other.NominatedNode
+	return differInStatus(same, other, holds)
 }
 
 // flush sends what has changed; every question that names the position sees it.

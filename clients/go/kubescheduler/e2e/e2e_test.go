@@ -154,8 +154,17 @@ func (scheduled *scheduledCluster) reload(name, document string) {
 
 func (scheduled *scheduledCluster) addNode(name, cpu, memory string, gpus int64) {
 	scheduled.t.Helper()
+	scheduled.addNodeIn("", name, cpu, memory, gpus)
+}
+
+// addNodeIn adds a node of a zone, whose labels the API server copies to the pods that are bound there; "": the node names no zone.
+func (scheduled *scheduledCluster) addNodeIn(zone, name, cpu, memory string, gpus int64) {
+	scheduled.t.Helper()
 	amounts := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse("110")}
 	labels := map[string]string{"kubernetes.io/hostname": name}
+	if zone != "" {
+		labels[corev1.LabelTopologyZone], labels[corev1.LabelTopologyRegion] = zone, "region"
+	}
 	if gpus > 0 {
 		amounts["nvidia.com/gpu"] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		labels["nvidia.com/gpu.product"], labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"] = "A100", fmt.Sprint(gpus), "81920"

@@ -34,7 +34,7 @@ func TestMeasureOfPodsPerSecond(t *testing.T) {
 	server := testserver.Start(t)
 	measured := &scheduledCluster{cluster: startCluster(t), server: dial(t, server.Address), verbosity: 1}
 	measured.inParallel(number("E2E_NODES", fleetNodes), func(at int) error {
-		measured.addNode(fmt.Sprintf("gpu-%04d", at), "64", "256Gi", 8)
+		measured.addNodeIn(fmt.Sprintf("zone-%d", at%3), fmt.Sprintf("gpu-%04d", at), "64", "256Gi", 8)
 		return nil
 	})
 	binary := measured.build()
