@@ -236,9 +236,13 @@ type Batch struct {
 	// the server had refused the record; a full sync does not remove it.
 	Unreadable []*UnreadableRecord `protobuf:"bytes,8,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
 	// Kind of the source. The kind in the newest batch holds.
-	SourceKind    SourceKind `protobuf:"varint,9,opt,name=source_kind,json=sourceKind,proto3,enum=pumice.v1.SourceKind" json:"source_kind,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SourceKind SourceKind `protobuf:"varint,9,opt,name=source_kind,json=sourceKind,proto3,enum=pumice.v1.SourceKind" json:"source_kind,omitempty"`
+	// True: other changes may be missing that the source has not heard of. The batch
+	// is applied, and the silence of the source goes on: leases stop and the source
+	// becomes stale as if nothing came.
+	ChangesMissing bool `protobuf:"varint,10,opt,name=changes_missing,json=changesMissing,proto3" json:"changes_missing,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Batch) Reset() {
@@ -332,6 +336,13 @@ func (x *Batch) GetSourceKind() SourceKind {
 		return x.SourceKind
 	}
 	return SourceKind_SOURCE_KIND_UNSPECIFIED
+}
+
+func (x *Batch) GetChangesMissing() bool {
+	if x != nil {
+		return x.ChangesMissing
+	}
+	return false
 }
 
 // A record that its source could not read or convert.
@@ -3612,7 +3623,7 @@ var File_pumice_v1_state_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xe4\x02\n" +
+	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\x8d\x03\n" +
 	"\x05Batch\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12!\n" +
 	"\fsource_epoch\x18\x02 \x01(\x04R\vsourceEpoch\x12\x1a\n" +
@@ -3625,7 +3636,9 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"unreadable\x18\b \x03(\v2\x1b.pumice.v1.UnreadableRecordR\n" +
 	"unreadable\x126\n" +
 	"\vsource_kind\x18\t \x01(\x0e2\x15.pumice.v1.SourceKindR\n" +
-	"sourceKind\"\x95\x01\n" +
+	"sourceKind\x12'\n" +
+	"\x0fchanges_missing\x18\n" +
+	" \x01(\bR\x0echangesMissing\"\x95\x01\n" +
 	"\x10UnreadableRecord\x12)\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x15.pumice.v1.RecordKindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +

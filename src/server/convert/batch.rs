@@ -115,6 +115,7 @@ pub fn read_batch(
         part,
         unreadable,
         source_kind,
+        changes_missing,
     } = batch;
     check_source(&source, declared.limits.name_bytes)?;
     let (kind, source_kind) = read_kinds(kind, source_kind)?;
@@ -139,6 +140,7 @@ pub fn read_batch(
         remove,
         removed_uids,
         source_kind,
+        changes_missing,
         ..Batch::default()
     };
     for (i, record) in unreadable.into_iter().enumerate() {

@@ -1915,6 +1915,11 @@ pub struct Batch {
     /// Kind of the source. The kind in the newest batch holds.
     #[prost(enumeration = "SourceKind", tag = "9")]
     pub source_kind: i32,
+    /// True: other changes may be missing that the source has not heard of. The batch
+    /// is applied, and the silence of the source goes on: leases stop and the source
+    /// becomes stale as if nothing came.
+    #[prost(bool, tag = "10")]
+    pub changes_missing: bool,
 }
 impl ::prost::Name for Batch {
     const NAME: &'static str = "Batch";

@@ -152,6 +152,8 @@ pub struct Batch {
     pub warnings: Vec<Problem>,
     /// Whether the source follows a cluster.
     pub source_kind: SourceKind,
+    /// True if other changes may be missing that the source has not heard of: its silence goes on.
+    pub changes_missing: bool,
     /// Resource names with which the reading of the records began; `None`: the ids are of every table.
     pub names: Option<Arc<ResourceTable>>,
     /// Bytes of the records of a full sync, counted when it is staged.

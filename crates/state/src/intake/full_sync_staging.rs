@@ -71,8 +71,8 @@ pub(crate) fn make_room(
     let others = sources.iter_mut().filter(|(name, _)| **name != batch.source);
     for (_, source) in others {
         let abandoned = source
-            .heard
-            .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
+            .last_batch
+            .is_none_or(|last| now.saturating_sub(last) > ABANDONED_AFTER);
         source.staged.take_if(|_| abandoned);
     }
     let before = sources.get(&batch.source).and_then(|source| source.staged.as_ref());
@@ -100,7 +100,7 @@ fn drop_left_behind(sources: &mut BTreeMap<Arc<str>, SourceProgress>, own: &Arc<
     let left_behind = sources
         .iter_mut()
         .filter(|(name, source)| *name != own && is_left_behind(source));
-    let oldest = left_behind.min_by_key(|(_, source)| source.heard);
+    let oldest = left_behind.min_by_key(|(_, source)| source.last_batch);
     oldest.is_some_and(|(_, source)| source.staged.take().is_some())
 }
 

@@ -19,6 +19,9 @@ pub(crate) struct SourceProgress {
     pub(super) complete: bool,
     /// True if a batch was missing when the source was last heard.
     pub(super) gap: bool,
+    /// Time of the last batch.
+    pub(super) last_batch: Option<Duration>,
+    /// Time of the last batch before which no changes were missing.
     pub(super) heard: Option<Duration>,
     pub(super) outcomes: VecDeque<BatchOutcome>,
     /// Full sync that is being sent.
@@ -37,6 +40,7 @@ impl SourceProgress {
     pub(super) fn begin_epoch(&mut self, batch: &Batch, now: Duration) {
         *self = Self {
             epoch: batch.source_epoch,
+            last_batch: Some(now),
             heard: Some(now),
             kind: batch.source_kind,
             bytes: self.bytes,
@@ -44,6 +48,15 @@ impl SourceProgress {
             awaited_until: self.awaited_until,
             ..Self::default()
         };
+    }
+
+    /// Notes that a batch came.
+    pub(super) fn note_batch(&mut self, batch: &Batch, now: Duration) {
+        self.last_batch = Some(now);
+        if !batch.changes_missing {
+            self.heard = Some(now);
+        }
+        self.kind = batch.source_kind;
     }
 
     pub(super) fn condition(&self) -> SourceCondition {

@@ -136,7 +136,7 @@ impl SourceIntake {
         let source = sources.entry(Arc::clone(&name)).or_default();
         let resync = resync_reason(source, &batch);
         if !resync.as_ref().is_some_and(|(reason, _)| reason.is_of_another_epoch()) {
-            (source.heard, source.kind) = (Some(now), batch.source_kind);
+            source.note_batch(&batch, now);
         }
         if let Some((reason, message)) = resync {
             if reason == ResyncReason::Gap {
@@ -200,7 +200,7 @@ impl SourceIntake {
         let Some(source) = self.by_name.get(name) else {
             return Err(StateError::SourceUnknown { name: Arc::clone(name) });
         };
-        let silence = source.heard.map(|heard| now.saturating_sub(heard));
+        let silence = source.last_batch.map(|last| now.saturating_sub(last));
         if let Some(silence) = silence.filter(|silence| !force && *silence <= self.limits.source_stale) {
             return Err(StateError::SourceActive {
                 name: Arc::clone(name),
@@ -241,7 +241,7 @@ impl SourceIntake {
     /// Live sources that were silent for longer than `source_age`, without those that the service expects.
     pub(crate) fn over_age(&self, now: Duration) -> Vec<Arc<str>> {
         let silent = self.by_name.iter().filter(|(name, source)| {
-            let silence = source.heard.map(|heard| now.saturating_sub(heard));
+            let silence = source.last_batch.map(|last| now.saturating_sub(last));
             let old = silence.is_some_and(|silence| silence > self.limits.source_age);
             old && source.kind == SourceKind::Live && !self.expected.contains(*name)
         });

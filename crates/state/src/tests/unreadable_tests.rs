@@ -160,4 +160,24 @@ async fn a_live_source_becomes_stale_and_a_file_does_not() {
     assert_eq!(status("kube"), (false, true, 61));
     send(&state, batch(2, BatchKind::Delta, vec![])).await;
     assert_eq!(status("kube"), (true, false, 0));
+    // A batch of a source that may miss other changes is applied, and its silence goes on.
+    clock.advance(59_000);
+    let missing = |sequence, kind| Batch {
+        changes_missing: true,
+        ..batch(sequence, kind, vec![])
+    };
+    send(&state, missing(3, BatchKind::Delta)).await;
+    clock.advance(2_000);
+    send(&state, missing(4, BatchKind::Delta)).await;
+    assert_eq!(status("kube"), (false, true, 61));
+    // Nobody forgets it meanwhile, for it is there.
+    let forgotten = state
+        .forget_source(ForgetSource {
+            source: "kube".into(),
+            force: false,
+        })
+        .await;
+    assert!(matches!(forgotten, Err(StateError::SourceActive { .. })));
+    send(&state, batch(5, BatchKind::Delta, vec![])).await;
+    assert_eq!(status("kube"), (true, false, 0));
 }

@@ -56,6 +56,7 @@ impl Writer {
             removed_uids,
             mut warnings,
             source_kind: _,
+            changes_missing: _,
             names: _,
             bytes: _,
             dropped_labels: _,

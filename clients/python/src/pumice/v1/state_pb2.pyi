@@ -139,6 +139,7 @@ class Batch(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
     SOURCE_KIND_FIELD_NUMBER: _builtins.int
+    CHANGES_MISSING_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Name of the source that owns the records. A record that another source owns
     is refused.
@@ -160,6 +161,11 @@ class Batch(_message.Message):
     """
     source_kind: Global___SourceKind.ValueType
     """Kind of the source. The kind in the newest batch holds."""
+    changes_missing: _builtins.bool
+    """True: other changes may be missing that the source has not heard of. The batch
+    is applied, and the silence of the source goes on: leases stop and the source
+    becomes stale as if nothing came.
+    """
     @_builtins.property
     def put(self) -> _types_pb2.Cluster:
         """Complete records; each replaces the record of its name. A task without
@@ -191,10 +197,11 @@ class Batch(_message.Message):
         part: _builtins.int = ...,
         unreadable: _abc.Iterable[Global___UnreadableRecord] | None = ...,
         source_kind: Global___SourceKind.ValueType = ...,
+        changes_missing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["put", b"put", "remove", b"remove"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "part", b"part", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch", "source_kind", b"source_kind", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_missing", b"changes_missing", "kind", b"kind", "part", b"part", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch", "source_kind", b"source_kind", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
