@@ -41,7 +41,7 @@ pub struct ClaimedDevices {
 }
 
 /// Pod that names claims.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Clone)]
 struct ClaimingPod {
     /// Node of the pod; empty: none.
     node: String,
@@ -74,8 +74,12 @@ impl ClaimedDevices {
         }
     }
 
-    /// Takes a slice, a claim or a template over as others knew it.
+    /// Takes a slice, a claim, a template or the claims of a pod over as others knew them.
     pub fn put_former(&mut self, former: &ClaimedDevices, kind: ObjectKind, name: &str) -> AffectedRecords {
+        if kind == ObjectKind::Pod {
+            let pod = former.pods.get(name).cloned();
+            return pod.map(|pod| self.set_pod(name, Some(pod))).unwrap_or_default();
+        }
         let taken = match claim_name(kind, name) {
             None => {
                 let slice = former.slices.get(name).cloned();
@@ -248,7 +252,9 @@ impl ClaimedDevices {
                     Some(_) => is_whole = false,
                 }
             }
-            if let Some(all) = &mut all {
+            if let Some(all) = &mut all
+                && node_devices(devices).is_some()
+            {
                 let keys = claim
                     .allocated
                     .iter()

@@ -111,6 +111,22 @@ fn claims_tell_number_share_and_allocated_devices() {
 }
 
 #[test]
+fn devices_of_a_node_that_reports_none_are_not_assigned() {
+    let names: Vec<String> = (0..65).map(|number| format!("gpu-{number}")).collect();
+    let devices: Vec<Value> = names.iter().map(|name| gpu(name, "A100")).collect();
+    let request = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}]);
+    let (cluster, _) = import(&[
+        node(),
+        slice_object("s", 1, &json!(devices)),
+        claim_object("c", &request, &["gpu-64"]),
+        pod("p", &json!([{"name": "g", "resourceClaimName": "c"}])),
+    ]);
+    assert_eq!(cluster.nodes[0].devices, None);
+    let asked = devices_of(&cluster, "ns/p").unwrap();
+    assert_eq!((asked.count, asked.assigned), (1, vec![]));
+}
+
+#[test]
 fn claims_that_are_not_read_whole_say_so() {
     let by_expression = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com",
         "selectors": [{"cel": {"expression": "true"}}]}}]);

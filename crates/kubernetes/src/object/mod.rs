@@ -67,7 +67,7 @@ pub enum ObjectRecord {
 }
 
 impl ObjectRecord {
-    /// Name and uid of the record. The records of classes and namespaces have no uid, and owners, slices and claims have no record.
+    /// Name and uid of the object, where its record has one: those of classes, namespaces, owners, slices and claims have none.
     pub fn name_and_uid(&self) -> (&str, &str) {
         match self {
             ObjectRecord::Node(record) => (&record.name, &record.uid),
@@ -76,7 +76,8 @@ impl ObjectRecord {
             ObjectRecord::Task(record, ..) => (&record.name, &record.uid),
             ObjectRecord::PriorityClass(record) => (&record.name, ""),
             ObjectRecord::Namespace(record) => (&record.name, ""),
-            ObjectRecord::Owner(_) | ObjectRecord::Device(_) => ("", ""),
+            ObjectRecord::Owner(owner) => (owner.name(), ""),
+            ObjectRecord::Device(object) => (object.name(), ""),
         }
     }
 }

@@ -30,6 +30,13 @@ pub struct PodOwner {
     selector: OwnerSelector,
 }
 
+impl PodOwner {
+    /// `namespace/name` of the object.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Selector of an owner.
 #[derive(Debug, Clone, PartialEq)]
 enum OwnerSelector {
@@ -148,21 +155,18 @@ impl PodOwners {
         }
     }
 
-    /// Forgets an owner that was deleted.
-    pub fn remove(&mut self, owner: &PodOwner) -> OwnerChange {
-        let namespace = namespace_of(&owner.name);
-        let was_known = match &owner.selector {
-            OwnerSelector::Service(_) => {
-                let services = self.services.get_mut(namespace);
-                services.is_some_and(|services| services.remove(&owner.name).is_some())
-            }
-            OwnerSelector::Workload(kind, _) => {
-                let key = PodController {
-                    kind,
-                    name: owner.name.clone(),
-                };
-                self.workloads.remove(&key).is_some()
-            }
+    /// Forgets an owner of a kind that was deleted, by its name (`namespace/name`).
+    pub fn remove(&mut self, kind: ObjectKind, name: &str) -> OwnerChange {
+        let namespace = namespace_of(name);
+        let was_known = if kind == ObjectKind::Service {
+            let services = self.services.get_mut(namespace);
+            services.is_some_and(|services| services.remove(name).is_some())
+        } else {
+            let key = PodController {
+                kind: kind.name(),
+                name: name.to_owned(),
+            };
+            self.workloads.remove(&key).is_some()
         };
         if was_known {
             OwnerChange::Changed(namespace.to_owned())
