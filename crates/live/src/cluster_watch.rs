@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_client::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::backoff::Backoff;
 use crate::condition::ClusterCondition;
-use crate::credentials::ClusterAccess;
+use crate::credentials::{ClusterAccess, SharedClient};
 use crate::feed::{FeedError, SourceFeed};
 use crate::object_reader::ObjectReader;
 use crate::pages;
 use crate::pages::ListedObjects;
 use crate::read_again::StaleRecords;
-use crate::records::{ChangedObject, RecordChanges};
+use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
 use crate::requests::{RequestError, get_page};
 use crate::resource_watch::{ListMode, ResourceWatch, WatchMessage, WatchStart};
 use crate::resources::scopes;
@@ -32,11 +31,10 @@ const CHANGES_WAITING: usize = 1024;
 const BATCH_CHANGES: usize = 512;
 /// Changes that are read on the spot; more are read on a thread of their own.
 const FEW_CHANGES: usize = 8;
-/// Bytes of one part of a full sync. Several are in memory at a time, encoded, decoded and as records; with parts of 2 MiB a full
-/// sync of 100,000 pods took a third more memory at its peak.
-const BATCH_BYTES: usize = 256 << 10;
 /// Time between the change of an owner or a slice and the look at the records that it changes.
 const LOOK_DELAY: Duration = Duration::from_secs(1);
+/// Time between a look that failed and the next one.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Time that a probe of the API server has.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 
@@ -58,7 +56,7 @@ pub struct WatchOptions {
 /// Watch of a cluster, which feeds one source of a server.
 #[derive(Debug)]
 pub struct ClusterWatch {
-    access: ClusterAccess,
+    client: Arc<SharedClient>,
     options: WatchOptions,
     condition: Arc<ClusterCondition>,
     feed: SourceFeed,
@@ -103,9 +101,13 @@ impl ClusterWatch {
         server: ClientConnection,
         condition: Arc<ClusterCondition>,
     ) -> Self {
-        let feed = SourceFeed::new(server, options.source.clone(), options.source_epoch);
+        let feed = SourceFeed::new(
+            server,
+            (options.source.clone(), options.source_epoch),
+            Arc::clone(&condition),
+        );
         ClusterWatch {
-            access,
+            client: Arc::new(SharedClient::repeating(access)),
             options,
             condition,
             feed,
@@ -155,10 +157,11 @@ impl ClusterWatch {
 
     async fn try_list_and_follow(&mut self) -> Result<std::convert::Infallible, WatchError> {
         // Credentials may have changed since the last time.
-        let client = self.access.client().await?;
+        self.client.renew();
+        self.client.get().await?;
         let begin = Instant::now();
         self.condition.begin_full_sync();
-        let starts = self.full_sync(&client).await?;
+        let starts = self.full_sync().await?;
         self.condition.end_full_sync();
         tracing::info!(
             source = self.options.source,
@@ -174,25 +177,25 @@ impl ClusterWatch {
         }
         drop(sender);
         tasks.spawn(probe(
-            client.clone(),
+            Arc::clone(&self.client),
             Arc::clone(&self.condition),
             self.options.heartbeat,
         ));
-        self.follow(&client, messages).await
+        self.follow(messages).await
     }
 
     /// Sends all lists as one full sync.
-    async fn full_sync(&mut self, client: &Client) -> Result<Vec<(ResourceWatch, Option<WatchStart>)>, WatchError> {
+    async fn full_sync(&mut self) -> Result<Vec<(ResourceWatch, Option<WatchStart>)>, WatchError> {
         self.feed.begin_full_sync();
         if let Some(devices) = std::mem::take(&mut self.reader).into_devices() {
             self.former_devices = Arc::new(devices);
         }
         self.reader = ObjectReader::new(Arc::clone(&self.former_devices));
-        let mut changes = RecordChanges::default();
+        let mut changes = ChangeBatches::default();
         let mut starts = Vec::new();
         for scope in scopes(&self.options.namespaces) {
             let watch = ResourceWatch {
-                client: client.clone(),
+                client: Arc::clone(&self.client),
                 scope,
                 condition: Arc::clone(&self.condition),
             };
@@ -204,7 +207,11 @@ impl ClusterWatch {
         }
         self.reader.end_lists();
         self.former_devices = Arc::default();
-        self.feed.send_part(changes, true).await?;
+        let (parts, last) = changes.into_batches();
+        for part in parts {
+            self.feed.send_part(part, false).await?;
+        }
+        self.feed.send_part(last, true).await?;
         self.report_unreadable();
         Ok(starts)
     }
@@ -214,7 +221,7 @@ impl ClusterWatch {
     async fn list(
         &mut self,
         watch: &ResourceWatch,
-        changes: &mut RecordChanges,
+        changes: &mut ChangeBatches,
     ) -> Result<Option<WatchStart>, WatchError> {
         let (sender, objects) = mpsc::channel(PAGES_AHEAD);
         let (full, mut parts) = mpsc::channel(1);
@@ -247,7 +254,6 @@ impl ClusterWatch {
     /// Sends changes as they come, and says from time to time that the source is there.
     async fn follow(
         &mut self,
-        client: &Client,
         mut messages: mpsc::Receiver<WatchMessage>,
     ) -> Result<std::convert::Infallible, WatchError> {
         let mut heartbeat = tokio::time::interval(self.options.heartbeat);
@@ -268,8 +274,8 @@ impl ClusterWatch {
                     }
                 }
                 () = sleep_until(look_at) => {
-                    look_at = None;
-                    self.read_again(client, std::mem::take(&mut stale)).await?;
+                    stale = self.read_again(std::mem::take(&mut stale)).await?;
+                    look_at = (!stale.is_empty()).then(|| Instant::now() + LOOK_AGAIN);
                 }
                 _ = heartbeat.tick() => {
                     // A source that may miss changes is not heard, so that it becomes stale.
@@ -291,17 +297,22 @@ impl ClusterWatch {
         }
         let changes = self.read_changed(objects).await?;
         self.report_unreadable();
-        if !changes.is_empty() {
-            self.feed.send_delta(changes).await?;
+        self.send_deltas(changes).await
+    }
+
+    async fn send_deltas(&mut self, changes: ChangeBatches) -> Result<(), WatchError> {
+        let (deltas, last) = changes.into_batches();
+        for delta in deltas.into_iter().chain([last]).filter(|delta| !delta.is_empty()) {
+            self.feed.send_delta(delta).await?;
         }
         Ok(())
     }
 
-    async fn read_changed(&mut self, objects: Vec<ChangedObject>) -> Result<RecordChanges, WatchError> {
+    async fn read_changed(&mut self, objects: Vec<ChangedObject>) -> Result<ChangeBatches, WatchError> {
         let mut reader = std::mem::take(&mut self.reader);
         let few = objects.len() <= FEW_CHANGES;
         let work = move || {
-            let mut changes = RecordChanges::default();
+            let mut changes = ChangeBatches::default();
             for object in objects {
                 reader.read(object.kind, object.is_deleted, &object.bytes, &mut changes);
             }
@@ -318,8 +329,11 @@ impl ClusterWatch {
     }
 
     /// Reads records again that changed with an owner or a slice. A list is newer than all changes that were sent, and later ones
-    /// correct it.
-    async fn read_again(&mut self, client: &Client, stale: StaleRecords) -> Result<(), WatchError> {
+    /// correct it. Returns what could not be read.
+    async fn read_again(&mut self, stale: StaleRecords) -> Result<StaleRecords, WatchError> {
+        let mut still_stale = StaleRecords::default();
+        let client = self.client.get().await?.client;
+        let namespaces = stale.namespaces.clone();
         for (scope, query) in stale.into_lists(&self.options.namespaces) {
             let kind = scope.resource.kind;
             let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
@@ -328,20 +342,26 @@ impl ClusterWatch {
             listing.spawn(async move { pages::list(&client, &path, &query, &sender).await });
             while let Some(listed) = objects.recv().await {
                 let reader = std::mem::take(&mut self.reader);
-                let read = read_listed(reader, kind, listed, RecordChanges::default()).await;
+                let read = read_listed(reader, kind, listed, ChangeBatches::default()).await;
                 let (reader, changes) = read.map_err(|error| WatchError::ListAgain(error.to_string()))?;
                 self.reader = reader;
-                self.feed.send_delta(changes).await?;
+                self.send_deltas(changes).await?;
             }
             match listing.join_next().await {
                 Some(Ok(Err(error))) if kind == ObjectKind::Pod => {
-                    tracing::warn!(%scope, %error, "pods that wait keep the selectors of their former owners");
+                    tracing::warn!(%scope, %error, "pods that wait keep the selectors of their former owners for now");
+                    if !error.is_forbidden() && !error.is_absent() {
+                        let failed = scope
+                            .namespace
+                            .map_or_else(|| namespaces.clone(), |own| [own.to_string()].into());
+                        still_stale.namespaces.extend(failed);
+                    }
                 }
                 Some(Ok(Err(error))) => return Err(WatchError::ListAgain(format!("{scope}: {error}"))),
                 Some(Ok(Ok(_)) | Err(_)) | None => {}
             }
         }
-        Ok(())
+        Ok(still_stale)
     }
 
     fn report_unreadable(&mut self) {
@@ -362,12 +382,14 @@ async fn read_list(
     mut reader: ObjectReader,
     kind: ObjectKind,
     mut objects: mpsc::Receiver<ListedObjects>,
-    (mut changes, full): (RecordChanges, mpsc::Sender<RecordChanges>),
-) -> Result<(ObjectReader, RecordChanges), RequestError> {
+    (mut changes, full): (ChangeBatches, mpsc::Sender<RecordChanges>),
+) -> Result<(ObjectReader, ChangeBatches), RequestError> {
     while let Some(listed) = objects.recv().await {
         (reader, changes) = read_listed(reader, kind, listed, changes).await?;
-        if changes.bytes() > BATCH_BYTES && full.send(std::mem::take(&mut changes)).await.is_err() {
-            break;
+        for part in changes.take_full() {
+            if full.send(part).await.is_err() {
+                return Ok((reader, changes));
+            }
         }
     }
     Ok((reader, changes))
@@ -378,8 +400,8 @@ async fn read_listed(
     mut reader: ObjectReader,
     kind: ObjectKind,
     listed: ListedObjects,
-    mut changes: RecordChanges,
-) -> Result<(ObjectReader, RecordChanges), RequestError> {
+    mut changes: ChangeBatches,
+) -> Result<(ObjectReader, ChangeBatches), RequestError> {
     let work = move || {
         match &listed {
             ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes)?,
@@ -401,17 +423,19 @@ fn remedy(error: &RequestError) -> &'static str {
         RequestError::Refused { code: 403, .. } => "; bind the account to the ClusterRole of deploy/kustomize/live",
         RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
         RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
-        RequestError::Refused { .. } | RequestError::TooLarge(_) | RequestError::Unreadable(_) => "",
+        RequestError::Refused { .. }
+        | RequestError::TooLarge(_)
+        | RequestError::Unreadable(_)
+        | RequestError::WatchEnded(_) => "",
     }
 }
 
 /// Asks the API server from time to time whether it answers: a connection may be dead without a sign of it.
-async fn probe(client: Client, condition: Arc<ClusterCondition>, interval: Duration) {
-    let path = format!("{}?limit=1&resourceVersion=0", "/api/v1/nodes");
+async fn probe(client: Arc<SharedClient>, condition: Arc<ClusterCondition>, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        let problem = match tokio::time::timeout(PROBE_TIME, get_page(&client, &path)).await {
-            Ok(Ok(_)) => None,
+        let problem = match tokio::time::timeout(PROBE_TIME, ask_for_a_node(&client)).await {
+            Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("the API server does not answer: {error}{}", remedy(&error))),
             Err(_) => Some(format!(
                 "the API server does not answer within {} s",
@@ -419,6 +443,20 @@ async fn probe(client: Client, condition: Arc<ClusterCondition>, interval: Durat
             )),
         };
         condition.set_problem(problem);
+    }
+}
+
+async fn ask_for_a_node(client: &SharedClient) -> Result<(), RequestError> {
+    let lent = client.get().await?;
+    // With `resourceVersion=0` the API server would show all nodes: its cache knows no limit.
+    match get_page(&lent.client, "/api/v1/nodes?limit=1").await {
+        Err(error) => {
+            if error.may_pass_with_fresh_client() {
+                client.forget(&lent);
+            }
+            Err(error)
+        }
+        Ok(_) => Ok(()),
     }
 }
 

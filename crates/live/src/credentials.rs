@@ -1,10 +1,19 @@
 //! Credentials of a cluster: a kubeconfig file, or the account of the pod that the process runs in.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use pumice_engine::short_lock::ShortLock;
+use tokio::runtime::Handle;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Time in which credentials have to be read. An exec plugin may ask another service for them.
+const READING_TIME: Duration = Duration::from_secs(30);
+/// Credentials that are read at once. Each takes a thread, which an exec plugin that hangs does not give back.
+static READINGS: Semaphore = Semaphore::const_new(4);
 
 /// Way to reach the API server of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,8 +52,7 @@ impl ClusterAccess {
     /// # Errors
     /// The credentials are missing or cannot be used.
     pub async fn client(&self) -> Result<Client, CredentialError> {
-        let config = self.config().await?;
-        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+        self.read(true).await
     }
 
     /// Client whose requests are sent once: what to do after an error, and when, its caller decides.
@@ -52,9 +60,33 @@ impl ClusterAccess {
     /// # Errors
     /// The errors of [`Self::client`].
     pub async fn plain_client(&self) -> Result<Client, CredentialError> {
-        let mut config = self.config().await?;
-        config.default_retry = false;
-        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+        self.read(false).await
+    }
+
+    /// Client with credentials as they are now. They are read on a thread of their own: the library waits there for exec plugins.
+    async fn read(&self, repeats_requests: bool) -> Result<Client, CredentialError> {
+        let (access, runtime) = (self.clone(), Handle::current());
+        let reading = async move {
+            // Nobody closes the semaphore.
+            let permit = READINGS.acquire().await.ok();
+            let work = move || {
+                let read = runtime.block_on(async {
+                    let mut config = access.config().await?;
+                    config.default_retry = repeats_requests;
+                    Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+                });
+                drop(permit);
+                read
+            };
+            tokio::task::spawn_blocking(work).await
+        };
+        match tokio::time::timeout(READING_TIME, reading).await {
+            Ok(read) => read.map_err(|error| CredentialError::Client(error.to_string()))?,
+            Err(_) => Err(CredentialError::Client(format!(
+                "they were not read within {} s, which an exec plugin may be the cause of",
+                READING_TIME.as_secs()
+            ))),
+        }
     }
 
     async fn config(&self) -> Result<Config, CredentialError> {
@@ -86,19 +118,35 @@ impl ClusterAccess {
     }
 }
 
-/// Credentials with the client that they gave, for requests now and then.
-#[derive(Debug, Default)]
+/// Credentials with the client that they gave.
+#[derive(Debug)]
 pub(crate) struct SharedClient {
     access: ClusterAccess,
-    client: ShortLock<Option<Client>>,
+    repeats_requests: bool,
+    client: ShortLock<Arc<OnceCell<Client>>>,
+}
+
+/// Client of [`SharedClient`], and which one it is.
+pub(crate) struct LentClient {
+    pub(crate) client: Client,
+    own: Arc<OnceCell<Client>>,
 }
 
 impl SharedClient {
-    /// Credentials that are read with the first request.
-    pub(crate) fn new(access: ClusterAccess) -> Self {
+    /// Credentials that are read with the first request. Each request is sent once.
+    pub(crate) fn sending_once(access: ClusterAccess) -> Self {
         Self {
             access,
+            repeats_requests: false,
             client: ShortLock::default(),
+        }
+    }
+
+    /// Credentials that are read with the first request. The client repeats a request to an API server that is busy.
+    pub(crate) fn repeating(access: ClusterAccess) -> Self {
+        Self {
+            repeats_requests: true,
+            ..Self::sending_once(access)
         }
     }
 
@@ -106,19 +154,28 @@ impl SharedClient {
     ///
     /// # Errors
     /// The credentials are missing or cannot be used.
-    pub(crate) async fn get(&self) -> Result<Client, CredentialError> {
-        if let Some(client) = self.client.with(|client| client.clone()) {
-            return Ok(client);
-        }
-        let client = self.access.client().await?;
-        self.client.with(|place| *place = Some(client.clone()));
-        Ok(client)
+    pub(crate) async fn get(&self) -> Result<LentClient, CredentialError> {
+        let own = self.client.with(|own| Arc::clone(own));
+        let client = own.get_or_try_init(|| self.access.read(self.repeats_requests)).await?;
+        let client = client.clone();
+        Ok(LentClient { client, own })
     }
 
-    /// Drops a client whose request failed: the next one begins with fresh credentials and a fresh connection.
-    pub(crate) fn forget(&self) {
-        let broken = self.client.with(Option::take);
-        drop(broken);
+    /// Drops the client: credentials may have changed.
+    pub(crate) fn renew(&self) {
+        let fresh = Arc::default();
+        drop(self.client.with(|own| std::mem::replace(own, fresh)));
+    }
+
+    /// Drops a client whose request failed: the next one begins with fresh credentials and a fresh connection. Others may have
+    /// dropped it before.
+    pub(crate) fn forget(&self, broken: &LentClient) {
+        let fresh = Arc::default();
+        self.client.with(|own| {
+            if Arc::ptr_eq(own, &broken.own) {
+                *own = fresh;
+            }
+        });
     }
 }
 

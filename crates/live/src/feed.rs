@@ -1,5 +1,6 @@
 //! Batches of the source: numbered, repeated while the server cannot take them, begun again when it asks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pumice_protocol::v1 as pb;
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::backoff::Backoff;
+use crate::condition::ClusterCondition;
 use crate::records::RecordChanges;
 
 /// Reason of a server that knows a higher epoch of the source.
@@ -40,16 +42,23 @@ pub(crate) struct SourceFeed {
     sequence: u64,
     /// Number of the last part of the full sync that is being sent.
     part: u32,
+    condition: Arc<ClusterCondition>,
 }
 
 impl SourceFeed {
-    pub(crate) fn new(server: ClientConnection, source: String, source_epoch: u64) -> Self {
+    /// Feed of a source with its epoch, whose batches say whether changes may be missing by this condition.
+    pub(crate) fn new(
+        server: ClientConnection,
+        (source, source_epoch): (String, u64),
+        condition: Arc<ClusterCondition>,
+    ) -> Self {
         SourceFeed {
             server,
             source,
             source_epoch,
             sequence: 0,
             part: 0,
+            condition,
         }
     }
 
@@ -87,7 +96,9 @@ impl SourceFeed {
 
     async fn send(&mut self, changes: RecordChanges, batch: pb::Batch) -> Result<(), FeedError> {
         self.sequence = self.sequence.saturating_add(1);
+        let is_whole = batch.kind() == pb::BatchKind::FullSyncLast;
         let batch = pb::Batch {
+            changes_missing: !is_whole && !self.condition.is_current(),
             source: self.source.clone(),
             source_epoch: self.source_epoch,
             sequence: self.sequence,

@@ -40,7 +40,8 @@ impl PodBinder {
     /// Binder with these credentials, which are read with the first bind.
     pub fn new(access: ClusterAccess) -> Self {
         PodBinder {
-            client: SharedClient::new(access),
+            // A bind that is sent again may be refused because the first one succeeded.
+            client: SharedClient::sending_once(access),
         }
     }
 
@@ -49,8 +50,8 @@ impl PodBinder {
     /// # Errors
     /// The bind was refused, or its outcome is not known.
     pub async fn bind(&self, binding: &PodBinding) -> Result<(), BindError> {
-        let client = self.client.get().await;
-        let client = client.map_err(|error| BindError::Refused(error.to_string()))?;
+        let lent = self.client.get().await;
+        let lent = lent.map_err(|error| BindError::Refused(error.to_string()))?;
         let PodBinding {
             namespace,
             name,
@@ -67,14 +68,16 @@ impl PodBinder {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
         let request = object_request(Method::POST, &path, JSON, &object);
         let request = request.map_err(|error| BindError::Refused(error.to_string()))?;
-        match send(&client, request).await {
-            Ok(_) => Ok(()),
-            // Gateways report with 5xx what may have reached the API server.
-            Err(error @ RequestError::Refused { code: 400..=499, .. }) => Err(BindError::Refused(error.to_string())),
-            Err(error) => {
-                self.client.forget();
-                Err(BindError::Unknown(error.to_string()))
-            }
+        let Err(error) = send(&lent.client, request).await else {
+            return Ok(());
+        };
+        if error.may_pass_with_fresh_client() {
+            self.client.forget(&lent);
         }
+        // Gateways report with 5xx what may have reached the API server.
+        Err(match error {
+            RequestError::Refused { code: 400..=499, .. } => BindError::Refused(error.to_string()),
+            error => BindError::Unknown(error.to_string()),
+        })
     }
 }

@@ -9,7 +9,7 @@ use kube_client::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::credentials::causes;
+use crate::credentials::{CredentialError, causes};
 
 /// Format of objects.
 pub(crate) const JSON: &str = "application/json";
@@ -49,6 +49,15 @@ pub(crate) enum RequestError {
     /// The response is not what was asked for.
     #[error("the response cannot be read: {0}")]
     Unreadable(String),
+    /// The API server ended a watch, and said why.
+    #[error("the API server ended the watch: {0}")]
+    WatchEnded(String),
+}
+
+impl From<CredentialError> for RequestError {
+    fn from(error: CredentialError) -> Self {
+        RequestError::Unreachable(error.to_string())
+    }
 }
 
 impl RequestError {
@@ -60,6 +69,15 @@ impl RequestError {
     /// True if the API server does not serve the resource.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, RequestError::Refused { code: 404, .. })
+    }
+
+    /// True if a client with credentials as they are now may have success: they are no longer good, or the address is another one.
+    pub(crate) fn may_pass_with_fresh_client(&self) -> bool {
+        match self {
+            RequestError::Refused { code, .. } => matches!(code, 401 | 500..),
+            RequestError::Unreachable(_) | RequestError::TimedOut(_) => true,
+            RequestError::TooLarge(_) | RequestError::Unreadable(_) | RequestError::WatchEnded(_) => false,
+        }
     }
 
     /// True if the refusal is about the object of the request, so that other objects may be accepted.

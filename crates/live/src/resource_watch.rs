@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_client::Client;
+use kube_client::client::Body;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::condition::{ClusterCondition, ResourceCondition};
+use crate::credentials::SharedClient;
 use crate::events::{EventLines, WatchEvent, read_event};
 use crate::pages;
 use crate::pages::ListedObjects;
 use crate::records::ChangedObject;
-use crate::requests::{RequestError, get};
+use crate::requests::{RequestError, get, get_page};
 use crate::resources::ResourceScope;
 
 /// Time after which the API server ends a watch, in seconds.
@@ -43,6 +44,9 @@ pub(crate) struct WatchStart {
     version: String,
     /// Watch that the list was the beginning of.
     lines: Option<EventLines>,
+    /// Events that came before the end of the list and are no part of it: one deletes an object that the list has, and the others
+    /// came later.
+    later: Vec<ChangedObject>,
 }
 
 /// Message of a resource that is followed.
@@ -57,7 +61,7 @@ pub(crate) enum WatchMessage {
 /// One resource of the API server, and those who hear of it.
 #[derive(Clone)]
 pub(crate) struct ResourceWatch {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<SharedClient>,
     pub(crate) scope: ResourceScope,
     pub(crate) condition: Arc<ClusterCondition>,
 }
@@ -98,26 +102,34 @@ impl ResourceWatch {
     }
 
     async fn list_pages(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
-        let version = pages::list(&self.client, &self.scope.path(), "", objects).await?;
-        Ok(WatchStart { version, lines: None })
+        let client = self.client.get().await?.client;
+        let version = pages::list(&client, &self.scope.path(), "", objects).await?;
+        Ok(WatchStart {
+            version,
+            lines: None,
+            later: Vec::new(),
+        })
     }
 
     async fn stream(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
         let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let mut lines = self.open(query).await?;
-        let mut part = Vec::new();
+        let (mut part, mut later) = (Vec::new(), Vec::new());
         loop {
             let line = self.next_line(&mut lines).await?;
             let line = line.ok_or_else(|| RequestError::Unreachable("the streamed list broke off".to_owned()))?;
             match read_event(&line)? {
-                (WatchEvent::Put(object), _) => part.push(object.to_vec()),
+                (WatchEvent::Put(object), _) if later.is_empty() => part.push(object.to_vec()),
+                // The API server shows its cache, and then what changed until the request came.
+                (WatchEvent::Put(object), _) => later.push(self.changed(object, false)),
+                (WatchEvent::Delete(object), _) => later.push(self.changed(object, true)),
                 (WatchEvent::Bookmark { ends_list: true }, version) => {
                     pages::hand_over(objects, ListedObjects::Objects(part)).await?;
                     let lines = Some(lines);
-                    return Ok(WatchStart { version, lines });
+                    return Ok(WatchStart { version, lines, later });
                 }
                 (WatchEvent::Error(error), _) => return Err(error),
-                (WatchEvent::Bookmark { ends_list: false } | WatchEvent::Delete(_), _) => {}
+                (WatchEvent::Bookmark { ends_list: false }, _) => {}
             }
             if part.len() >= STREAMED_OBJECTS {
                 pages::hand_over(objects, ListedObjects::Objects(std::mem::take(&mut part))).await?;
@@ -127,11 +139,17 @@ impl ResourceWatch {
 
     /// Follows the resource from a position on until everything has to be listed again, or nobody listens.
     pub(crate) async fn follow(self, start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
-        let Some(WatchStart { mut version, mut lines }) = start else {
+        let Some(start) = start else {
             let reason = self.wait_for_resource().await;
             drop(messages.send(WatchMessage::ListAgain(reason)).await);
             return;
         };
+        let (mut version, mut lines) = (start.version, start.lines);
+        for changed in start.later {
+            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
+                return;
+            }
+        }
         let mut backoff = Backoff::default();
         loop {
             let begin = Instant::now();
@@ -145,7 +163,7 @@ impl ResourceWatch {
                 // The API server ends each watch from time to time.
                 Ok(()) if has_lasted => continue,
                 Ok(()) => {}
-                Err(error) if error.is_expired() || error.is_absent() => {
+                Err(error) if self.needs_list(&error) => {
                     let reason = format!("{}: {error}", self.scope);
                     drop(messages.send(WatchMessage::ListAgain(reason)).await);
                     return;
@@ -158,6 +176,27 @@ impl ResourceWatch {
                 }
             }
             tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// True if the watch cannot go on where it was: what was seen last is forgotten, or an event is lost.
+    fn needs_list(&self, error: &RequestError) -> bool {
+        match error {
+            RequestError::Refused { code: 404 | 410, .. }
+            | RequestError::WatchEnded(_)
+            | RequestError::TooLarge(_)
+            | RequestError::Unreadable(_) => true,
+            // The list goes on without it.
+            RequestError::Refused { code: 403, .. } => !self.scope.resource.is_required,
+            RequestError::Refused { .. } | RequestError::Unreachable(_) | RequestError::TimedOut(_) => false,
+        }
+    }
+
+    fn changed(&self, object: &[u8], is_deleted: bool) -> ChangedObject {
+        ChangedObject {
+            kind: self.scope.resource.kind,
+            is_deleted,
+            bytes: object.to_vec(),
         }
     }
 
@@ -186,20 +225,14 @@ impl ResourceWatch {
                 Err(error) => return Err(error),
             };
             let (event, new_version) = read_event(&line)?;
-            let (bytes, is_deleted) = match event {
-                WatchEvent::Error(error) => return Err(error),
+            let changed = match event {
+                WatchEvent::Error(error) => return Err(RequestError::WatchEnded(error.to_string())),
                 WatchEvent::Bookmark { .. } => {
                     *version = new_version;
                     continue;
                 }
-                WatchEvent::Put(bytes) => (bytes.to_vec(), false),
-                WatchEvent::Delete(bytes) => (bytes.to_vec(), true),
-            };
-            let kind = self.scope.resource.kind;
-            let changed = ChangedObject {
-                kind,
-                is_deleted,
-                bytes,
+                WatchEvent::Put(object) => self.changed(object, false),
+                WatchEvent::Delete(object) => self.changed(object, true),
             };
             self.condition.count_event(&self.scope.to_string());
             if messages.send(WatchMessage::Changed(changed)).await.is_err() {
@@ -212,7 +245,17 @@ impl ResourceWatch {
     async fn open(&self, query: &str) -> Result<EventLines, RequestError> {
         let path = self.scope.path();
         let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{query}");
-        Ok(EventLines::new(get(&self.client, &uri).await?))
+        Ok(EventLines::new(self.get(&uri).await?))
+    }
+
+    /// Body of a response. A client that cannot get it is replaced for the next request.
+    async fn get(&self, uri: &str) -> Result<Body, RequestError> {
+        let lent = self.client.get().await?;
+        let body = get(&lent.client, uri).await;
+        if body.as_ref().is_err_and(RequestError::may_pass_with_fresh_client) {
+            self.client.forget(&lent);
+        }
+        body
     }
 
     async fn next_line(&self, lines: &mut EventLines) -> Result<Option<Vec<u8>>, RequestError> {
@@ -225,7 +268,8 @@ impl ResourceWatch {
         let path = format!("{}?limit=1", self.scope.path());
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
-            if crate::requests::get_page(&self.client, &path).await.is_ok() {
+            let Ok(lent) = self.client.get().await else { continue };
+            if get_page(&lent.client, &path).await.is_ok() {
                 return format!("{} can be listed now", self.scope);
             }
         }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use http::Method;
+use kube_client::Client;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use crate::credentials::{ClusterAccess, SharedClient};
 use crate::requests::{JSON, RequestError, object_request, send_whole};
@@ -89,35 +91,39 @@ impl TokenReviewer {
     /// Verifier with these credentials, whose account may create `tokenreviews`.
     pub fn new(access: ClusterAccess) -> Self {
         Self {
-            client: SharedClient::new(access),
+            client: SharedClient::repeating(access),
         }
     }
 
     /// Asks the API server whose token this is.
     ///
     /// # Errors
-    /// The API server cannot be reached, does not response in time, or refuses the question.
+    /// The API server cannot be reached, does not respond in time, or refuses the question.
     pub async fn review<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, TokenReviewError> {
-        let asked = tokio::time::timeout(REVIEW_TIME, self.ask(token, audiences)).await;
-        let asked = asked.unwrap_or_else(|_| Err(format!("no response within {} s", REVIEW_TIME.as_secs())));
+        let deadline = Instant::now() + REVIEW_TIME;
+        let late = |_| TokenReviewError(format!("no response within {} s", REVIEW_TIME.as_secs()));
+        let lent = timeout_at(deadline, self.client.get()).await.map_err(late)?;
+        let lent = lent.map_err(|error| TokenReviewError(error.to_string()))?;
+        let asked = timeout_at(deadline, ask(&lent.client, token, audiences)).await;
+        let asked = asked.map_err(late).and_then(|asked| asked.map_err(TokenReviewError));
         if asked.is_err() {
-            self.client.forget();
+            self.client.forget(&lent);
         }
-        asked.map_err(TokenReviewError)
+        asked
     }
+}
 
-    async fn ask<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, String> {
-        let client = self.client.get().await.map_err(|error| error.to_string())?;
-        let names: Vec<&str> = audiences.iter().map(AsRef::as_ref).collect();
-        let review = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-            "spec": {"token": token, "audiences": names},
-        });
-        let request = object_request(Method::POST, PATH, JSON, &review).map_err(|error| error.to_string())?;
-        let bytes = send_whole(&client, request).await.map_err(|error| remedied(&error))?;
-        let response: ReviewResponse = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        Ok(response.status.verdict(audiences))
-    }
+/// Asks the API server whose token this is.
+async fn ask<S: AsRef<str>>(client: &Client, token: &str, audiences: &[S]) -> Result<TokenVerdict, String> {
+    let names: Vec<&str> = audiences.iter().map(AsRef::as_ref).collect();
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": token, "audiences": names},
+    });
+    let request = object_request(Method::POST, PATH, JSON, &review).map_err(|error| error.to_string())?;
+    let bytes = send_whole(client, request).await.map_err(|error| remedied(&error))?;
+    let response: ReviewResponse = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    Ok(response.status.verdict(audiences))
 }
 
 fn remedied(error: &RequestError) -> String {

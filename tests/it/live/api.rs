@@ -1,7 +1,7 @@
 //! Kubernetes API that lists and watches the objects of a test.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,16 @@ struct WatchedObjects {
     version: u64,
     /// Collections by their paths without namespaces.
     collections: BTreeMap<String, Collection>,
-    /// Status with which a collection is refused.
+    /// Status with which a collection is refused, whose watches end.
     refused: BTreeMap<String, u16>,
+    /// Lists of a collection that are refused before others are served.
+    refused_lists: BTreeMap<String, usize>,
+    /// Requests that were refused.
+    refusals: Vec<String>,
+    /// Token that callers need; empty: none.
+    token: String,
+    /// Objects that a streamed list shows, and then deletes before it ends.
+    deleted_meanwhile: Vec<Value>,
     /// True if lists that are the beginning of a watch are refused.
     refuses_streams: bool,
     /// Requests that came, without those for watches.
@@ -67,11 +75,16 @@ impl ClusterApi {
 
     /// Kubeconfig of this API.
     pub(super) fn kubeconfig(&self) -> String {
+        self.kubeconfig_of(&json!({}))
+    }
+
+    /// Kubeconfig of this API with a user's credentials.
+    pub(super) fn kubeconfig_of(&self, user: &Value) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
+            "users": [{"name": "u", "user": user}],
         })
         .to_string()
     }
@@ -104,18 +117,48 @@ impl ClusterApi {
 
     /// Ends the watches of a collection as an API server does that has forgotten their version.
     pub(super) fn forget_versions(&self, collection: &str) {
+        self.end_watches(collection, 410);
+    }
+
+    /// Ends the watches of a collection with an error.
+    pub(super) fn end_watches(&self, collection: &str, code: u16) {
         self.state.with(|state| {
             state.version += 1;
-            let status = json!({"kind": "Status", "code": 410, "message": "too old"});
+            let status = json!({"kind": "Status", "code": code, "message": "the test ends the watch"});
             let events = &mut state.collections.entry(collection.to_owned()).or_default().events;
             events.push((state.version, "ERROR", status));
         });
     }
 
-    /// Refuses a collection from now on; 200 serves it.
-    pub(super) fn refuse(&self, collection: &str, status: u16) {
+    /// Refuses callers without this token from now on, and ends their watches.
+    pub(super) fn require_token(&self, token: &str) {
+        self.state.with(|state| token.clone_into(&mut state.token));
+    }
+
+    /// Refuses so many lists of a collection.
+    pub(super) fn refuse_lists(&self, collection: &str, count: usize) {
         self.state
-            .with(|state| state.refused.insert(collection.to_owned(), status));
+            .with(|state| state.refused_lists.insert(collection.to_owned(), count));
+    }
+
+    /// Shows an object at the beginning of each streamed list, and deletes it before the list ends.
+    pub(super) fn delete_meanwhile(&self, object: &Value) {
+        self.state.with(|state| state.deleted_meanwhile.push(object.clone()));
+    }
+
+    /// Requests that were refused since the last call.
+    pub(super) fn take_refusals(&self) -> Vec<String> {
+        self.state.with(|state| std::mem::take(&mut state.refusals))
+    }
+
+    /// Refuses a collection from now on, and ends its watches; 200 serves it.
+    pub(super) fn refuse(&self, collection: &str, status: u16) {
+        self.state.with(|state| {
+            state.refused.remove(collection);
+            if status != 200 {
+                state.refused.insert(collection.to_owned(), status);
+            }
+        });
     }
 
     /// Refuses lists that are the beginning of a watch, as API servers do that do not know them.
@@ -186,19 +229,33 @@ fn respond(stream: TcpStream, state: &ShortLock<WatchedObjects>) {
     if stream.read_line(&mut request).is_err() {
         return;
     }
+    let mut token = String::new();
+    let mut body_bytes = 0;
     loop {
         let mut line = String::new();
         if !matches!(stream.read_line(&mut line), Ok(count) if count > 0) || line == "\r\n" {
             break;
         }
+        match line.trim().split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("authorization") => {
+                value.trim_start_matches("Bearer ").clone_into(&mut token);
+            }
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => body_bytes = value.parse().unwrap(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; body_bytes];
+    if stream.read_exact(&mut body).is_err() {
+        return;
     }
     let target = request.split(' ').nth(1).unwrap_or_default().to_owned();
     let own = ListRequest::read(&target);
-    let is_stream = own.parameter("sendInitialEvents").is_some();
-    let status = state.with(|state| match state.refused.get(&own.collection) {
-        Some(status) => *status,
-        None if is_stream && state.refuses_streams => 422,
-        None => 200,
+    let status = state.with(|state| {
+        let status = state.status_of(&own, &token);
+        if status != 200 {
+            state.refusals.push(target.clone());
+        }
+        status
     });
     let stream = stream.get_mut();
     let head = format!("HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n");
@@ -210,11 +267,42 @@ fn respond(stream: TcpStream, state: &ShortLock<WatchedObjects>) {
         drop(
             stream
                 .write_all(head.as_bytes())
-                .and_then(|()| watch(stream, &own, state)),
+                .and_then(|()| watch(stream, (&own, &token), state)),
         );
     } else {
         state.with(|state| state.lists.push(target));
         drop(stream.write_all((head + &list(&own, state)).as_bytes()));
+    }
+}
+
+impl WatchedObjects {
+    fn is_known(&self, token: &str) -> bool {
+        self.token.is_empty() || self.token == token
+    }
+
+    fn ends_watch(&self, request: &ListRequest, token: &str) -> bool {
+        self.refused.contains_key(&request.collection) || !self.is_known(token)
+    }
+
+    /// Status of a request by the caller with this token.
+    fn status_of(&mut self, request: &ListRequest, token: &str) -> u16 {
+        if !self.is_known(token) {
+            return 401;
+        }
+        if let Some(status) = self.refused.get(&request.collection) {
+            return *status;
+        }
+        if request.parameter("sendInitialEvents").is_some() && self.refuses_streams {
+            return 422;
+        }
+        let left = self.refused_lists.get_mut(&request.collection);
+        match left.filter(|left| **left > 0 && request.parameter("watch").is_none()) {
+            Some(left) => {
+                *left -= 1;
+                500
+            }
+            None => 200,
+        }
     }
 }
 
@@ -233,7 +321,11 @@ fn list(request: &ListRequest, state: &ShortLock<WatchedObjects>) -> String {
 }
 
 /// Sends events as they come, behind the objects if the request asks for them.
-fn watch(stream: &mut TcpStream, request: &ListRequest, state: &ShortLock<WatchedObjects>) -> std::io::Result<()> {
+fn watch(
+    stream: &mut TcpStream,
+    (request, token): (&ListRequest, &str),
+    state: &ShortLock<WatchedObjects>,
+) -> std::io::Result<()> {
     let line = |kind: &str, object: &Value| format!("{}\n", json!({"type": kind, "object": object}));
     let mut seen = request
         .parameter("resourceVersion")
@@ -244,7 +336,11 @@ fn watch(stream: &mut TcpStream, request: &ListRequest, state: &ShortLock<Watche
             let objects = objects.flat_map(|own| own.objects.values());
             let objects = objects.filter(|object| request.takes(object));
             let text: String = objects.map(|object| line("ADDED", object)).collect();
-            (text, state.version)
+            let is_own = |object: &&Value| collection_of(object) == request.collection;
+            let gone: Vec<&Value> = state.deleted_meanwhile.iter().filter(is_own).collect();
+            let shown = gone.iter().map(|object| line("ADDED", object));
+            let deleted = gone.iter().map(|object| line("DELETED", object));
+            (text + &shown.chain(deleted).collect::<String>(), state.version)
         });
         let annotations = json!({"k8s.io/initial-events-end": "true"});
         let end = json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}});
@@ -252,17 +348,18 @@ fn watch(stream: &mut TcpStream, request: &ListRequest, state: &ShortLock<Watche
         seen = version;
     }
     loop {
-        let (text, version, is_stopped) = state.with(|state| {
+        let (text, version, ends) = state.with(|state| {
             let events = state.collections.get(&request.collection).into_iter();
             let events = events.flat_map(|own| &own.events);
             let new =
                 events.filter(|(version, kind, object)| *version > seen && (*kind == "ERROR" || request.takes(object)));
             let text: String = new.map(|(_, kind, object)| line(kind, object)).collect();
-            (text, state.version, state.is_stopped)
+            let ends = state.is_stopped || state.ends_watch(request, token);
+            (text, state.version, ends)
         });
         stream.write_all(text.as_bytes())?;
         seen = version;
-        if is_stopped {
+        if ends {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -1,6 +1,8 @@
 //! A server that watches a cluster, by a Kubernetes API that a thread of the test speaks.
 
 mod api;
+mod breaks;
+mod credentials;
 mod devices;
 
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use crate::support::EmbeddedServer;
 /// Server that watches an API.
 struct WatchingServer {
     server: EmbeddedServer,
-    _folder: TestDirectory,
+    folder: TestDirectory,
 }
 
 impl WatchingServer {
@@ -26,18 +28,32 @@ impl WatchingServer {
 
     /// Starts a server that asks for its lists in this way.
     fn start_listing(api: &ClusterApi, namespaces: &[&str], lists: &str) -> Self {
-        let folder = TestDirectory::new();
         let mut config = ServerConfig::on_free_ports();
-        config.cluster.is_watched = true;
         config.cluster.lists = list_mode(lists).unwrap();
         config.cluster.namespaces = namespaces.iter().copied().map(Arc::from).collect();
-        config.cluster.access.kubeconfig = Some(folder.file("kubeconfig", &api.kubeconfig()));
+        Self::start_with(config, &api.kubeconfig())
+    }
+
+    /// Starts a server with these settings and this kubeconfig, and waits until it shows the cluster.
+    fn start_with(mut config: ServerConfig, kubeconfig: &str) -> Self {
+        let folder = TestDirectory::new();
+        config.cluster.is_watched = true;
+        config.cluster.access.kubeconfig = Some(folder.file("kubeconfig", kubeconfig));
         let server = EmbeddedServer::with(config);
         until("the server shows the cluster", || server.page("/readyz").0 == 200);
-        Self {
-            server,
-            _folder: folder,
-        }
+        Self { server, folder }
+    }
+
+    /// Number of tasks that the server has.
+    fn tasks(&self) -> usize {
+        let tasks = self.server.wire.list_tasks(pb::ListTasksRequest::default());
+        tasks.unwrap().tasks.len()
+    }
+
+    fn has_node(&self, name: &str) -> bool {
+        let nodes = self.server.wire.list_nodes(pb::ListNodesRequest::default());
+        let mut nodes = nodes.unwrap().nodes.into_iter().filter_map(|node| node.node);
+        nodes.any(|node| node.name == name)
     }
 
     fn node(&self, name: &str) -> pb::Node {

@@ -1,10 +1,12 @@
 //! Pods that carry a reason: it is taken back once they have a node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use kube_client::Client;
 
 use super::LookError;
+use super::lease::WriterLease;
 use super::waiting_pods::{WaitingPod, find_pod, placed_pods};
 use super::writes::ReasonWrites;
 use super::{PODS_WRITTEN, WRITE_PAUSE};
@@ -22,6 +24,8 @@ const PAGES_READ: usize = 8;
 pub(super) struct ExplainedPods {
     /// Namespace and name by uid.
     pods: BTreeMap<String, (String, String)>,
+    /// Uid behind which the next look goes on, where not all pods can be asked about.
+    last: String,
     /// How far the pods of the process that wrote before have been looked for.
     search: PlacedPodSearch,
 }
@@ -54,11 +58,12 @@ impl ExplainedPods {
         &mut self,
         client: &Client,
         writes: &ReasonWrites,
-        schedulers: &[String],
+        lease: &mut WriterLease,
         waiting: &[WaitingPod],
     ) -> Result<(), LookError> {
-        self.search_placed(client, schedulers).await?;
         for (uid, (namespace, name)) in self.no_longer_among(waiting) {
+            lease.hold(client).await?;
+            self.last.clone_from(&uid);
             let what = || format!("pod {namespace}/{name}");
             let found = find_pod(client, &namespace, &name).await;
             let found = found.map_err(|error| failed(what(), error))?;
@@ -80,8 +85,14 @@ impl ExplainedPods {
     }
 
     /// Reads some pages of the pods that have a node, where the look before stopped.
-    async fn search_placed(&mut self, client: &Client, schedulers: &[String]) -> Result<(), LookError> {
+    pub(super) async fn search_placed(
+        &mut self,
+        client: &Client,
+        schedulers: &[String],
+        lease: &mut WriterLease,
+    ) -> Result<(), LookError> {
         for _ in 0..PAGES_READ {
+            lease.hold(client).await?;
             let Some(scheduler) = schedulers.get(self.search.scheduler) else {
                 return Ok(());
             };
@@ -109,10 +120,17 @@ impl ExplainedPods {
         Ok(())
     }
 
-    /// Remembered pods that are not among those that wait, at most as many as are written in one look.
+    /// Remembered pods that are not among those that wait, at most as many as are written in one look: those behind the last one
+    /// of the look before, and then from the beginning.
     fn no_longer_among(&self, waiting: &[WaitingPod]) -> Vec<(String, (String, String))> {
         let waiting: BTreeSet<&str> = waiting.iter().map(|pod| pod.uid.as_str()).collect();
-        let gone = self.pods.iter().filter(|(uid, _)| !waiting.contains(uid.as_str()));
+        let behind = self
+            .pods
+            .range::<str, _>((Bound::Excluded(&*self.last), Bound::Unbounded));
+        let before = self
+            .pods
+            .range::<str, _>((Bound::Unbounded, Bound::Included(&*self.last)));
+        let gone = behind.chain(before).filter(|(uid, _)| !waiting.contains(uid.as_str()));
         gone.take(PODS_WRITTEN)
             .map(|(uid, pod)| (uid.clone(), pod.clone()))
             .collect()
@@ -176,14 +194,30 @@ mod tests {
         let asked = Arc::new(ShortLock::default());
         let client = client(11, &asked);
         let mut explained = ExplainedPods::default();
-        let schedulers = ["volcano".to_owned()];
+        let (schedulers, mut lease) = (["volcano".to_owned()], WriterLease::held());
         for pods in [7, 11, 11] {
-            explained.search_placed(&client, &schedulers).await.unwrap();
+            explained.search_placed(&client, &schedulers, &mut lease).await.unwrap();
             assert_eq!(explained.pods.len(), pods);
         }
         let asked = asked.with(|asked| asked.join(" "));
         assert_eq!(asked, " 1 2 3 4 5 5-new 6 7 8 9 10");
         explained.clear();
         assert_eq!((explained.search.scheduler, explained.pods.len()), (0, 0));
+    }
+
+    #[test]
+    fn each_look_asks_about_the_pods_behind_those_of_the_look_before() {
+        let mut explained = ExplainedPods::default();
+        for number in 0..120 {
+            explained.note(&format!("u{number:03}"), "a", "p");
+        }
+        let mut asked = BTreeSet::new();
+        for _ in 0..3 {
+            let pods = explained.no_longer_among(&[]);
+            assert_eq!(pods.len(), PODS_WRITTEN);
+            explained.last = pods.last().unwrap().0.clone();
+            asked.extend(pods.into_iter().map(|(uid, _)| uid));
+        }
+        assert_eq!(asked.len(), 120, "though none of them has a node yet");
     }
 }

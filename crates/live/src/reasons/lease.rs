@@ -8,28 +8,70 @@ use kube_client::Client;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::LookError;
 use crate::requests::{JSON, RequestError, get_page, object_request, send};
 
 /// Name of the Lease.
-pub(super) const NAME: &str = "pumice-reasons";
+const NAME: &str = "pumice-reasons";
 /// Time after which another process may take the Lease over.
 const LEASE_TIME: Duration = Duration::from_secs(30);
+/// Time after which the holder renews the Lease before it goes on.
+const RENEWAL_TIME: Duration = Duration::from_secs(10);
 
 /// The Lease, as this process sees it.
 #[derive(Debug)]
 pub(super) struct WriterLease {
     holder: String,
+    /// When this process took or renewed the Lease.
+    renewed: Option<Instant>,
     /// Last version of another holder's Lease, and when this process saw it first: clocks of two machines are not compared.
     seen: Option<(String, Instant)>,
 }
 
 impl WriterLease {
     pub(super) fn new(holder: String) -> Self {
-        WriterLease { holder, seen: None }
+        WriterLease {
+            holder,
+            renewed: None,
+            seen: None,
+        }
+    }
+
+    /// Lease that needs no request for now.
+    #[cfg(test)]
+    pub(super) fn held() -> Self {
+        WriterLease {
+            renewed: Some(Instant::now()),
+            ..WriterLease::new("test".to_owned())
+        }
+    }
+
+    /// Takes the Lease in the namespace of the client, or renews it if it is time to.
+    ///
+    /// # Errors
+    /// Another process holds it, or whether it does is not known.
+    pub(super) async fn hold(&mut self, client: &Client) -> Result<(), LookError> {
+        if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEWAL_TIME) {
+            return Ok(());
+        }
+        // Before the request: the API server may note the renewal at any moment until its response is here.
+        let begin = Instant::now();
+        // That of the pod, or of the kubeconfig's context.
+        let namespace = client.default_namespace().to_owned();
+        let taken = self.take(client, &namespace).await;
+        self.renewed = matches!(taken, Ok(true)).then_some(begin);
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(LookError::LeaseHeldElsewhere),
+            Err(error) => Err(LookError::Request {
+                what: format!("Lease {namespace}/{NAME}"),
+                error,
+            }),
+        }
     }
 
     /// Takes or renews the Lease; false: another process holds it.
-    pub(super) async fn hold(&mut self, client: &Client, namespace: &str) -> Result<bool, RequestError> {
+    async fn take(&mut self, client: &Client, namespace: &str) -> Result<bool, RequestError> {
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         let own = format!("{collection}/{NAME}");
         let taken = match get_page(client, &own).await {
@@ -105,4 +147,66 @@ async fn put(client: &Client, method: Method, path: &str, object: &Value) -> Res
     send(client, object_request(method, path, JSON, object)?)
         .await
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube_client::client::Body;
+    use pumice_engine::short_lock::ShortLock;
+
+    use super::*;
+
+    /// API server with one Lease, and the number of its writes.
+    type StoredLease = Arc<ShortLock<(Option<Value>, u64)>>;
+
+    fn client(stored: &StoredLease) -> Client {
+        let stored = Arc::clone(stored);
+        let serve = move |request: Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let is_read = request.method() == Method::GET;
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let (status, object) = stored.with(|(lease, writes)| {
+                    if is_read {
+                        return (if lease.is_some() { 200 } else { 404 }, lease.clone().unwrap_or_default());
+                    }
+                    let mut object: Value = serde_json::from_slice(&body).unwrap();
+                    *writes += 1;
+                    object["metadata"]["resourceVersion"] = json!(writes.to_string());
+                    *lease = Some(object.clone());
+                    (200, object)
+                });
+                let body = Body::from(object.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
+            }
+        };
+        Client::new(tower::service_fn(serve), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_renews_the_lease_in_the_middle_of_a_long_look() {
+        let stored = StoredLease::default();
+        let client = client(&stored);
+        let writes = || stored.with(|(_, writes)| *writes);
+        let (mut one, mut other) = (WriterLease::new("one".to_owned()), WriterLease::new("other".to_owned()));
+        one.hold(&client).await.unwrap();
+        one.hold(&client).await.unwrap();
+        assert_eq!(writes(), 1, "it was renewed a moment ago");
+        for _ in 0..8 {
+            assert!(matches!(other.hold(&client).await, Err(LookError::LeaseHeldElsewhere)));
+            tokio::time::advance(RENEWAL_TIME).await;
+            one.hold(&client).await.unwrap();
+        }
+        assert_eq!(writes(), 9);
+        // A holder that goes on too late learns of it before it writes.
+        assert!(other.hold(&client).await.is_err());
+        tokio::time::advance(LEASE_TIME + RENEWAL_TIME).await;
+        other.hold(&client).await.unwrap();
+        assert!(matches!(one.hold(&client).await, Err(LookError::LeaseHeldElsewhere)));
+    }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use crate::credentials::{ClusterAccess, CredentialError};
+use kube_client::Client;
+
+use crate::credentials::{ClusterAccess, CredentialError, SharedClient};
 use crate::requests::RequestError;
 use explained_pods::ExplainedPods;
 use lease::WriterLease;
@@ -56,7 +58,7 @@ pub struct ReasonOptions {
 /// Writer of reasons.
 #[derive(Debug)]
 pub struct ReasonWriter<R> {
-    access: ClusterAccess,
+    client: SharedClient,
     options: ReasonOptions,
     reasons: R,
     /// Pod after which the next look goes on, where not all can be looked at.
@@ -73,13 +75,15 @@ enum LookError {
     Request { what: String, error: RequestError },
     #[error("the reasons cannot be found: {0}")]
     Reasons(String),
+    #[error("another process writes")]
+    LeaseHeldElsewhere,
 }
 
 impl<R: PendingReasons> ReasonWriter<R> {
     /// Writer of what these reasons say.
     pub fn new(access: ClusterAccess, options: ReasonOptions, reasons: R) -> Self {
         ReasonWriter {
-            access,
+            client: SharedClient::sending_once(access),
             options,
             reasons,
             last: String::new(),
@@ -94,37 +98,48 @@ impl<R: PendingReasons> ReasonWriter<R> {
         let mut lease = WriterLease::new(self.options.holder.clone());
         loop {
             looks.tick().await;
-            if let Err(error) = self.look(&mut lease).await {
+            let lent = match self.client.get().await {
+                Ok(lent) => lent,
+                Err(error) => {
+                    tracing::warn!(%error, "reasons of waiting pods are not written now; it is tried again");
+                    continue;
+                }
+            };
+            if let Err(error) = self.look(&lent.client, &mut lease).await {
                 tracing::warn!(%error, "reasons of waiting pods are not written now; it is tried again");
+                self.client.forget(&lent);
             }
         }
     }
 
-    async fn look(&mut self, lease: &mut WriterLease) -> Result<(), LookError> {
-        let client = self.access.client().await?;
-        // That of the pod, or of the kubeconfig's context.
-        let namespace = client.default_namespace().to_owned();
-        let held = lease.hold(&client, &namespace).await;
-        if !held.map_err(|error| LookError::Request {
-            what: format!("Lease {namespace}/{}", lease::NAME),
-            error,
-        })? {
-            self.explained.clear();
-            return Ok(());
+    async fn look(&mut self, client: &Client, lease: &mut WriterLease) -> Result<(), LookError> {
+        match self.write_reasons(client, lease).await {
+            Err(LookError::LeaseHeldElsewhere) => {
+                self.explained.clear();
+                Ok(())
+            }
+            looked => looked,
         }
+    }
+
+    async fn write_reasons(&mut self, client: &Client, lease: &mut WriterLease) -> Result<(), LookError> {
+        lease.hold(client).await?;
         let mut pods = Vec::new();
         for scheduler in &self.options.schedulers {
-            let waiting = waiting_pods(&client, scheduler).await;
+            let waiting = waiting_pods(client, scheduler).await;
             pods.append(&mut waiting.map_err(|error| LookError::Request {
                 what: format!("pods of scheduler {scheduler}"),
                 error,
             })?);
+            lease.hold(client).await?;
         }
         let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
         let schedulers = &self.options.schedulers;
-        self.explained.correct(&client, &writes, schedulers, &pods).await?;
+        let explained = &mut self.explained;
+        explained.search_placed(client, schedulers, lease).await?;
+        explained.correct(client, &writes, lease, &pods).await?;
         let pods = self.next_pods(pods);
-        self.write(&writes, pods).await
+        self.write(client, &writes, lease, pods).await
     }
 
     /// Pods of this look: those after the last one of the look before, and then from the beginning.
@@ -141,7 +156,13 @@ impl<R: PendingReasons> ReasonWriter<R> {
         pods
     }
 
-    async fn write(&mut self, writes: &ReasonWrites, pods: Vec<WaitingPod>) -> Result<(), LookError> {
+    async fn write(
+        &mut self,
+        client: &Client,
+        writes: &ReasonWrites,
+        lease: &mut WriterLease,
+        pods: Vec<WaitingPod>,
+    ) -> Result<(), LookError> {
         let names = pods.iter().map(WaitingPod::full_name).collect();
         let reasons = self.reasons.reasons(names).await.map_err(LookError::Reasons)?;
         let mut written: usize = 0;
@@ -161,6 +182,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 break;
             }
             written = written.saturating_add(1);
+            lease.hold(client).await?;
             let mut outcome = writes.write(&pod, &sentence).await;
             tokio::time::sleep(WRITE_PAUSE).await;
             if let Some(group) = &reason.pod_group

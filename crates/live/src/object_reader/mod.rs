@@ -1,0 +1,260 @@
+//! Reader of changed objects: their records, with the selectors of the owners of pods and the devices of slices and claims.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prost::Message as _;
+use pumice_kubernetes::claims::{AffectedRecords, ClaimedDevices, PodClaims};
+use pumice_kubernetes::object::{
+    self, AmountRules, ObjectKind, ObjectLimits, ObjectRecord, OwnerChange, PodController, PodOwners, RecordIdentity,
+    UnreadableObject,
+};
+use pumice_protocol::v1 as pb;
+
+use crate::read_again::StaleRecords;
+use crate::records::{ChangeBatches, ChangedRecord};
+use crate::requests::RequestError;
+
+/// Reader of objects, which knows the owners of pods, and slices and claims of devices.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectReader {
+    owners: PodOwners,
+    /// True if all kinds of owners are watched.
+    pub(crate) has_owners: bool,
+    /// True if queues are watched.
+    pub(crate) has_queues: bool,
+    devices: ClaimedDevices,
+    /// True if all slices and claims were listed.
+    has_all_devices: bool,
+    /// Slices, claims and pods that name them as they were before the lists: those that cannot be read count on.
+    former_devices: Arc<ClaimedDevices>,
+    /// Encoded records of pods that claim devices, without the devices.
+    claiming: BTreeMap<String, Vec<u8>>,
+    /// Records that the API server has to tell again.
+    stale: StaleRecords,
+    /// Objects that could not be read since the last look.
+    unreadable: Vec<String>,
+    unreadable_count: usize,
+}
+
+/// Messages about unreadable objects that are kept.
+const UNREADABLE_REPORTED: usize = 20;
+
+impl ObjectReader {
+    /// Reader of lists, which expects all kinds of owners.
+    pub(crate) fn new(former_devices: Arc<ClaimedDevices>) -> Self {
+        ObjectReader {
+            has_owners: true,
+            has_queues: true,
+            former_devices,
+            ..ObjectReader::default()
+        }
+    }
+
+    /// Ends the lists: what was read is whole.
+    pub(crate) fn end_lists(&mut self) {
+        // The pods came after their owners, and the nodes after their slices.
+        self.stale = StaleRecords::default();
+        self.has_all_devices = true;
+        self.former_devices = Arc::default();
+    }
+
+    /// Slices and claims of a reader whose lists have ended.
+    pub(crate) fn into_devices(self) -> Option<ClaimedDevices> {
+        self.has_all_devices.then_some(self.devices)
+    }
+
+    /// Adds the record of an object to changes.
+    pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
+        let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
+        if is_deleted {
+            self.remove(kind, read, changes);
+        } else {
+            self.put(kind, read, changes);
+        }
+    }
+
+    /// Notes the records that a change of devices changes, and adds those of pods to changes.
+    fn follow(&mut self, affected: AffectedRecords, changes: &mut ChangeBatches) {
+        let AffectedRecords { mut nodes, tasks } = affected;
+        self.stale.nodes.append(&mut nodes);
+        for name in tasks {
+            let encoded = self.claiming.get(&name).map(Vec::as_slice);
+            if let Some(Ok(mut task)) = encoded.map(pb::Task::decode) {
+                self.devices.complete_task(&mut task);
+                let record = ObjectRecord::Task(task, None, PodClaims::default());
+                changes.put(pb::RecordKind::Task, record);
+            }
+        }
+    }
+
+    /// Adds the records of a page of a list to changes.
+    pub(crate) fn read_page(
+        &mut self,
+        kind: ObjectKind,
+        page: &[u8],
+        changes: &mut ChangeBatches,
+    ) -> Result<(), RequestError> {
+        let mut put = |read| self.put(kind, read, changes);
+        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
+        read.map_err(|error| RequestError::Unreadable(error.to_string()))
+    }
+
+    fn put(
+        &mut self,
+        kind: ObjectKind,
+        read: Result<ObjectRecord, Box<UnreadableObject>>,
+        changes: &mut ChangeBatches,
+    ) {
+        match read {
+            Ok(ObjectRecord::Owner(owner)) => {
+                if let OwnerChange::Changed(namespace) = self.owners.add(owner) {
+                    self.stale.namespaces.insert(namespace);
+                }
+            }
+            Ok(ObjectRecord::Device(object)) => {
+                let affected = self.devices.put(object);
+                self.follow(affected, changes);
+            }
+            Ok(mut record) => {
+                if let ObjectRecord::Task(task, controller, claims) = &mut record {
+                    let claims = std::mem::take(claims);
+                    self.complete_task(task, controller.as_ref(), claims, changes);
+                }
+                if let ObjectRecord::Node(node) = &mut record {
+                    self.devices.complete_node(node);
+                    self.stale.nodes.remove(&node.name);
+                }
+                if let ObjectRecord::Job(job) = &record
+                    && kind == ObjectKind::WorkloadPodGroup
+                    && !self.has_queues
+                {
+                    Self::put_own_queue(&job.queue, changes);
+                }
+                changes.put(kind.record_kind(), record);
+            }
+            Err(unreadable) => self.note_unreadable(kind, *unreadable, changes),
+        }
+    }
+
+    /// Puts what owners and claims tell into the record of a pod.
+    fn complete_task(
+        &mut self,
+        task: &mut pb::Task,
+        controller: Option<&PodController>,
+        claims: PodClaims,
+        changes: &mut ChangeBatches,
+    ) {
+        if self.has_owners {
+            self.owners.complete(task, controller);
+        } else {
+            self.owners.complete_partly(task, controller);
+        }
+        if claims.is_empty() {
+            self.claiming.remove(&task.name);
+        } else {
+            self.claiming.insert(task.name.clone(), task.encode_to_vec());
+        }
+        let affected = self.devices.put_pod(task, claims);
+        self.devices.complete_task(task);
+        self.follow(affected, changes);
+    }
+
+    /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
+    fn put_own_queue(queue: &str, changes: &mut ChangeBatches) {
+        if queue == object::DEFAULT_QUEUE {
+            let record = pb::Queue {
+                name: queue.to_owned(),
+                ..pb::Queue::default()
+            };
+            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
+        }
+    }
+
+    fn remove(
+        &mut self,
+        kind: ObjectKind,
+        read: Result<ObjectRecord, Box<UnreadableObject>>,
+        changes: &mut ChangeBatches,
+    ) {
+        let name = match &read {
+            Ok(record) => record.name_and_uid().0,
+            // An object that cannot be read goes by its name.
+            Err(unreadable) => &unreadable.name,
+        };
+        if !name.is_empty() {
+            self.remove_named(kind, name, changes);
+        }
+    }
+
+    fn remove_named(&mut self, kind: ObjectKind, name: &str, changes: &mut ChangeBatches) {
+        if kind.owns_pods() {
+            if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
+                self.stale.namespaces.insert(namespace);
+            }
+            return;
+        }
+        if kind.tells_devices() {
+            let affected = self.devices.remove(kind, name);
+            self.follow(affected, changes);
+            return;
+        }
+        if kind == ObjectKind::Pod {
+            self.claiming.remove(name);
+            let affected = self.devices.remove_pod(name);
+            self.follow(affected, changes);
+        }
+        if kind.record_kind() != pb::RecordKind::Unspecified {
+            changes.set(kind.record_kind(), name.to_owned(), ChangedRecord::Remove);
+        }
+    }
+
+    fn note_unreadable(&mut self, kind: ObjectKind, unreadable: UnreadableObject, changes: &mut ChangeBatches) {
+        let UnreadableObject {
+            title,
+            name,
+            error,
+            record,
+        } = unreadable;
+        let tells_devices = kind.tells_devices() || kind == ObjectKind::Pod;
+        if tells_devices && !self.has_all_devices {
+            let former = Arc::clone(&self.former_devices);
+            let affected = self.devices.put_former(&former, kind, &name);
+            self.follow(affected, changes);
+        }
+        if kind == ObjectKind::Pod {
+            // The last good record counts, as it is.
+            self.claiming.remove(&name);
+        }
+        self.unreadable_count = self.unreadable_count.saturating_add(1);
+        if self.unreadable.len() < UNREADABLE_REPORTED {
+            self.unreadable.push(format!("{title}: {error}"));
+        }
+        if let Some(RecordIdentity { kind, name, node }) = record {
+            let record = pb::UnreadableRecord {
+                kind: kind.into(),
+                name: name.clone(),
+                field: error.field,
+                message: error.reason,
+                node,
+            };
+            changes.set(kind, name, ChangedRecord::Unreadable(record));
+        }
+    }
+
+    /// Records that have to be read again, since the last call.
+    pub(crate) fn take_stale(&mut self) -> StaleRecords {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Number of objects that could not be read since the last call, and messages about the first of them.
+    pub(crate) fn take_unreadable(&mut self) -> (usize, Vec<String>) {
+        (
+            std::mem::take(&mut self.unreadable_count),
+            std::mem::take(&mut self.unreadable),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Tests of the reader of changed objects.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::records::RecordChanges;
+
+const POD: &str =
+    r#"{"metadata":{"name":"a","namespace":"web","labels":{"app":"front"}},"spec":{"containers":[{"name":"c"}]}}"#;
+
+#[test]
+fn the_last_change_of_a_name_counts() {
+    let mut reader = ObjectReader::default();
+    let mut changes = ChangeBatches::default();
+    reader.read(ObjectKind::Pod, false, POD.as_bytes(), &mut changes);
+    reader.read(ObjectKind::Pod, true, POD.as_bytes(), &mut changes);
+    reader.read(
+        ObjectKind::Node,
+        false,
+        r#"{"metadata":{"name":"n"}}"#.as_bytes(),
+        &mut changes,
+    );
+    let (put, removals, unreadable) = changes.decoded();
+    assert_eq!((put.tasks.len(), put.nodes.len()), (0, 1));
+    assert_eq!(removals.tasks, ["web/a"]);
+    assert_eq!(unreadable, []);
+}
+
+#[test]
+fn a_pod_group_without_any_queues_gets_one() {
+    let group = |labels: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"g","namespace":"web","labels":{labels}}},"spec":{{"schedulingPolicy":{{"gang":{{"minCount":3}}}}}}}}"#
+        )
+    };
+    let read = |has_queues: bool, labels: &str| {
+        let mut reader = ObjectReader::new(Arc::default());
+        reader.has_queues = has_queues;
+        let mut changes = ChangeBatches::default();
+        reader.read(
+            ObjectKind::WorkloadPodGroup,
+            false,
+            group(labels).as_bytes(),
+            &mut changes,
+        );
+        let (put, ..) = changes.decoded();
+        let job = &put.jobs[0];
+        assert_eq!((&*job.name, job.min_member), ("web/g", 3));
+        (
+            job.queue.clone(),
+            put.queues.iter().map(|queue| queue.name.clone()).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(read(false, "{}"), ("default".to_owned(), vec!["default".to_owned()]));
+    assert_eq!(read(true, "{}"), ("default".to_owned(), vec![]));
+    let named = r#"{"scheduling.volcano.sh/queue-name":"team"}"#;
+    assert_eq!(read(false, named), ("team".to_owned(), vec![]));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_named_and_removed_by_name() {
+    let mut reader = ObjectReader::default();
+    let mut changes = ChangeBatches::default();
+    let node = r#"{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":{}}}}"#;
+    reader.read(ObjectKind::Node, false, node.as_bytes(), &mut changes);
+    let (_, _, unreadable) = std::mem::take(&mut changes).decoded();
+    assert_eq!(unreadable[0].name, "n");
+    assert_eq!(reader.take_unreadable().0, 1);
+    reader.read(ObjectKind::Node, true, node.as_bytes(), &mut changes);
+    assert_eq!(changes.decoded().1.nodes, ["n"]);
+}
+
+#[test]
+fn an_owner_that_selects_otherwise_makes_its_namespace_stale_once() {
+    let mut reader = ObjectReader::new(Arc::default());
+    let mut changes = ChangeBatches::default();
+    let service = r#"{"metadata":{"name":"s","namespace":"web"},"spec":{"selector":{"app":"front"}}}"#;
+    reader.read(ObjectKind::Service, false, service.as_bytes(), &mut changes);
+    assert_eq!(reader.take_stale().namespaces, BTreeSet::from(["web".to_owned()]));
+    reader.read(ObjectKind::Service, false, service.as_bytes(), &mut changes);
+    assert_eq!(reader.take_stale(), StaleRecords::default());
+    reader.read(ObjectKind::Pod, false, POD.as_bytes(), &mut changes);
+    let (put, ..) = std::mem::take(&mut changes).decoded();
+    let selector = |put: &pb::Cluster| put.tasks[0].constraints.as_ref()?.owner_selector.clone();
+    assert!(selector(&put).is_some());
+    reader.read(ObjectKind::Service, true, service.as_bytes(), &mut changes);
+    assert_eq!(reader.take_stale().namespaces.len(), 1);
+    reader.read(ObjectKind::Pod, false, POD.as_bytes(), &mut changes);
+    assert_eq!(selector(&changes.decoded().0), None);
+}
+
+#[test]
+fn after_the_lists_nothing_has_to_be_read_again() {
+    let mut reader = ObjectReader::new(Arc::default());
+    let service = r#"{"metadata":{"name":"s","namespace":"web"},"spec":{"selector":{"app":"front"}}}"#;
+    put(&mut reader, ObjectKind::Service, service);
+    put(&mut reader, ObjectKind::ResourceSlice, SLICE);
+    reader.end_lists();
+    assert_eq!(reader.take_stale(), StaleRecords::default());
+}
+
+const SLICE: &str = r#"{"metadata":{"name":"s"},"spec":{"driver":"gpu.x","nodeName":"n","devices":[{"name":"g-0"}]}}"#;
+const NODE: &str = r#"{"metadata":{"name":"n"}}"#;
+
+fn claim(count: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"c","namespace":"web"}},"spec":{{"devices":{{"requests":[{{"exactly":{{"deviceClassName":"gpu.x","count":{count}}}}}]}}}}}}"#
+    )
+}
+
+fn claiming(name: &str, more: &str) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"web"}},"spec":{{"containers":[{{"name":"c"}}],"resourceClaims":[{{"name":"g","resourceClaimName":"c"}}]{more}}}}}"#
+    )
+}
+
+/// Changes of objects: the records to put, and what is unreadable.
+fn put(reader: &mut ObjectReader, kind: ObjectKind, object: &str) -> (pb::Cluster, Vec<pb::UnreadableRecord>) {
+    let mut changes = ChangeBatches::default();
+    reader.read(kind, false, object.as_bytes(), &mut changes);
+    let (put, _, unreadable) = changes.decoded();
+    (put, unreadable)
+}
+
+fn counts(put: &pb::Cluster) -> Vec<(&str, u32)> {
+    let count = |task: &pb::Task| task.constraints.as_ref()?.devices.as_ref().map(|own| own.count);
+    let tasks = put.tasks.iter();
+    tasks
+        .map(|task| (task.name.as_str(), count(task).unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn a_slice_makes_its_node_stale_until_the_node_is_read() {
+    let mut reader = ObjectReader::new(Arc::default());
+    let (records, _) = put(&mut reader, ObjectKind::ResourceSlice, SLICE);
+    assert_eq!(records, pb::Cluster::default());
+    let (records, _) = put(&mut reader, ObjectKind::Node, NODE);
+    assert_eq!(records.nodes[0].devices.as_ref().unwrap().count, 1);
+    assert_eq!(reader.take_stale(), StaleRecords::default());
+    let mut changes = ChangeBatches::default();
+    reader.read(ObjectKind::ResourceSlice, true, SLICE.as_bytes(), &mut changes);
+    assert!(changes.decoded() == Default::default());
+    assert_eq!(reader.take_stale().nodes, BTreeSet::from(["n".to_owned()]));
+}
+
+#[test]
+fn a_claim_changes_the_pods_that_name_it_and_others_cost_nothing() {
+    let mut reader = ObjectReader::new(Arc::default());
+    put(&mut reader, ObjectKind::Pod, POD);
+    assert_eq!(
+        counts(&put(&mut reader, ObjectKind::Pod, &claiming("p", "")).0),
+        [("web/p", 0)]
+    );
+    assert_eq!(reader.claiming.keys().collect::<Vec<_>>(), ["web/p"]);
+    assert_eq!(
+        counts(&put(&mut reader, ObjectKind::ResourceClaim, &claim(2)).0),
+        [("web/p", 2)]
+    );
+    let both = put(&mut reader, ObjectKind::Pod, &claiming("q", "")).0;
+    assert_eq!(counts(&both), [("web/p", 0), ("web/q", 0)]);
+    let mut changes = ChangeBatches::default();
+    reader.read(ObjectKind::Pod, true, claiming("q", "").as_bytes(), &mut changes);
+    let (again, removed, _) = changes.decoded();
+    assert_eq!(
+        (counts(&again), removed.tasks),
+        (vec![("web/p", 2)], vec!["web/q".to_owned()])
+    );
+    // A pod that claims nothing any more is a pod like others.
+    put(
+        &mut reader,
+        ObjectKind::Pod,
+        r#"{"metadata":{"name":"p","namespace":"web"},"spec":{}}"#,
+    );
+    assert_eq!(reader.claiming.len(), 0);
+    assert_eq!(counts(&put(&mut reader, ObjectKind::ResourceClaim, &claim(1)).0), []);
+}
+
+#[test]
+fn the_record_of_a_pod_that_cannot_be_read_stays_as_it_is() {
+    let mut reader = ObjectReader::new(Arc::default());
+    put(&mut reader, ObjectKind::Pod, &claiming("p", ""));
+    let (_, unreadable) = put(&mut reader, ObjectKind::Pod, &claiming("p", r#","priority":"high""#));
+    assert_eq!(unreadable[0].name, "web/p");
+    assert_eq!(counts(&put(&mut reader, ObjectKind::ResourceClaim, &claim(2)).0), []);
+    // It shares its claim all the same.
+    assert_eq!(
+        counts(&put(&mut reader, ObjectKind::Pod, &claiming("q", "")).0),
+        [("web/q", 0)]
+    );
+    let mut changes = ChangeBatches::default();
+    reader.read(
+        ObjectKind::Pod,
+        true,
+        claiming("p", r#","priority":"high""#).as_bytes(),
+        &mut changes,
+    );
+    assert_eq!(counts(&changes.decoded().0), [("web/q", 2)]);
+}
+
+#[test]
+fn slices_that_cannot_be_read_count_on_over_lists() {
+    let broken = SLICE.replace(r#""n""#, "7");
+    let mut reader = ObjectReader::new(Arc::default());
+    put(&mut reader, ObjectKind::ResourceSlice, SLICE);
+    reader.end_lists();
+    put(&mut reader, ObjectKind::ResourceSlice, &broken);
+    let devices = |reader: &mut ObjectReader| put(reader, ObjectKind::Node, NODE).0.nodes[0].devices.clone();
+    assert!(devices(&mut reader).is_some());
+    let (count, messages) = reader.take_unreadable();
+    assert_eq!(
+        (count, &*messages[0]),
+        (1, "ResourceSlice s: spec.nodeName: is a number, not a text")
+    );
+    let mut reader = ObjectReader::new(Arc::new(reader.into_devices().unwrap()));
+    put(&mut reader, ObjectKind::ResourceSlice, &broken);
+    assert!(devices(&mut reader).is_some());
+    let mut changes = ChangeBatches::default();
+    reader.read(ObjectKind::ResourceSlice, true, broken.as_bytes(), &mut changes);
+    assert!(devices(&mut reader).is_none());
+    assert!(
+        ObjectReader::new(Arc::default()).into_devices().is_none(),
+        "its lists have not ended"
+    );
+}
+
+#[test]
+fn a_good_record_before_an_unreadable_one_is_sent_and_a_removal_too() {
+    let mut reader = ObjectReader::default();
+    let mut changes = ChangeBatches::default();
+    let broken = claiming("p", r#","priority":"high""#);
+    reader.read(ObjectKind::Pod, false, claiming("p", "").as_bytes(), &mut changes);
+    reader.read(ObjectKind::Pod, false, broken.as_bytes(), &mut changes);
+    reader.read(ObjectKind::Pod, true, broken.as_bytes(), &mut changes);
+    reader.read(ObjectKind::Pod, false, broken.as_bytes(), &mut changes);
+    let (batches, last) = changes.into_batches();
+    let mut batches: Vec<_> = batches.into_iter().map(RecordChanges::decoded).collect();
+    let (_, removed, unreadable) = last.decoded();
+    assert_eq!((removed.tasks.len(), unreadable.len()), (0, 1));
+    let (_, removed, unreadable) = batches.pop().unwrap();
+    assert_eq!((removed.tasks, unreadable.len()), (vec!["web/p".to_owned()], 0));
+    let (put, ..) = batches.pop().unwrap();
+    assert_eq!((put.tasks.len(), batches.len()), (1, 0));
+}
+
+#[test]
+fn large_records_come_in_many_batches() {
+    let mut reader = ObjectReader::default();
+    let mut changes = ChangeBatches::default();
+    let text = "x".repeat(200 << 10);
+    for number in 0..10 {
+        let pod = format!(
+            r#"{{"metadata":{{"name":"p{number}","namespace":"web","annotations":{{"a":"{text}"}}}},"spec":{{"containers":[{{"name":"c"}}]}}}}"#
+        );
+        reader.read(ObjectKind::Pod, false, pod.as_bytes(), &mut changes);
+    }
+    let (batches, last) = changes.into_batches();
+    let tasks: Vec<usize> = batches
+        .into_iter()
+        .chain([last])
+        .map(|batch| batch.decoded().0.tasks.len())
+        .collect();
+    assert_eq!(tasks, [2, 2, 2, 2, 2, 0]);
+}
+
+#[test]
+fn claims_of_a_pod_that_cannot_be_read_count_on_over_lists() {
+    let broken = claiming("p", r#","priority":"high""#);
+    let mut reader = ObjectReader::new(Arc::default());
+    put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
+    put(&mut reader, ObjectKind::Pod, &claiming("p", ""));
+    put(&mut reader, ObjectKind::Pod, &claiming("q", ""));
+    reader.end_lists();
+    let mut reader = ObjectReader::new(Arc::new(reader.into_devices().unwrap()));
+    put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
+    put(&mut reader, ObjectKind::Pod, &broken);
+    let (records, _) = put(&mut reader, ObjectKind::Pod, &claiming("q", ""));
+    assert_eq!(counts(&records), [("web/q", 0)], "the two share their claim");
+}
+
+#[test]
+fn an_owner_that_cannot_be_read_is_removed_by_name() {
+    for (kind, selector) in [
+        (ObjectKind::Service, r#"{"app":"front"}"#),
+        (ObjectKind::ReplicationController, r#"{"app":"front"}"#),
+        (ObjectKind::ReplicaSet, r#"{"matchLabels":{"app":"front"}}"#),
+        (ObjectKind::StatefulSet, r#"{"matchLabels":{"app":"front"}}"#),
+    ] {
+        let mut reader = ObjectReader::default();
+        let owner = |selector: &str| {
+            format!(r#"{{"metadata":{{"name":"s","namespace":"web"}},"spec":{{"selector":{selector}}}}}"#)
+        };
+        put(&mut reader, kind, &owner(selector));
+        assert_eq!(reader.take_stale().namespaces.len(), 1);
+        let broken = owner(&selector.replace(r#""front""#, r#"{"x":1}"#));
+        put(&mut reader, kind, &broken);
+        assert_eq!(reader.take_unreadable().0, 1);
+        let mut changes = ChangeBatches::default();
+        reader.read(kind, true, broken.as_bytes(), &mut changes);
+        assert_eq!(reader.take_stale().namespaces.len(), 1, "{}", kind.name());
+    }
+}
