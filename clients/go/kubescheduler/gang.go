@@ -95,6 +95,13 @@ func (gang *gang) open() bool {
 	return gang.failure == "" && !gang.bound
 }
 
+// released returns why the gang was released; empty: it was not.
+func (gang *gang) released() string {
+	gang.mutex.Lock()
+	defer gang.mutex.Unlock()
+	return gang.failure
+}
+
 // arrive brings a pod to Permit. The last one lets all go on.
 func (gang *gang) arrive(pod *corev1.Pod, most time.Duration) (*fwk.Status, time.Duration) {
 	gang.mutex.Lock()

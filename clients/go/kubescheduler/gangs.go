@@ -244,26 +244,36 @@ func (plugin *Plugin) placeGang(ctx context.Context, pod *corev1.Pod, cycle *cyc
 		// An elastic gang whose room is taken by the others.
 		plugin.wait(pod)
 	}
-	siblings := []*corev1.Pod{}
-	for _, member := range members {
-		if node, placed := made.nodes[member.UID]; placed {
-			made.expect(member.UID)
-			plugin.hub.mirror.reserve(member, node, reserved{})
-			if member.UID != pod.UID {
-				siblings = append(siblings, member)
-			}
-		}
+	placed := slices.DeleteFunc(slices.Clone(members), func(member *corev1.Pod) bool { return made.nodes[member.UID] == "" })
+	plugin.hold(made, placed)
+	if why := made.released(); why != "" {
+		plugin.wait(pod)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 	}
-	plugin.hub.gangs.begin(made)
-	time.AfterFunc(2*plugin.args.GangTimeout.Duration, func() {
-		made.release(fmt.Sprintf("pod group %s is released: its pods did not all get their nodes within %s", group, 2*plugin.args.GangTimeout.Duration))
-	})
-	made.callBack(siblings)
+	made.callBack(slices.DeleteFunc(placed, func(member *corev1.Pod) bool { return member.UID == pod.UID }))
 	if _, placed := made.nodes[pod.UID]; !placed {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "other pods of pod group "+group+" are being bound")
 	}
 	made.try(pod.UID)
 	return made, nil
+}
+
+// hold counts the members of a gang on their nodes, and makes the gang the group's current one.
+func (plugin *Plugin) hold(made *gang, members []*corev1.Pod) {
+	for _, member := range members {
+		made.expect(member.UID)
+		plugin.hub.mirror.reserve(member, made.nodes[member.UID], reserved{})
+	}
+	plugin.hub.gangs.begin(made)
+	time.AfterFunc(2*plugin.args.GangTimeout.Duration, func() {
+		made.release(fmt.Sprintf("pod group %s is released: its pods did not all get their nodes within %s", made.group, 2*plugin.args.GangTimeout.Duration))
+	})
+	// A deletion from now on finds the gang. One that came while the service placed the pods did not.
+	for _, member := range members {
+		if !plugin.hub.mirror.mayCome(member.UID) {
+			plugin.hub.gangs.podGone(member)
+		}
+	}
 }
 
 // withoutGang is the status of a pod whose gang could not be placed because the service failed: that of Admit. None: the pod goes by

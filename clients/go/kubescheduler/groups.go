@@ -196,6 +196,14 @@ func mayBePlaced(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
+// mayCome reports whether a pod is there and is not being deleted.
+func (mirror *mirror) mayCome(pod types.UID) bool {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	newest, found := mirror.pods[pod]
+	return found && newest.DeletionTimestamp == nil
+}
+
 // catchUp is the most that a request about stored pods waits for them: kube-scheduler's own handlers may hear of a pod earlier.
 const catchUp = 200 * time.Millisecond
 

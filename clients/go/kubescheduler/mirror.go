@@ -33,7 +33,7 @@ type mirror struct {
 	owners pumice.Owners
 	// listed are the pods of the scheduler's cache; nil in tests.
 	listed corelisters.PodLister
-	// gone hears of pods that are deleted.
+	// gone hears of pods that are deleted, or get no node because they are being deleted.
 	gone func(*corev1.Pod)
 	// wake tells the background that there is something to send, and changes counts that.
 	wake    chan struct{}
@@ -74,13 +74,13 @@ func newMirror(feed *pumice.Feed, source string) *mirror {
 // watch takes in what the scheduler's own informers say.
 func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { of(object, mirror.podSeen) },
+		AddFunc: func(object any) { of(object, mirror.podTold) },
 		UpdateFunc: func(before, object any) {
 			// A new list may have another pod under the same name.
 			if incarnation(before) != incarnation(object) {
 				of(before, mirror.podEnded)
 			}
-			of(object, mirror.podSeen)
+			of(object, mirror.podTold)
 		},
 		DeleteFunc: func(object any) { of(object, mirror.podEnded) },
 	})
@@ -305,6 +305,14 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	}
 	if isOnNode {
 		mirror.decisive.Add(1)
+	}
+}
+
+// podTold is podSeen, of which the gangs hear if kube-scheduler no longer gives the pod a node.
+func (mirror *mirror) podTold(pod *corev1.Pod) {
+	mirror.podSeen(pod)
+	if pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" {
+		mirror.gone(pod)
 	}
 }
 
