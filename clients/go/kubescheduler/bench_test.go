@@ -43,6 +43,9 @@ type bench struct {
 	nodes     []*corev1.Node
 	pods      []*corev1.Pod
 
+	// beforeWait is called between Permit and the wait of a pod; may be nil.
+	beforeWait func()
+
 	// events are those that the plugins have written.
 	events events.FakeRecorder
 

@@ -33,6 +33,8 @@ type gang struct {
 	tried, arrived, checked map[types.UID]bool
 	// ready is closed when every pod could be bound, ended when the gang is released.
 	ready, ended chan struct{}
+	// patience is the time for which kube-scheduler lets a pod wait that has arrived.
+	patience time.Duration
 	// bound says that ready is closed, failure why ended is.
 	bound   bool
 	failure string
@@ -109,7 +111,7 @@ func (gang *gang) arrive(pod *corev1.Pod, most time.Duration) (*fwk.Status, time
 		defer gang.mutex.Unlock()
 		return fwk.NewStatus(fwk.Unschedulable, gang.failure), 0
 	}
-	gang.arrived[pod.UID] = true
+	gang.arrived[pod.UID], gang.patience = true, most
 	missing := len(gang.expected) - len(gang.arrived)
 	others := make([]types.UID, 0, len(gang.arrived))
 	for uid := range gang.arrived {
@@ -168,6 +170,7 @@ func (gang *gang) release(why string) {
 	}
 	gang.failure = why
 	close(gang.ended)
+	until := time.Now().Add(gang.patience)
 	gang.mutex.Unlock()
 	gangs.WithLabelValues("released").Inc()
 	gang.hub.log.Info("Gang released", "podGroup", gang.group, "why", why)
@@ -177,6 +180,32 @@ func (gang *gang) release(why string) {
 		if waiting := gang.handle.GetWaitingPod(uid); waiting != nil {
 			waiting.Reject(Name, why)
 		}
+	}
+	gang.rejectLate(until)
+}
+
+// lateLook is the time between two looks for pods of a released gang that wait.
+const lateLook = 100 * time.Millisecond
+
+// rejectLate rejects the pods of a released gang that wait, and looks again until there are none. kube-scheduler makes a pod wait some time
+// after Permit: a release in between does not find it.
+func (gang *gang) rejectLate(until time.Time) {
+	gang.mutex.Lock()
+	defer gang.mutex.Unlock()
+	left := false
+	for uid := range gang.held {
+		if !gang.arrived[uid] {
+			// Permit refuses it.
+			continue
+		}
+		left = true
+		// Under the lock the pod is not let go, so that it waits for this gang and no later one.
+		if waiting := gang.handle.GetWaitingPod(uid); waiting != nil {
+			waiting.Reject(Name, gang.failure)
+		}
+	}
+	if left && time.Now().Before(until) && gang.hub.ctx.Err() == nil {
+		time.AfterFunc(lateLook, func() { gang.rejectLate(until) })
 	}
 }
 

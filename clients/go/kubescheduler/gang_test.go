@@ -97,6 +97,9 @@ func (bench *bench) permit(pod *corev1.Pod) attempt {
 	}
 	wait, status := bench.framework.RunPermitPlugins(ctx, made.state, pod, made.node)
 	if made.status = status; status.IsWait() {
+		if bench.beforeWait != nil {
+			bench.beforeWait()
+		}
 		bench.framework.AddWaitingPod(pod, wait)
 	}
 	return made
@@ -308,6 +311,34 @@ func TestAMemberThatIsBeingDeletedReleasesTheGang(t *testing.T) {
 	begin := time.Now()
 	if status := bench.bind([]attempt{first})[0]; !status.IsRejected() || !strings.Contains(status.Message(), "pod train-1 is deleted") || time.Since(begin) > 10*time.Second {
 		t.Fatal(status)
+	}
+}
+
+// TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed: kube-scheduler adds the pod to those that wait after Permit.
+func TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed(t *testing.T) {
+	address, _ := gangServer(t, 2)
+	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
+	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
+	table := profiles.plugin(bench.framework).hub.gangs
+	var released *gang
+	bench.beforeWait = func() {
+		released = table.of("default/train")
+		if err := bench.client.CoreV1().Pods("default").Delete(context.Background(), "train-1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the gang is released", func() bool { return released.released() != "" && table.of("default/train") == nil })
+		// The looks go on, however long it takes.
+		time.Sleep(2 * lateLook)
+	}
+	first, begin := bench.permit(pods[0]), time.Now()
+	if !first.status.IsWait() || !released.isHeld() {
+		t.Fatal(first.status)
+	}
+	if status := bench.bind([]attempt{first})[0]; !status.IsRejected() || !strings.Contains(status.Message(), "pod train-1 is deleted") || time.Since(begin) > 10*time.Second {
+		t.Fatal(status, time.Since(begin))
+	}
+	if released.isHeld() {
+		t.Fatal("the group is refused for want of a pod that waits no more")
 	}
 }
 
