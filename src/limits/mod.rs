@@ -20,6 +20,14 @@ pub(crate) const MAX_DISK_WAITS: usize = 64;
 /// Maximum number of further tasks by which Score looks ahead.
 pub(crate) const MAX_AHEAD: usize = 32;
 
+/// Cost of a node with one more task on it, by that of a node that is judged as it is: the amounts of the node are copied first.
+const COST_AHEAD: usize = 25;
+
+/// Cost of a task-node pair with this number of further tasks to look ahead by, in pairs without any.
+pub(crate) fn weight_ahead(ahead: usize) -> usize {
+    ahead.saturating_mul(COST_AHEAD).saturating_add(1)
+}
+
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {

@@ -146,11 +146,8 @@ impl DecisionCall for pb::ScoreRequest {
     type Response = pb::ScoreResponse;
 
     fn work(&self, _: &EvaluationContext) -> CallWork {
-        let sheets = self.ahead as usize + 1;
-        CallWork::Pairs(
-            self.tasks.len().saturating_mul(sheets),
-            self.candidates.as_ref().map(max_nodes),
-        )
+        let (tasks, width) = (self.tasks.len(), self.candidates.as_ref().map(max_nodes));
+        CallWork::PairsAhead(tasks, width, self.ahead as usize)
     }
 
     fn object_bytes(&self) -> usize {

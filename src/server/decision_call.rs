@@ -14,6 +14,7 @@ use super::pb;
 use super::response_room::ResponseRoom;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
+use crate::limits::weight_ahead;
 
 /// Number of task-node pairs above which a query leaves the async threads: at some 20 ns each, half a millisecond.
 const MAX_ASYNC_PAIRS: usize = 25_000;
@@ -27,6 +28,8 @@ pub(super) const MAX_ASYNC_OBJECT_BYTES: usize = 64 << 10;
 pub(super) enum CallWork {
     /// Numbers of tasks and of nodes that the request names; no number: all nodes.
     Pairs(usize, Option<usize>),
+    /// The same numbers, and the number of further tasks that are looked ahead by.
+    PairsAhead(usize, Option<usize>, usize),
     /// Plugin states may have to be computed first.
     PluginStates,
 }
@@ -38,6 +41,10 @@ impl CallWork {
             CallWork::Pairs(tasks, width) => {
                 tasks.saturating_mul(width.unwrap_or(context.cluster_state().slots() as usize))
             }
+            CallWork::PairsAhead(tasks, width, ahead) => {
+                let pairs = CallWork::Pairs(tasks, width).most_pairs(context);
+                pairs.saturating_mul(ahead.saturating_add(1))
+            }
             CallWork::PluginStates => 0,
         }
     }
@@ -47,6 +54,9 @@ impl CallWork {
         match self {
             CallWork::Pairs(tasks, _) => {
                 tasks <= MAX_ASYNC_TASKS && self.most_pairs(context) <= MAX_ASYNC_PAIRS && context.has_plugin_states()
+            }
+            CallWork::PairsAhead(tasks, width, ahead) => {
+                CallWork::Pairs(tasks.saturating_mul(weight_ahead(ahead)), width).is_small(context)
             }
             CallWork::PluginStates => false,
         }

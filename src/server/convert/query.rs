@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::limits::{EdgeLimits, MAX_AHEAD};
+use crate::limits::{EdgeLimits, MAX_AHEAD, weight_ahead};
 use crate::server::pb;
 use crate::server::status::CallError;
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
@@ -77,7 +77,13 @@ pub fn read_filter(
     };
     let (query, encoding) = read_shared(asked, nodes, table, declared)?;
     let sampled = samples_per_task(&query);
-    check_size(&query, encoding, nodes.state, [u64::MAX, sampled, 1], &declared.limits)?;
+    check_size(
+        &query,
+        encoding,
+        (nodes.state, 0),
+        [u64::MAX, sampled],
+        &declared.limits,
+    )?;
     Ok(FilterCall { query, encoding })
 }
 
@@ -122,12 +128,11 @@ pub fn read_score(
         limit.map_or(u64::MAX, u64::from)
     };
     let sampled = if with_filter { samples_per_task(&query) } else { 0 };
-    let sheets = ahead as u64 + 1;
     check_size(
         &query,
         encoding,
-        nodes.state,
-        [shown, sampled, sheets],
+        (nodes.state, ahead),
+        [shown, sampled],
         &declared.limits,
     )?;
     let query = ScoreQuery {
@@ -243,12 +248,12 @@ fn samples_per_task(query: &NodeQuery) -> u64 {
 }
 
 /// Checks the size of the result. `shown`: nodes per task in the result; `sampled`: nodes per task that it names
-/// whatever the encoding is; `sheets`: number of times that each node is judged and shown.
+/// whatever the encoding is; `ahead`: number of further tasks with which each node is judged and shown once more.
 fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,
-    cluster_state: &ClusterState,
-    [shown, sampled, sheets]: [u64; 3],
+    (cluster_state, ahead): (&ClusterState, usize),
+    [shown, sampled]: [u64; 2],
     limits: &EdgeLimits,
 ) -> Result<(), CallError> {
     let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state));
@@ -258,12 +263,12 @@ fn check_size(
     };
     for (pairs, limit, name) in [
         (
-            tasks.saturating_mul(width).saturating_mul(sheets),
+            tasks.saturating_mul(width).saturating_mul(weight_ahead(ahead) as u64),
             limits.pairs,
             "pairs",
         ),
         (
-            tasks.saturating_mul(width.min(shown)).saturating_mul(sheets),
+            tasks.saturating_mul(width.min(shown)).saturating_mul(ahead as u64 + 1),
             limit,
             name,
         ),
