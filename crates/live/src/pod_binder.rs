@@ -75,9 +75,9 @@ impl PodBinder {
             self.client.forget(&lent);
         }
         // Gateways report with 5xx what may have reached the API server.
-        Err(match error {
-            RequestError::Refused { code: 400..=499, .. } => BindError::Refused(error.to_string()),
-            error => BindError::Unknown(error.to_string()),
-        })
+        if matches!(error, RequestError::Refused { code: 400..=499, .. }) {
+            return Err(BindError::Refused(error.to_string()));
+        }
+        Err(BindError::Unknown(error.to_string()))
     }
 }

@@ -25,8 +25,8 @@ struct WatchedObjects {
     refused: BTreeMap<String, u16>,
     /// Lists of a collection that are refused before others are served.
     refused_lists: BTreeMap<String, usize>,
-    /// Requests that were refused.
-    refusals: Vec<String>,
+    /// Requests that were rejected.
+    rejections: Vec<String>,
     /// Token that callers need; empty: none.
     token: String,
     /// Objects that a streamed list shows, and then deletes before it ends.
@@ -135,7 +135,7 @@ impl ClusterApi {
         self.state.with(|state| token.clone_into(&mut state.token));
     }
 
-    /// Refuses so many lists of a collection.
+    /// Refuses this number of lists of a collection.
     pub(super) fn refuse_lists(&self, collection: &str, count: usize) {
         self.state
             .with(|state| state.refused_lists.insert(collection.to_owned(), count));
@@ -146,9 +146,9 @@ impl ClusterApi {
         self.state.with(|state| state.deleted_meanwhile.push(object.clone()));
     }
 
-    /// Requests that were refused since the last call.
-    pub(super) fn take_refusals(&self) -> Vec<String> {
-        self.state.with(|state| std::mem::take(&mut state.refusals))
+    /// Requests that were rejected since the last call.
+    pub(super) fn take_rejections(&self) -> Vec<String> {
+        self.state.with(|state| std::mem::take(&mut state.rejections))
     }
 
     /// Refuses a collection from now on, and ends its watches; 200 serves it.
@@ -253,7 +253,7 @@ fn respond(stream: TcpStream, state: &ShortLock<WatchedObjects>) {
     let status = state.with(|state| {
         let status = state.status_of(&own, &token);
         if status != 200 {
-            state.refusals.push(target.clone());
+            state.rejections.push(target.clone());
         }
         status
     });

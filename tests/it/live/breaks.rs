@@ -158,9 +158,9 @@ fn a_look_at_waiting_pods_that_fails_is_made_again() {
     api.refuse_lists(PODS, 1);
     api.put(&service(&json!({"app": "other"})));
     until("the pod has no selector any more", || !selector());
-    let refusals = api.take_refusals();
+    let rejections = api.take_rejections();
     assert!(
-        refusals.iter().any(|refused| refused.contains("namespaces/web/pods")),
-        "{refusals:?}"
+        rejections.iter().any(|refused| refused.contains("namespaces/web/pods")),
+        "{rejections:?}"
     );
 }

@@ -20,7 +20,7 @@ fn a_kubeconfig_with_another_token_or_address_is_read_when_the_former_is_refused
     let watching = WatchingServer::start_with(ServerConfig::on_free_ports(), &kubeconfig("one"));
     api.take_lists();
     api.require_token("two");
-    until("the API refuses the token", || !api.take_refusals().is_empty());
+    until("the API refuses the token", || !api.take_rejections().is_empty());
     watching.folder.file("kubeconfig", &kubeconfig("two"));
     api.put(&node("n1"));
     until("the watch goes on", || watching.has_node("n1"));
@@ -82,5 +82,5 @@ async fn a_bind_is_sent_once() {
     api.refuse("/api/v1/pods/p/binding", 503);
     let error = binder.bind(&binding).await.unwrap_err();
     assert!(matches!(error, BindError::Unknown(_)), "{error}");
-    assert_eq!(api.take_refusals().len(), 1);
+    assert_eq!(api.take_rejections().len(), 1);
 }

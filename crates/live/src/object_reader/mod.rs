@@ -68,7 +68,7 @@ impl ObjectReader {
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
         let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
         if is_deleted {
-            self.remove(kind, read, changes);
+            self.remove(kind, &read, changes);
         } else {
             self.put(kind, read, changes);
         }
@@ -174,10 +174,10 @@ impl ObjectReader {
     fn remove(
         &mut self,
         kind: ObjectKind,
-        read: Result<ObjectRecord, Box<UnreadableObject>>,
+        read: &Result<ObjectRecord, Box<UnreadableObject>>,
         changes: &mut ChangeBatches,
     ) {
-        let name = match &read {
+        let name = match read {
             Ok(record) => record.name_and_uid().0,
             // An object that cannot be read goes by its name.
             Err(unreadable) => &unreadable.name,

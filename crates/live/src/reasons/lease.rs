@@ -173,7 +173,10 @@ mod tests {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let (status, object) = stored.with(|(lease, writes)| {
                     if is_read {
-                        return (if lease.is_some() { 200 } else { 404 }, lease.clone().unwrap_or_default());
+                        return (
+                            if lease.is_some() { 200 } else { 404 },
+                            lease.clone().unwrap_or_default(),
+                        );
                     }
                     let mut object: Value = serde_json::from_slice(&body).unwrap();
                     *writes += 1;
