@@ -43,14 +43,14 @@ type groupKind struct {
 	absent, synced atomic.Bool
 }
 
-// settled reports whether a group of the kind that the scheduler does not know does not exist.
-func (kind *groupKind) settled() bool {
+// isRead reports whether the scheduler knows every group of the kind that exists.
+func (kind *groupKind) isRead() bool {
 	return kind.absent.Load() || kind.synced.Load()
 }
 
 // detains reports whether a full sync has to wait for the kind. It waits for a while only: most pods need none of the groups.
 func (kind *groupKind) detains() bool {
-	return !kind.settled() && time.Since(kind.begun) < kindPatience
+	return !kind.isRead() && time.Since(kind.begun) < kindPatience
 }
 
 // watchCoscheduling takes in these pod groups, from the time at which the API server serves them. A scheduler on standby also takes them
@@ -135,12 +135,12 @@ func (mirror *mirror) mayHaveGroup(pod *corev1.Pod) bool {
 		return false
 	}
 	// The group is looked up after that: it may come in between.
-	settled := mirror.coscheduling.settled()
+	isRead := mirror.coscheduling.isRead()
 	if isOfScheduling(pod) {
-		settled = mirror.synced()
+		isRead = mirror.synced()
 	}
 	_, known := mirror.minimumOf(group)
-	return !settled && !known
+	return !isRead && !known
 }
 
 // UnreadGroupReason is the message of the event of a pod whose pod group may exist and has not been read yet.

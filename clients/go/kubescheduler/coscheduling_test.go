@@ -169,7 +169,7 @@ func TestPodsOfAGroupThatIsNotThereGoByThemselves(t *testing.T) {
 			pod := testPod("a", "", "1", 8)
 			pod.Labels = map[string]string{GroupLabel: "nowhere"}
 			bench := startAt(t, config, arguments(address, ""), emptyNodes(2), []*corev1.Pod{pod})
-			eventually(t, "the API server has said so", bench.mirror().coscheduling.settled)
+			eventually(t, "the API server has said so", bench.mirror().coscheduling.isRead)
 			if done := bench.cycle(pod); !done.status.IsSuccess() || len(done.scores) != 2 {
 				t.Fatal(done.status, done.scores)
 			}
@@ -202,7 +202,7 @@ func TestTheFirstFullSyncHasTheJobsOfPodGroups(t *testing.T) {
 		t.Fatal("nobody waits for the groups")
 	}
 	kind.begun = time.Now().Add(-kindPatience)
-	if kind.detains() || kind.settled() {
+	if kind.detains() || kind.isRead() {
 		t.Fatal("the groups are waited for without an end")
 	}
 }

@@ -74,13 +74,13 @@ func newMirror(feed *pumice.Feed, source string) *mirror {
 // watch takes in what the scheduler's own informers say.
 func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { of(object, mirror.podTold) },
+		AddFunc: func(object any) { of(object, mirror.podReported) },
 		UpdateFunc: func(before, object any) {
 			// A new list may have another pod under the same name.
 			if incarnation(before) != incarnation(object) {
 				of(before, mirror.podEnded)
 			}
-			of(object, mirror.podTold)
+			of(object, mirror.podReported)
 		},
 		DeleteFunc: func(object any) { of(object, mirror.podEnded) },
 	})
@@ -308,8 +308,8 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	}
 }
 
-// podTold is podSeen, of which the gangs hear if kube-scheduler no longer gives the pod a node.
-func (mirror *mirror) podTold(pod *corev1.Pod) {
+// podReported is podSeen, of which the gangs hear if kube-scheduler no longer gives the pod a node.
+func (mirror *mirror) podReported(pod *corev1.Pod) {
 	mirror.podSeen(pod)
 	if pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" {
 		mirror.gone(pod)
