@@ -342,49 +342,28 @@ func TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed(t *testing.T) {
 	}
 }
 
-// listing is a handle that calls a function when the nodes are listed.
-type listing struct {
-	fwk.Handle
-	lists func()
-}
-
-func (handle *listing) SnapshotSharedLister() fwk.SharedLister {
-	handle.lists()
-	return handle.Handle.SnapshotSharedLister()
-}
-
 // TestAMemberThatIsDeletedWhileTheServicePlacesReleasesTheGang: nobody waits for it, and no node is held.
 func TestAMemberThatIsDeletedWhileTheServicePlacesReleasesTheGang(t *testing.T) {
-	server := testserver.Start(t)
-	client := admin(t, server.Address)
-	reload(t, client, pack)
-	trainJob(t, client, 2)
+	address, _ := gangServer(t, 2)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
-	bench := start(t, arguments(server.Address, ""), emptyNodes(2), pods)
-	plugin, other := profiles.plugin(bench.framework), testPod("other", "", "1", 0)
-	if done := bench.cycle(other); !done.status.IsSuccess() {
-		t.Fatal(done.status)
+	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
+	plugin, ctx := profiles.plugin(bench.framework), context.Background()
+	plugin.hub.lead()
+	nodes, err := bench.framework.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
 	}
-	made, asks, lists := make(chan attempt, 1), make(chan struct{}), 0
-	plugin.handle = &listing{plugin.handle, func() {
-		// The second time the candidates are listed, after which nothing but the request is left.
-		if lists++; lists == 2 {
-			server.Pause()
-			close(asks)
-		}
-	}}
-	defer server.Resume()
-	go func() { made <- bench.permit(pods[0]) }()
-	<-asks
-	// The request names a state that the service has, so that it is on its way soon.
-	time.Sleep(500 * time.Millisecond)
-	if err := bench.client.CoreV1().Pods("default").Delete(context.Background(), "train-1", metav1.DeleteOptions{}); err != nil {
+	made, err := plugin.place(ctx, "default/train", pods, nodes, nil)
+	if err != nil || len(made.nodes) != 2 {
+		t.Fatal(made, err)
+	}
+	if err := bench.client.CoreV1().Pods("default").Delete(ctx, "train-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the deletion is known", func() bool { return !bench.mirror().waits(pods[1].UID) })
-	server.Resume()
-	if done := <-made; done.status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(done.status.Message(), "pod train-1 is deleted") {
-		t.Fatal(done.status)
+	plugin.hold(made, pods)
+	if why := made.released(); !strings.Contains(why, "pod train-1 is deleted") {
+		t.Fatal(why)
 	}
 	if plugin.hub.gangs.of("default/train") != nil || !bench.mirror().waits(pods[0].UID) {
 		t.Fatal("the gang holds nodes")
