@@ -101,7 +101,11 @@ impl DecisionCall for pb::FilterRequest {
     type Response = pb::FilterResponse;
 
     fn work(&self, _: &EvaluationContext) -> CallWork {
-        CallWork::Pairs(self.tasks.len(), self.candidates.as_ref().map(max_nodes))
+        CallWork::Pairs {
+            tasks: self.tasks.len(),
+            width: self.candidates.as_ref().map(max_nodes),
+            ahead: 0,
+        }
     }
 
     fn object_bytes(&self) -> usize {
@@ -146,8 +150,11 @@ impl DecisionCall for pb::ScoreRequest {
     type Response = pb::ScoreResponse;
 
     fn work(&self, _: &EvaluationContext) -> CallWork {
-        let (tasks, width) = (self.tasks.len(), self.candidates.as_ref().map(max_nodes));
-        CallWork::PairsAhead(tasks, width, self.ahead as usize)
+        CallWork::Pairs {
+            tasks: self.tasks.len(),
+            width: self.candidates.as_ref().map(max_nodes),
+            ahead: self.ahead as usize,
+        }
     }
 
     fn object_bytes(&self) -> usize {

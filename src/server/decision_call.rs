@@ -26,10 +26,15 @@ pub(super) const MAX_ASYNC_OBJECT_BYTES: usize = 64 << 10;
 /// Amount of work of a call, as far as it is known before the evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CallWork {
-    /// Numbers of tasks and of nodes that the request names; no number: all nodes.
-    Pairs(usize, Option<usize>),
-    /// The same numbers, and the number of further tasks that are looked ahead by.
-    PairsAhead(usize, Option<usize>, usize),
+    /// Tasks on nodes.
+    Pairs {
+        /// Number of tasks.
+        tasks: usize,
+        /// Number of nodes that the request names; `None`: all.
+        width: Option<usize>,
+        /// Number of further tasks that are looked ahead by.
+        ahead: usize,
+    },
     /// Plugin states may have to be computed first.
     PluginStates,
 }
@@ -38,12 +43,9 @@ impl CallWork {
     /// Maximum number of task-node pairs that the response tells of.
     fn most_pairs(self, context: &EvaluationContext) -> usize {
         match self {
-            CallWork::Pairs(tasks, width) => {
-                tasks.saturating_mul(width.unwrap_or(context.cluster_state().slots() as usize))
-            }
-            CallWork::PairsAhead(tasks, width, ahead) => {
-                let pairs = CallWork::Pairs(tasks, width).most_pairs(context);
-                pairs.saturating_mul(ahead.saturating_add(1))
+            CallWork::Pairs { tasks, width, ahead } => {
+                let width = width.unwrap_or(context.cluster_state().slots() as usize);
+                tasks.saturating_mul(width).saturating_mul(ahead.saturating_add(1))
             }
             CallWork::PluginStates => 0,
         }
@@ -52,11 +54,10 @@ impl CallWork {
     /// True if the call is evaluated on the async thread that read it.
     fn is_small(self, context: &EvaluationContext) -> bool {
         match self {
-            CallWork::Pairs(tasks, _) => {
-                tasks <= MAX_ASYNC_TASKS && self.most_pairs(context) <= MAX_ASYNC_PAIRS && context.has_plugin_states()
-            }
-            CallWork::PairsAhead(tasks, width, ahead) => {
-                CallWork::Pairs(tasks.saturating_mul(weight_ahead(ahead)), width).is_small(context)
+            CallWork::Pairs { tasks, width, ahead } => {
+                let width = width.unwrap_or(context.cluster_state().slots() as usize);
+                let pairs = tasks.saturating_mul(width).saturating_mul(weight_ahead(ahead));
+                tasks <= MAX_ASYNC_TASKS && pairs <= MAX_ASYNC_PAIRS && context.has_plugin_states()
             }
             CallWork::PluginStates => false,
         }

@@ -143,7 +143,11 @@ impl DecisionCall for PlacePreview {
         if admits(context) {
             CallWork::PluginStates
         } else {
-            CallWork::Pairs(self.groups.max(self.call.tasks / 10), self.width)
+            CallWork::Pairs {
+                tasks: self.groups.max(self.call.tasks / 10),
+                width: self.width,
+                ahead: 0,
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::pages;
 use crate::pages::ListedObjects;
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
-use crate::requests::{RequestError, get_page};
+use crate::requests::{RequestError, get_page, judged};
 use crate::resource_watch::{ListMode, ResourceWatch, WatchMessage, WatchStart};
 use crate::resources::scopes;
 use pumice_kubernetes::claims::ClaimedDevices;
@@ -61,7 +61,7 @@ pub struct ClusterWatch {
     condition: Arc<ClusterCondition>,
     feed: SourceFeed,
     reader: ObjectReader,
-    /// Slices and claims of the last reader whose lists ended, until those of the next one end.
+    /// Slices, claims and pods that name them, of the last reader whose lists ended, until those of the next one end.
     former_devices: Arc<ClaimedDevices>,
 }
 
@@ -449,15 +449,8 @@ async fn probe(client: Arc<SharedClient>, condition: Arc<ClusterCondition>, inte
 async fn ask_for_a_node(client: &SharedClient) -> Result<(), RequestError> {
     let lent = client.get().await?;
     // With `resourceVersion=0` the API server would show all nodes: its cache knows no limit.
-    match get_page(&lent.client, "/api/v1/nodes?limit=1").await {
-        Err(error) => {
-            if error.may_pass_with_fresh_client() {
-                client.forget(&lent);
-            }
-            Err(error)
-        }
-        Ok(_) => Ok(()),
-    }
+    let page = get_page(&lent.client, "/api/v1/nodes?limit=1").await;
+    judged(client, &lent, page).map(drop)
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::credentials::{ClusterAccess, SharedClient};
-use crate::requests::{JSON, RequestError, object_request, send};
+use crate::requests::{JSON, RequestError, judged, object_request, send};
 
 /// Pod that is to run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +68,10 @@ impl PodBinder {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
         let request = object_request(Method::POST, &path, JSON, &object);
         let request = request.map_err(|error| BindError::Refused(error.to_string()))?;
-        let Err(error) = send(&lent.client, request).await else {
+        let sent = send(&lent.client, request).await;
+        let Err(error) = judged(&self.client, &lent, sent) else {
             return Ok(());
         };
-        if error.may_pass_with_fresh_client() {
-            self.client.forget(&lent);
-        }
         // Gateways report with 5xx what may have reached the API server.
         if matches!(error, RequestError::Refused { code: 400..=499, .. }) {
             return Err(BindError::Refused(error.to_string()));

@@ -9,7 +9,7 @@ use kube_client::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::credentials::{CredentialError, causes};
+use crate::credentials::{CredentialError, LentClient, SharedClient, causes};
 
 /// Format of objects.
 pub(crate) const JSON: &str = "application/json";
@@ -72,7 +72,7 @@ impl RequestError {
     }
 
     /// True if a client with credentials as they are now may have success: they are no longer good, or the address is another one.
-    pub(crate) fn may_pass_with_fresh_client(&self) -> bool {
+    fn may_pass_with_fresh_client(&self) -> bool {
         match self {
             RequestError::Refused { code, .. } => matches!(code, 401 | 500..),
             RequestError::Unreachable(_) | RequestError::TimedOut(_) => true,
@@ -122,6 +122,18 @@ pub(crate) async fn get(client: &Client, path: &str) -> Result<Body, RequestErro
         .body(Body::empty())
         .map_err(|error| RequestError::Unreadable(error.to_string()))?;
     send(client, request).await
+}
+
+/// Result of a request with a client, which is dropped if a fresh one may have success.
+pub(crate) fn judged<T>(
+    shared: &SharedClient,
+    lent: &LentClient,
+    result: Result<T, RequestError>,
+) -> Result<T, RequestError> {
+    if result.as_ref().is_err_and(RequestError::may_pass_with_fresh_client) {
+        shared.forget(lent);
+    }
+    result
 }
 
 /// Request that sends an object in this format.

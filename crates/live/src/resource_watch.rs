@@ -14,7 +14,7 @@ use crate::events::{EventLines, WatchEvent, read_event};
 use crate::pages;
 use crate::pages::ListedObjects;
 use crate::records::ChangedObject;
-use crate::requests::{RequestError, get, get_page};
+use crate::requests::{RequestError, get, get_page, judged};
 use crate::resources::ResourceScope;
 
 /// Time after which the API server ends a watch, in seconds.
@@ -251,11 +251,7 @@ impl ResourceWatch {
     /// Body of a response. A client that cannot get it is replaced for the next request.
     async fn get(&self, uri: &str) -> Result<Body, RequestError> {
         let lent = self.client.get().await?;
-        let body = get(&lent.client, uri).await;
-        if body.as_ref().is_err_and(RequestError::may_pass_with_fresh_client) {
-            self.client.forget(&lent);
-        }
-        body
+        judged(&self.client, &lent, get(&lent.client, uri).await)
     }
 
     async fn next_line(&self, lines: &mut EventLines) -> Result<Option<Vec<u8>>, RequestError> {
