@@ -275,7 +275,9 @@ func TestANodeThatAnotherPluginRefusesReleasesTheGangAndIsLeftOut(t *testing.T) 
 	}
 }
 
-func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
+// gangOfTwo is a bench with two pods of one gang, the first of which waits for the other.
+func gangOfTwo(t *testing.T) (*bench, []*corev1.Pod, attempt) {
+	t.Helper()
 	address, _ := gangServer(t, 2)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
 	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
@@ -283,6 +285,11 @@ func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
 	if !first.status.IsWait() {
 		t.Fatal(first.status)
 	}
+	return bench, pods, first
+}
+
+func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
+	bench, _, first := gangOfTwo(t)
 	if err := bench.client.CoreV1().Pods("default").Delete(context.Background(), "train-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -295,13 +302,7 @@ func TestAMemberThatIsDeletedReleasesTheGang(t *testing.T) {
 }
 
 func TestAMemberThatIsBeingDeletedReleasesTheGang(t *testing.T) {
-	address, _ := gangServer(t, 2)
-	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
-	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
-	first := bench.permit(pods[0])
-	if !first.status.IsWait() {
-		t.Fatal(first.status)
-	}
+	bench, pods, first := gangOfTwo(t)
 	// kube-scheduler gives it no node, and a finalizer holds it.
 	ending := pods[1].DeepCopy()
 	ending.DeletionTimestamp, ending.Finalizers = new(metav1.Now()), []string{"example.com/slow"}
