@@ -1,7 +1,7 @@
 //! Scores ahead: those that nodes would have with more tasks like the one asked about, so that a caller who places equal tasks
 //! one after the other, each by its own choice, need not ask again for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::candidates::NodeCandidates;
@@ -10,7 +10,7 @@ use super::parallelism::Parallelism;
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, NodeQuery, ScoreQuery, ScoreSheet, TaskResults};
 use super::score_pass::ScorePass;
-use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus, UniformArrival};
 use crate::plugin::PluginContext;
 use crate::policy::Policy;
 
@@ -64,6 +64,42 @@ fn changes_own_node_only(
         && state.cycle_beginning().is_none()
 }
 
+/// Equal tasks that are counted on nodes: by columns alone, as long as these show the sums, because a change of the node's entry
+/// costs several times more.
+struct EqualTasks<'a> {
+    task: &'a TaskRecord,
+    /// Amounts that each task adds to columns; `None`: columns do not show all of them.
+    arrival: Option<UniformArrival>,
+    /// Nodes whose entries count the tasks.
+    by_entry: BTreeSet<NodeSlot>,
+}
+
+impl<'a> EqualTasks<'a> {
+    fn new(task: &'a TaskRecord) -> Self {
+        let arrival = UniformArrival::of(task);
+        let is_shown = arrival.is_shown_by_columns() && task.host_ports().is_empty();
+        Self {
+            task,
+            arrival: is_shown.then_some(arrival),
+            by_entry: BTreeSet::new(),
+        }
+    }
+
+    /// Counts one more task on a node that has `before` of them.
+    fn add_one(&mut self, state: &mut ClusterState, slot: NodeSlot, before: usize) {
+        if let Some(arrival) = self.arrival.as_ref().filter(|_| !self.by_entry.contains(&slot))
+            && state.add_uniform(slot, arrival, 1)
+        {
+            return;
+        }
+        // The entry has none of those that the columns alone show.
+        let more = if self.by_entry.insert(slot) { before + 1 } else { 1 };
+        for _ in 0..more {
+            state.count_on_node(slot, self.task);
+        }
+    }
+}
+
 /// Pass of one class from depth to depth.
 struct AheadPass<'a> {
     context: PluginContext<'a>,
@@ -106,6 +142,7 @@ impl<'a> AheadPass<'a> {
             ..task.clone()
         };
         let mut state = self.context.cluster_state.clone();
+        let mut count = EqualTasks::new(&task);
         let mut sheets: Vec<ScoreSheet> = Vec::with_capacity(self.depth);
         let mut left = nodes.to_vec();
         while sheets.len() < self.depth && !left.is_empty() {
@@ -114,7 +151,7 @@ impl<'a> AheadPass<'a> {
                     return None;
                 }
                 for slot in some {
-                    state.count_on_node(*slot, &task);
+                    count.add_one(&mut state, *slot, sheets.len());
                 }
             }
             let Some(sheet) = self.sheet(&state, &left, parallelism) else {

@@ -6,11 +6,55 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::decide::verdict_cache::tests::fixtures::{ClusterChange, DOCUMENTS, all_classes, cluster, policy};
-use crate::decide::{self, NodeQuery, ResourceFit, ScoreQuery, ScoreSheet};
-use crate::model::{ClusterState, NodeSlot, TaskRecord, TaskStatus};
+use crate::decide::{self, NodeQuery, QueryTask, ResourceFit, ScoreQuery, ScoreSheet};
+use crate::model::{ClusterState, NodeSlot, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
 use crate::policy::{Compatibility, Policy};
 
 const DEPTH: usize = 3;
+
+/// What a task requests.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    /// What the class does.
+    OfClass,
+    /// So much memory that floats show one of these tasks exactly, and not two.
+    Huge,
+    /// Part of a scalar, which Kubernetes counts as a whole one.
+    Parts,
+    /// Nothing, for which Kubernetes counts some cpu and memory.
+    Nothing,
+    /// Other amounts in the sums of kube-scheduler, which no column shows.
+    OtherSums,
+}
+
+const REQUESTS: [Request; 5] = [
+    Request::OfClass,
+    Request::Huge,
+    Request::Parts,
+    Request::Nothing,
+    Request::OtherSums,
+];
+
+impl Request {
+    fn of(self, item: &QueryTask) -> QueryTask {
+        let mut task = TaskRecord::clone(&item.task);
+        let gpu = task.requests.iter().map(|(id, _)| id).max().unwrap();
+        match self {
+            Self::OfClass => {}
+            Self::Huge => task.requests.set(ResourceId::MEMORY, (1 << 52) + 1),
+            Self::Parts => task.requests.set(gpu, 300),
+            Self::Nothing => task.requests = ResourceAmounts::from_iter([(ResourceId::PODS, 1)]),
+            Self::OtherSums => {
+                let counted = ResourceAmounts::from_iter([(ResourceId::CPU, 3_000), (ResourceId::MEMORY, 1 << 30)]);
+                task.kubernetes_requests = Some(Box::new(counted));
+            }
+        }
+        QueryTask {
+            task: Arc::new(task),
+            warnings: Vec::new(),
+        }
+    }
+}
 
 /// Policy whose filters and scores read nothing but the node, apart from terms about pods.
 const OWN_NODE: &str = "
@@ -23,6 +67,26 @@ tiers:
       resources: {cpu: {type: LeastAllocated, weight: 1}, nvidia.com/gpu: {type: MostAllocated, weight: 2}}
       sra: {enable: true, resources: nvidia.com/gpu, weight: 3}
       proportional: {enable: true, resources: nvidia.com/gpu, resourceProportion: {nvidia.com/gpu.cpu: 1, nvidia.com/gpu.memory: 1}}
+";
+
+/// Policy whose scores read what Koordinator counts of each task.
+const FIT_PLUS: &str = "
+actions: allocate
+tiers:
+- plugins:
+  - {name: NodeResourcesFitPlus, arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}, nvidia.com/gpu: {type: MostAllocated, weight: 2}}}}
+";
+
+/// Policy whose scores read the sums of kube-scheduler.
+const KUBE_SUMS: &str = "
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    score:
+      disabled: [{name: '*'}]
+      enabled: [{name: NodeResourcesFit}, {name: NodeResourcesBalancedAllocation}]
 ";
 
 /// Scores of one node: the total, and the parts in their order.
@@ -113,6 +177,7 @@ proptest! {
         with_filter in any::<bool>(),
         idle in any::<bool>(),
         upstream in any::<bool>(),
+        request in prop::sample::select(REQUESTS.to_vec()),
     ) {
         let mut state = cluster();
         for (kind, number, variant) in changes {
@@ -121,12 +186,12 @@ proptest! {
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let all = all_classes(&state);
         let mut found = 0;
-        for document in DOCUMENTS.into_iter().chain([OWN_NODE]) {
+        for document in DOCUMENTS.into_iter().chain([OWN_NODE, FIT_PLUS, KUBE_SUMS]) {
             let policy = policy(document, compatibility);
             for item in &all.node_query.tasks {
                 let query = ScoreQuery {
                     node_query: NodeQuery {
-                        tasks: vec![item.clone()],
+                        tasks: vec![item.clone().map(|item| request.of(&item))],
                         resource_fit: if idle { ResourceFit::Idle } else { ResourceFit::FutureIdle },
                         ..all.node_query.clone()
                     },
@@ -138,7 +203,32 @@ proptest! {
                 found += check(&state, &policy, &query, &counts);
             }
         }
-        prop_assert!(found > 0 || !state.has_no_terms(), "no class is looked ahead for");
+        let is_too_big = with_filter && matches!(request, Request::Huge);
+        prop_assert!(found > 0 || is_too_big || !state.has_no_terms(), "no class is looked ahead for");
+    }
+}
+
+#[test]
+fn every_kind_of_request_is_counted_as_it_would_be_stored() {
+    let state = cluster();
+    let all = all_classes(&state);
+    for document in [OWN_NODE, FIT_PLUS, KUBE_SUMS] {
+        let policy = policy(document, Compatibility::Corrected);
+        for request in REQUESTS {
+            let item = all.node_query.tasks[0].as_ref().unwrap();
+            let query = ScoreQuery {
+                node_query: NodeQuery {
+                    tasks: vec![Ok(request.of(item))],
+                    ..all.node_query.clone()
+                },
+                with_filter: false,
+                limit: None,
+                with_parts: true,
+                ahead: DEPTH,
+            };
+            let counts = [0, 1, 2, DEPTH];
+            assert_eq!(check(&state, &policy, &query, &counts), DEPTH, "{request:?} under {document}");
+        }
     }
 }
 
@@ -161,7 +251,9 @@ fn no_scores_ahead_where_more_than_the_node_counts() {
         let found = sheet(&state, &policy(document, Compatibility::Corrected), &query);
         found.map_or(0, |sheet| sheet.ahead.len())
     };
-    assert_eq!(ahead(OWN_NODE, 0), DEPTH);
+    for document in [OWN_NODE, FIT_PLUS, KUBE_SUMS] {
+        assert_eq!(ahead(document, 0), DEPTH, "{document}");
+    }
     assert_eq!(ahead(OWN_NODE, 4), 0, "ports");
     assert_eq!(ahead(OWN_NODE, 5), 0, "terms about pods");
     let card = "{actions: allocate, tiers: [{plugins: [{name: capacity-card}, {name: binpack}]}]}";

@@ -36,7 +36,8 @@ impl NodeChunk {
         }
         let delta = entry.as_ref().map(|entry| entry.kubernetes_delta()).unwrap_or_default();
         for id in ids {
-            self.set_resource(offset, entry.as_deref(), &delta, id);
+            self.set_allocatable(offset, entry.as_deref(), id);
+            self.set_usage(offset, entry.as_deref(), &delta, id);
         }
         if let Some(place) = self.entries.get_mut(offset) {
             *place = entry;
@@ -63,7 +64,7 @@ impl NodeChunk {
         let plain = [ResourceId::CPU, ResourceId::MEMORY].into_iter();
         let others = requests.iter().map(|(id, _)| id).filter(|id| *id > ResourceId::MEMORY);
         for id in plain.chain(others) {
-            self.set_resource(offset, Some(&*entry), &delta, id);
+            self.set_usage(offset, Some(&*entry), &delta, id);
         }
         self.restore_entry(offset, entry);
     }
@@ -77,24 +78,23 @@ impl NodeChunk {
         }
     }
 
-    /// Writes one resource of a node; `delta` is the node's delta.
-    fn set_resource(&mut self, offset: usize, entry: Option<&NodeEntry>, delta: &AmountDelta, id: ResourceId) {
-        let value = |vector| entry.and_then(|entry| entry.value(id, vector));
-        let integers = entry.map(|entry| (entry.integer_allocatable(id), entry.integer_used(id, delta)));
-        let integer_to_store =
-            |vector, whole: Option<i128>| whole.and_then(|whole| integer_override(id, value(vector), whole));
-        let allocatable = integer_to_store(NodeVector::Allocatable, integers.map(|(allocatable, _)| allocatable));
-        self.set_integer(id, WholeVector::Allocatable, offset, allocatable);
-        let used = integer_to_store(NodeVector::Used, integers.map(|(_, used)| used));
-        self.set_integer(id, WholeVector::Requested, offset, used);
-        for vector in [
-            NodeVector::Allocatable,
-            NodeVector::Used,
-            NodeVector::Releasing,
-            NodeVector::Pipelined,
-            NodeVector::Idle,
-        ] {
-            self.set_value(id, vector, offset, value(vector));
+    /// Writes the allocatable amount of one resource of a node.
+    fn set_allocatable(&mut self, offset: usize, entry: Option<&NodeEntry>, id: ResourceId) {
+        let shown = entry.and_then(|entry| entry.value(id, NodeVector::Allocatable));
+        let exact = entry.and_then(|entry| integer_override(id, shown, entry.integer_allocatable(id)));
+        self.set_integer(id, WholeVector::Allocatable, offset, exact);
+        self.set_value(id, NodeVector::Allocatable, offset, shown);
+    }
+
+    /// Writes what tasks change of one resource of a node; `delta` is the node's delta.
+    fn set_usage(&mut self, offset: usize, entry: Option<&NodeEntry>, delta: &AmountDelta, id: ResourceId) {
+        let used = entry.and_then(|entry| entry.value(id, NodeVector::Used));
+        let exact = entry.and_then(|entry| integer_override(id, used, entry.integer_used(id, delta)));
+        self.set_integer(id, WholeVector::Requested, offset, exact);
+        self.set_value(id, NodeVector::Used, offset, used);
+        for vector in [NodeVector::Releasing, NodeVector::Pipelined, NodeVector::Idle] {
+            let value = entry.and_then(|entry| entry.value(id, vector));
+            self.set_value(id, vector, offset, value);
         }
     }
 
